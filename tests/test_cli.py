@@ -22,11 +22,11 @@ from dlsys import tvm_op
 from dlsys.cli import info, ladder, main
 from dlsys.cli import rungs as schedules
 from dlsys.kernels import peak
-from dlsys.schedule.common import start
 from dlsys.schedule.target import described, host_target
 from helpers import settings  # whose profile allows for a loaded machine
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tvm import s_tir
 
 context = sys.modules["dlsys.device.context"]  # the module: `dlsys.device.context` is the function
 
@@ -148,7 +148,7 @@ def test_every_rung_is_right(sizes, dtype):
 
 def test_what_is_shown_is_what_ran():
     rungs = schedules.rungs(64, 64, 64)
-    sch = start(rungs[0].function)
+    sch = s_tir.Schedule(rungs[0].function)
     tile = schedules.tile_of(schedules.machine_of(rungs[0].target), 64, 64, 64, "float32")
     for step, rung in zip(schedules.STEPS[1:], rungs[2:], strict=False):
         assert rung.code == schedules.body(step)

@@ -20,7 +20,7 @@ from tvm.target import Target
 from .. import compute
 from ..device import panels
 from ..schedule import Rule, apply, machine_code
-from ..schedule.common import function_of, start
+from ..schedule.common import bound_once
 from ..schedule.cpu.tiles import choose
 from ..schedule.products import product_of
 from ..schedule.stages import read_stages
@@ -131,11 +131,11 @@ def rungs(m: int, k: int, n: int, dtype: str = "float32", threads: int = 1) -> l
     tile = tile_of(machine_of(serial), m, k, n, dtype)
     found = [Rung("default loops", _reason(default_loops), body(default_loops), plain, serial, 1)]
     for count, step in enumerate(STEPS, start=1):
-        sch = start(plain)
+        sch = s_tir.Schedule(plain)
         for taken in (*STEPS[:count], clear_before):
             taken(sch, tile)
         code = body(step) + (body(clear_before) if count == 1 else ())
-        function = function_of(sch)
+        function = bound_once(next(iter(sch.mod.functions.values())))
         found.append(Rung(step.__name__.replace("_", " "), _reason(step), code, function, serial, 1))
     for count in dict.fromkeys((1, threads)):
         target = _target(count)

@@ -20,6 +20,7 @@ from tvm.target import Target
 
 from .. import compute, schedule, tuning
 from ..errors import DlsysError, ShapeError
+from ..schedule.codegen import array
 from ..schedule.common import renamed, rewritten
 from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled, is_compiling
@@ -121,7 +122,7 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
     tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
 
     def other(of: Any) -> Any:
-        return tirx.decl_buffer(of.shape, str(of.dtype), of.name, scope=of.scope(), data_alignment=4, layout=None)
+        return array(of.shape, of.dtype, of.name, of.scope())
 
     made = [*function.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]
     return renamed(function, {buffer: other(buffer) for buffer in made})

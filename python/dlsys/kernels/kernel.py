@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tvm_ffi import Tensor, from_dlpack
@@ -18,17 +18,6 @@ from ..tvm_import import with_compiler
 from .spec import ArrayType, KernelSpec, TargetName
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
-
-
-class _Pair(NamedTuple):
-    """An output and another argument, by their positions, and the bytes of each. `may_be_one`: whether they may be the
-    same array, as each element of the input is read before the one at its place is written."""
-
-    output: int
-    other: int
-    written: int
-    size: int
-    may_be_one: bool
 
 
 class Kernel:
@@ -67,8 +56,10 @@ class Kernel:
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
         sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]
         self.nbytes: int = sum(size for size, _ in sizes)
-        self._pairs = [  # each output with each input and with the outputs before it, where both have bytes
-            _Pair(i, j, sizes[i][0], sizes[j][0], spec.elementwise and j < count and sizes[i] == sizes[j])
+        # each output with each input and with the outputs before it, where both have bytes: their positions, the bytes,
+        # and whether they may be one array, as each element is read before the one at its place is written
+        self._pairs = [
+            (i, j, sizes[i][0], sizes[j][0], spec.elementwise and j < count and sizes[i] == sizes[j])
             for i in range(count, len(sizes))
             for j in range(i)
             if sizes[i][0] and sizes[j][0]
@@ -117,9 +108,10 @@ class Kernel:
                     ready.append(tensor)
                     starts.append(tensor.data_ptr())
                 else:
-                    if starts == self._apart or self._sharing(starts) is None:
-                        self.function(*ready)
-                        return
+                    if starts != self._apart:
+                        self._require_apart(starts)
+                    self.function(*ready)
+                    return
             except (BufferError, IndexError, RuntimeError, TypeError, ValueError):
                 pass  # below the same is checked again, argument by argument, in the user's words
         count, wanted = len(self.inputs), len(self._types)
@@ -128,22 +120,19 @@ class Kernel:
             told = f"takes {wanted} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
             raise KernelArgumentError(f"{self.name}: {told}")
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
-        if (pair := self._sharing([tensor.data_ptr() for tensor in tensors])) is not None:
-            told = f"{self._argument(pair.output)} shares memory with {self._argument(pair.other)}"
-            allowed = ": they may be one array, but not two that overlap" if pair.may_be_one else ""
-            raise KernelArgumentError(f"{self.name}: {told}{allowed}")
+        self._require_apart([tensor.data_ptr() for tensor in tensors])
         self.function(*tensors, *(empty(*of, tensors[0].device).tensor for of in self.scratch))
 
-    def _sharing(self, starts: Sequence[int]) -> _Pair | None:
-        """The first output that would overwrite another argument, from where each argument's memory starts; None where
-        all is right."""
-        for pair in self._pairs:
-            output, other, written, size, may_be_one = pair
+    def _require_apart(self, starts: Sequence[int]) -> None:
+        """Raises KernelArgumentError for an output that would overwrite another argument, from where each argument's
+        memory starts."""
+        for output, other, written, size, may_be_one in self._pairs:
             start, place = starts[output], starts[other]
             if start < place + size and place < start + written and not (may_be_one and start == place):
-                return pair
+                told = f"{self._argument(output)} shares memory with {self._argument(other)}"
+                allowed = ": they may be one array, but not two that overlap" if may_be_one else ""
+                raise KernelArgumentError(f"{self.name}: {told}{allowed}")
         self._apart = starts
-        return None
 
     def _argument(self, position: int) -> str:
         """The words for the argument at a position."""

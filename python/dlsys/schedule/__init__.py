@@ -18,9 +18,9 @@ from .target import Machine, host_target, machine_of, resolve_target, with_threa
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
 """By the kind of target."""
-EMPTY = Rule("empty", "", lambda func, machine: common.start(func))
+EMPTY = Rule("empty", "", lambda func, machine: func)
 """For functions without anything to compute."""
-DEFAULT = Rule("default", "", lambda func, machine: common.start(func))
+DEFAULT = Rule("default", "", lambda func, machine: func)
 """TVM's own loops, for those who ask for them."""
 
 
@@ -30,19 +30,17 @@ def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tir
     if _is_empty(func):
         return func, EMPTY
     machine, sums = machine_of(target, precision), common.has_sums(func)
-    *rules, last = RULES[machine.kind]
+    rules = RULES[machine.kind]
     for rule in (rule for rule in rules if rule.sums in (sums, None)):
         try:
-            sch = rule.schedule(func, machine)
+            if (found := rule.schedule(func, machine)) is not None:
+                return found, rule
         except (ScheduleError, InternalError) as error:
+            if rule is rules[-1]:
+                raise
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             warn(f"the rule {rule.name} failed, a slower one has the kernel: {reason[0]}", ScheduleWarning)
-            continue
-        if sch is not None:
-            return _function(sch, func), rule
-    sch = last.schedule(func, machine)
-    assert sch is not None, "the last rule takes all"
-    return _function(sch, func), last
+    raise AssertionError("the last rule takes all")
 
 
 def check(func: tirx.PrimFunc, target: Target) -> None:
@@ -67,10 +65,3 @@ def _is_empty(func: tirx.PrimFunc) -> bool:
     """Whether no stage has anything to compute."""
     blocks = common.blocks_of(func)
     return bool(blocks) and all(any(int(v.dom.extent) == 0 for v in block.iter_vars) for block in blocks)
-
-
-def _function(sch: s_tir.Schedule, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The schedule's one function, under the name that it had."""
-    scheduled = common.function_of(sch)
-    name = func.attrs.get("global_symbol") if func.attrs else None
-    return scheduled.with_attr("global_symbol", name) if name else scheduled

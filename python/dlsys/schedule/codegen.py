@@ -28,6 +28,11 @@ Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
 
 
+def array(shape: Sequence[int], dtype: Any, name: str, scope: str = "global") -> Any:
+    """An array whose elements, as those of what is given, lie at multiples of 4 bytes."""
+    return tirx.decl_buffer(tuple(shape), str(dtype), name, scope=scope, data_alignment=4, layout=None)
+
+
 class VectorCode:
     """Code for some neighbouring indices at once, the lanes.
 
@@ -215,25 +220,6 @@ def in_steps(
     whole, rest = divmod(extent, width)
     found = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)] if whole else []
     return sequence([*found, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
-
-
-def steps(
-    start: Expr, extent: int, width: int, parallel: bool, code: Callable[[Expr, VectorCode], None]
-) -> list[tirx.Stmt]:
-    """Loops over `extent` indices from `start` on, `width` at a time and the rest at once, so that no condition takes
-    vectors apart. `code` adds to a `VectorCode` what is done for an index."""
-    found: list[tirx.Stmt] = []
-    whole = extent // width
-    if whole:
-        step, vector = tirx.Var("step", "int32"), VectorCode(width)
-        code(start + step * width + vector.lane, vector)
-        kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-        found.append(tirx.For(step, 0, whole, kind, vector.loop()))
-    if extent % width:
-        vector = VectorCode(extent % width)
-        code(start + whole * width + vector.lane, vector)
-        found.append(vector.loop())
-    return found
 
 
 def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:

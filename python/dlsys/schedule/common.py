@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from ..compute.loops import unravelled
+from ..compute.loops import ravelled, unravelled
 
 PARALLEL_WORK = 64 * 1024  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
 CALL_WORK = 4  # an exp or log, in simple operations with their memory
@@ -26,13 +26,8 @@ BRANCH = "prim.if_then_else"
 CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.fabs"})
 
 
-@dataclass(frozen=True)
-class Access:
-    """A read or write: elements stepped over when a block's iterator advances by one, or None where the
-    address is not linear in the iterators."""
-
-    strides: tuple[int, ...] | None
-    is_write: bool
+Strides = tuple[int, ...] | None
+"""Of an access: elements stepped over when each of a block's iterators advances by one; None where that varies."""
 
 
 def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
@@ -102,22 +97,6 @@ def has_sums(func: tirx.PrimFunc) -> bool:
     return any(v.iter_type == tirx.IterVar.CommReduce for block in blocks_of(func) for v in block.iter_vars)
 
 
-def start(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """A schedule of the function, whose errors leave out the whole program."""
-    return _first(func).copy()
-
-
-@lru_cache(8)
-def _first(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """A schedule to be copied, which takes a hundredth of the time: rule after rule looks at the same function."""
-    return s_tir.Schedule(func, error_render_level="none")
-
-
-def function_of(sch: s_tir.Schedule) -> tirx.PrimFunc:
-    """The schedule's one function."""
-    return bound_once(next(iter(sch.mod.functions.values())))
-
-
 def bound_once(code: Any) -> Any:
     """The code with a variable of its own for each `Let`: what was computed in place at two indices is a copy at each,
     and TVM takes neither two definitions of a variable nor two values of it."""
@@ -168,34 +147,27 @@ def operations(code: Any) -> int:
     return CALL_WORK if is_costly(code) else 1
 
 
-def accesses_of(node: s_tir.SBlock) -> list[Access]:
-    """A block's reads and writes of its body, each once."""
-    found: list[Access] = []
-
-    def add(buffer: Any, indices: Sequence[Any], is_write: bool) -> None:
-        access = Access(strides_of(node, buffer, indices), is_write)
-        if access not in found:
-            found.append(access)
+def accesses_of(node: s_tir.SBlock) -> list[Strides]:
+    """The different strides of a block's reads and writes."""
+    found: dict[Strides, None] = {}
 
     def load(item: tvm.ir.TensorLoad) -> None:
-        add(item.source, item.indices, False)
+        found[strides_of(node, item.source, item.indices)] = None
 
     def store(item: tirx.BufferStore) -> None:
-        add(item.buffer, item.indices, True)
+        found[strides_of(node, item.buffer, item.indices)] = None
 
     tvm_ffi.structural_walk(node.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
-    return found
+    return list(found)
 
 
-def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> tuple[int, ...] | None:
-    """Elements stepped over in the buffer when an iterator of the block advances by one; None where that varies."""
+def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> Strides:
+    """Those of a place in the buffer."""
     iterators = [v.var for v in block.iter_vars]
     analyzer = sym.Analyzer()
     for v in block.iter_vars:
         analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
-    flat: Any = 0
-    for index, extent in zip(indices, buffer.shape, strict=True):
-        flat = flat * int(extent) + index
+    flat = ravelled(indices, list(map(int, buffer.shape)))
     if isinstance(flat, int):  # a scalar
         return (0,) * len(iterators)
     terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)
@@ -204,13 +176,13 @@ def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> tupl
     return tuple(int(t) for t in terms[:-1])
 
 
-def contiguous(extents: Mapping[int, int], found: Sequence[Access]) -> list[list[int]]:
+def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[list[int]]:
     """Adjacent axes, whose extents are given, in groups that accesses `found` step through as one, since every access
     goes on from one row to the next. An axis of extent 1 joins any."""
     groups: list[list[int]] = []
 
     def go_on(outer: int, inner: int) -> bool:
-        return all(a.strides is not None and a.strides[outer] == a.strides[inner] * extents[inner] for a in found)
+        return all(s is not None and s[outer] == s[inner] * extents[inner] for s in found)
 
     for axis in extents:
         wide = [x for x in groups[-1] if extents[x] > 1] if groups else []
@@ -248,11 +220,11 @@ class Axes:
         return found
 
 
-def axes_of(shape: Sequence[int], axes: Iterable[int], found: Sequence[Access]) -> Axes:
+def axes_of(shape: Sequence[int], axes: Iterable[int], found: Sequence[Strides]) -> Axes:
     """Axes of a shape as accesses `found` go through them."""
     parts = contiguous({axis: shape[axis] for axis in axes}, found)
     last = [next((x for x in reversed(part) if shape[x] > 1), part[-1]) for part in parts]  # that is wider than 1
-    strides = [tuple(None if a.strides is None else a.strides[x] for a in found) for x in last]
+    strides = [tuple(None if s is None else s[x] for s in found) for x in last]
     return Axes(tuple(shape), tuple(map(tuple, parts)), tuple(strides))
 
 

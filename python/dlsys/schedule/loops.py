@@ -9,6 +9,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
+from .codegen import array
 from .stages import loads_of
 from .sums import PARTS
 
@@ -92,9 +93,7 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
         if item.buffer in known:
             pairs = zip(item.buffer.shape, item.indices, strict=True)
             shape = [PARTS if at.same_as(outer.loop_var) else extent for extent, at in pairs]
-            own[item.buffer] = tirx.decl_buffer(
-                shape, str(item.buffer.dtype), item.buffer.name, data_alignment=4, layout=None
-            )
+            own[item.buffer] = array(shape, item.buffer.dtype, item.buffer.name)
 
     def places(indices: Any, mutator: Any) -> list[Any]:
         return [part if at.same_as(outer.loop_var) else mutator.mutate(at) for at in indices]
@@ -120,4 +119,4 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
         code = tirx.IfThenElse(number < steps, code, None)
     serial = tirx.ForKind.SERIAL
     within = tirx.For(step, 0, each, serial, code)
-    return tirx.For(part, 0, PARTS, serial, within), [own[array] for array in memory]
+    return tirx.For(part, 0, PARTS, serial, within), [own[one] for one in memory]

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from .codegen import UNROLLED, lanes, loop, sequence
+from .codegen import UNROLLED, array, lanes, loop, sequence
 from .stages import Expr
 
 SIDE = 16  # rows, and numbers of 4 bytes in one: a cache line
@@ -28,7 +28,7 @@ def turned(
     """The code that copies so many rows and columns of a matrix to the stack, given an element of it, so that vectors
     run down its columns; and how an element is read then."""
     whole = rows == columns == SIDE and tvm.DataType(dtype).bits == 32
-    square = _array(rows, columns, dtype, "local" if whole else "global")
+    square = array((rows, columns), dtype, "square", "local" if whole else "global")
 
     def row(r: Expr) -> tirx.Stmt:
         return lanes(columns, lambda c: tirx.BufferStore(square, copy(r, c), [r, c]), index)
@@ -40,7 +40,8 @@ def turned(
         own = [i for first in range(0, SIDE, lane) for i in range(first, first + lane // 2)]
         parts = [own[i : i + distance] for i in range(0, SIDE // 2, distance)]
         places = [place for part in parts for place in (*part, *(SIDE + i for i in part))]
-        made += _exchanged(square, square := _array(SIDE, SIDE, dtype, "local"), distance, places, lane // 2, index)
+        before, square = square, array((SIDE, SIDE), dtype, "square", "local")
+        made += _exchanged(before, square, distance, places, lane // 2, index)
 
     def element(r: Expr, c: Expr) -> Expr:  # the first two rounds leave the rows in another order
         return tirx.BufferLoad(square, [c - c % 4 + c % 2 * 2 + c % 4 // 2, r])
@@ -61,7 +62,3 @@ def _exchanged(
         return tirx.SeqStmt([tirx.BufferStore(to, made[i], [first + i * distance, whole]) for i in (0, 1)])
 
     return [tirx.AllocBuffer(to), loop(SIDE // 2, pair, kind=UNROLLED, dtype=index)]
-
-
-def _array(rows: int, columns: int, dtype: str, scope: str) -> Any:
-    return tirx.decl_buffer((rows, columns), dtype, "square", scope=scope, data_alignment=4, layout=None)

@@ -84,8 +84,8 @@ def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
     return found
 
 
-Nests = tuple[tirx.PrimFunc, list[tuple[tirx.Stmt, "Stage | None"]], list[ir.Var]]
-"""A function, its loop nests, each with its stage where that is to be written yet, and the arrays that they need."""
+Nests = list[tuple[tirx.Stmt, "Stage | None"]]
+"""The loop nests of a function, each with its stage where that is to be written yet."""
 
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
@@ -96,10 +96,15 @@ def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
 @lru_cache(8)  # rule after rule asks for those of the same function
 def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     """The stages of a function as TE makes it, producers first; None for any other."""
-    body = func.body.block.body
-    found = [_stage(nest) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
+    found = [stage for _, stage in nests_of(func)]
     stages = [stage for stage in found if stage is not None]
     return _with_parts(stages) if len(stages) == len(found) else None
+
+
+def nests_of(func: tirx.PrimFunc) -> Nests:
+    """The loop nests of a function, each with its stage where it is one: what the rules write has none."""
+    body = func.body.block.body
+    return [(nest, _stage(nest)) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
 
 
 def _stage(nest: tirx.Stmt) -> Stage | None:
@@ -143,28 +148,6 @@ def nest_of(
 
 def _whole(buffer: ir.Var) -> tirx.BufferRegion:
     return tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])
-
-
-def plain_stages(func: tirx.PrimFunc) -> list[tuple[tirx.Stmt, Stage | None]]:
-    """The loop nests of a function, each with its stage where it is plain."""
-    body = func.body.block.body
-    return [(nest, plain_stage(nest)) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
-
-
-def plain_stage(nest: tirx.Stmt) -> Stage | None:
-    """A loop nest that nobody has changed as a stage: a plain loop for each iterator. None for any other."""
-    stage, loops, inner = _stage(nest), list[tirx.For](), nest
-    while isinstance(inner, tirx.For):
-        loops.append(inner)
-        inner = inner.body
-    if stage is None or any(loop.kind != tirx.ForKind.SERIAL or loop.annotations for loop in loops):
-        return None
-    wide = [loop for loop in loops if int(loop.extent) > 1]
-    values = [value for value in inner.iter_values if not isinstance(value, tirx.IntImm)]
-    own = [value for value in values if any(value.same_as(loop.loop_var) for loop in wide)]
-    unit = [value for value in values if any(value.same_as(loop.loop_var) for loop in loops if loop not in wide)]
-    plain = len(own) == len(wide) and all(a.same_as(b.loop_var) for a, b in zip(own, wide, strict=True))
-    return stage if plain and len(own) + len(unit) == len(values) else None
 
 
 def _with_parts(stages: Sequence[Stage]) -> list[Stage]:

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from . import common
-from .codegen import VectorCode, unravelled
+from .codegen import VectorCode, array, unravelled
 from .stages import Expr, Stage, at_own_index, extents, kept, size
 
 PARTS = 64  # results, or parts, that are enough for threads
@@ -46,7 +46,7 @@ def in_parts(stage: Stage, lengths: Mapping[int, int]) -> list[Stage]:
     *outer, last = lengths
     counts = [sizes[i] // lengths[i] for i in outer]
     whole, left = divmod(sizes[last], lengths[last])
-    array, total = of_parts(stage, math.prod(counts) * (whole + (left > 0)))
+    own_parts, total = of_parts(stage, math.prod(counts) * (whole + (left > 0)))
 
     def parts(first: int, count: int, length: int) -> Stage:
         """Some parts along the last axis."""
@@ -61,9 +61,9 @@ def in_parts(stage: Stage, lengths: Mapping[int, int]) -> list[Stage]:
         for i, at in zip(lengths, unravelled(number.var, [*counts, count]), strict=True):
             start = (at + (first if i == last else 0)) * lengths[i]
             values[stage.iters[i].var] = start + values.get(stage.iters[i].var, 0)
-        made = replace(stage, name=array.name, iters=(number, *iters.values()), buffer=array)
+        made = replace(stage, name=own_parts.name, iters=(number, *iters.values()), buffer=own_parts)
         place = (number.var + math.prod(counts) * first, *(v.var for v in made.spatial[1:]))
-        value = type(stage.value)(tirx.BufferLoad(array, place), common.renamed(stage.value.b, values))
+        value = type(stage.value)(tirx.BufferLoad(own_parts, place), common.renamed(stage.value.b, values))
         return replace(made, indices=place).with_value(value)
 
     return [parts(0, whole, lengths[last]), *([parts(whole, 1, left)] if left else []), total]
@@ -73,11 +73,10 @@ def of_parts(stage: Stage, count: int) -> tuple[ir.Var, Stage]:
     """An array for the results of so many parts of a reduction, a part along its first axis, and the stage that
     combines these."""
     shape, own = (count, *extents(stage.spatial)), [v.var for v in stage.spatial]
-    name, dtype = f"{stage.name}_parts", str(stage.buffer.dtype)
-    array = tirx.decl_buffer(shape, dtype, name, data_alignment=4, layout=None)
+    made = array(shape, stage.buffer.dtype, f"{stage.name}_parts")
     part = _axis("part", stage.iters[0], count, tirx.IterVar.CommReduce)
-    value = type(stage.value)(stage.value.a, tirx.BufferLoad(array, [part.var, *own]))
-    return array, replace(stage, iters=(*stage.spatial, part)).with_value(value)
+    value = type(stage.value)(stage.value.a, tirx.BufferLoad(made, [part.var, *own]))
+    return made, replace(stage, iters=(*stage.spatial, part)).with_value(value)
 
 
 def _axis(name: str, like: tirx.IterVar, extent: int, kind: int) -> tirx.IterVar:
@@ -129,7 +128,7 @@ class Sum:
         terms = [i for i in wide if i not in spatial]
         if not spatial or not terms:
             return bool(spatial)
-        reads = [a.strides for a in common.accesses_of(self.stage.block) if not a.is_write and a.strides is not None]
+        reads = [strides for strides in common.accesses_of(self.stage.block) if strides is not None]
         return sum(s[spatial[-1]] == 1 for s in reads) > sum(s[terms[-1]] == 1 for s in reads)
 
     def combine(self, a: Expr, b: Expr) -> Expr:
@@ -156,11 +155,11 @@ def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], result
 def parts_of(whole: Sum, parts: int) -> tuple[Sum, Sum, ir.Var]:
     """A sum whose terms a rule cuts by itself: the sums of the parts, whose number is the first index of each result,
     that of these, and the array between."""
-    array, total = of_parts(whole.stage, parts)
+    sums, total = of_parts(whole.stage, parts)
     number = _axis("part", whole.stage.iters[0], parts, tirx.IterVar.DataPar)
     own = (number.var, *(v.var for v in whole.stage.spatial))
-    part = replace(whole.stage, iters=(number, *whole.stage.iters), buffer=array, indices=own)
-    return Sum(part, (), {array}), replace(whole, stage=total), array
+    part = replace(whole.stage, iters=(number, *whole.stage.iters), buffer=sums, indices=own)
+    return Sum(part, (), {sums}), replace(whole, stage=total), sums
 
 
 def epilogue(stage: Stage, later: Sequence[Stage]) -> list[Stage]:

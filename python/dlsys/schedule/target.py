@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.target import Target, codegen
 
 from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
@@ -163,7 +163,6 @@ def _host_triple() -> str:
     return str(Target("llvm").attrs.get("mtriple"))
 
 
-Schedule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]
 
 
 class ScheduleWarning(UserWarning):
@@ -178,10 +177,10 @@ class Rule:
         name: as a kernel tells it.
         target: the kind of target that it is for, "llvm" or "cuda"; "" for every one.
         sums: whether it is for functions with sums, or without; None for both.
-        schedule: returns the schedule of a function for a machine, or None where it declines.
+        schedule: returns the function with its loops for a machine, or None where it declines.
     """
 
     name: str
     target: str
-    schedule: Schedule
+    schedule: Callable[[tirx.PrimFunc, Machine], tirx.PrimFunc | None]
     sums: bool | None = None

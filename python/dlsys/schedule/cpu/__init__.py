@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from . import contraction, fallback, loops, pointwise, reduction, windows
+from ..target import Rule
+from . import contraction, loops, pointwise, reduction, windows
 
-RULES = (contraction.RULE, windows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, fallback.RULE)
+FALLBACK = Rule("fallback", "llvm", reduction.finish)
+"""What always works: each stage by itself; loops that are no stage are left to LLVM."""
+RULES = (contraction.RULE, windows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, FALLBACK)

@@ -10,7 +10,7 @@ the tile is stored along its rows. Else it is B, and packing it makes the column
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tvm import ir, s_tir, tirx
@@ -18,31 +18,29 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..products import Operand, Product, product_of
-from ..stages import Stage, in_place, plain_stages, read_stages, size, with_nests
+from ..stages import Stage, in_place, read_stages, size, with_nests
+from ..sums import in_parts
 from ..target import Machine, Rule
-from . import padding, pointwise, reduction
+from . import padding, reduction
 from .padding import Images
 from .product import Loops
-from .sharing import in_parts, missing_parts, parts_of
+from .sharing import missing_parts, parts_of
 from .tile_code import Fused
 from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
 
-def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
     found = one_sum(func)
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    parts = parts_of(p, missing_parts(q, machine, tile))
-    if parts:
-        p, func, stages = of_parts(func, number, parts)
+    func, stages, p, is_cut = ending(func, number, p, missing_parts(q, machine, tile))
+    if is_cut:
         q, tile = _chosen(p, stages, number, machine)
-    else:
-        func, stages = with_one_result(func, number)
     func = written(q, func, stages, number, tile, machine)
-    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
+    return reduction.finish(func, machine)
 
 
 def one_sum(func: PrimFunc) -> tuple[Product, Sequence[Stage], int] | None:
@@ -63,16 +61,32 @@ def _of_arrays(stage: Stage) -> Product | None:
     return p if p and all(isinstance(one.value, ir.TensorLoad) for one in (p.a, p.b)) else None
 
 
+def ending(func: PrimFunc, number: int, p: Product, missing: int) -> tuple[PrimFunc, Sequence[Stage], Product, bool]:
+    """The function with one stage after its product, the stages, the product, and whether it is that of parts of its
+    terms, which are then added up, as many as are missing."""
+    if not (parts := parts_of(p, missing)):
+        func, stages = with_one_result(func, number)
+        return func, stages, p, False
+    whole = _stages(func)
+    cut = in_parts(whole[number], parts)
+    func = with_nests(func, [one.loops for one in (*whole[:number], *cut, *whole[number + 1 :])], [cut[0].buffer])
+    func, stages = _as_one(func, number + 2)
+    of_parts = _of_arrays(stages[number])
+    assert of_parts is not None
+    return func, stages, of_parts, True
+
+
 def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
     """The function whose stages after its sum are one, which reads each sum at an index of its own; its stages."""
-    func, stages = _ending(func, number + 1)
+    func, stages = _as_one(func, number + 1)
     if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
         return func, stages
-    sch = common.start(func)  # what turns its index around, as one that spreads phases over an image
+    sch = s_tir.Schedule(func, error_render_level="none")  # what turns its index around, as one that spreads phases
     c, result = list(sch.get_child_blocks(sch.get_sblock("root")))[number:]
     sch.reindex(c, ("write", 0))
     sch.reverse_compute_inline(result)
-    func = common.function_of(sch)
+    (made,) = sch.mod.functions.values()
+    func = func.with_body(common.bound_once(made.body))
     return func, _stages(func)
 
 
@@ -86,16 +100,7 @@ def _is_pointwise(result: Stage, total: Stage) -> bool:
     return same and len(own) == len(wide) and all(index in wide for index in own) and len({*own}) == len(own)
 
 
-def of_parts(func: PrimFunc, number: int, parts: Mapping[int, int]) -> tuple[Product, PrimFunc, Sequence[Stage]]:
-    """The function whose contraction is of parts of its terms, which are then added up (`sharing.in_parts`): the
-    contraction, the function, and its stages."""
-    func, stages = _ending(in_parts(func, number, parts), number + 2)
-    p = _of_arrays(stages[number])
-    assert p is not None
-    return p, func, stages
-
-
-def _ending(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
+def _as_one(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
     """The function with its stages from a number on as one, which reads no other stage than sums; and its stages."""
     stages = _stages(func)
     made = {one.buffer: one for one in stages[:-1] if not one.reduced}

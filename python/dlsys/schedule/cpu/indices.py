@@ -9,7 +9,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..codegen import SERIAL, lanes, loop, unravelled
+from ..codegen import SERIAL, array, lanes, loop, unravelled
 from ..common import renamed
 from ..products import Axes, Operand, Product
 from ..stages import Expr
@@ -134,5 +134,5 @@ class Indices:
 
     def array(self, shape: Sequence[int], name: str, scope: str = "global") -> Any:
         """An array of the product's numbers."""
-        return tirx.decl_buffer(tuple(shape), self.dtype, name, scope=scope, data_alignment=4, layout=None)
+        return array(shape, self.dtype, name, scope)
 

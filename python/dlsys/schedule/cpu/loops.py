@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir, sym, tirx
+from tvm import sym, tirx
 
 from .. import common
 from ..codegen import block_of, unravelled
@@ -20,7 +20,7 @@ PARTS = 16  # steps that threads share out, at least, if those within can be sha
 CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The formula's loops, shared out. Declines all others."""
     if loops_of(func) is None:
         return None
@@ -30,7 +30,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if big:
         code = _shared(code, max(PARTS, parts))
     block = block_of(common.blocks_of(func)[0].name_hint, code, whole=True)
-    return common.start(with_nests(func, [block], memory))
+    return with_nests(func, [block], memory)
 
 
 def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:

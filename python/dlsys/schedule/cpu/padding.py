@@ -20,7 +20,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..codegen import PARALLEL, SERIAL, lanes, unravelled
+from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
 from ..common import SHORT, accesses_of, divisor, renamed, rewritten
 from ..products import Operand, Product
 from ..stages import Stage, extents, loads_of
@@ -145,7 +145,7 @@ class Images:
                 return None
         free = [i for i in range(len(self.stage.iters)) if i not in fixed]
         shape = [int(self.stage.iters[i].dom.extent) for i in free]
-        own = tirx.decl_buffer(shape, str(self.buffer.dtype), self.buffer.name, data_alignment=4, layout=None)
+        own = array(shape, self.buffer.dtype, self.buffer.name)
 
         def load(item: ir.TensorLoad, mutator: Any) -> Any:
             if not item.source.same_as(self.buffer):
@@ -181,9 +181,8 @@ def _laid(stage: Stage, buffer: Any, fixed: Mapping[int, Any], loop: Any, most: 
         return tirx.BufferStore(buffer, renamed(what, names), [at[i] for i in free])
 
     def copied(at: Mapping[int, Any]) -> tirx.Stmt:
-        accesses = accesses_of(stage.block)
         flat = exact and width == sizes[x]  # rows lie beside each other: it does not matter where one ends
-        flat = flat and all(a.strides is not None and a.strides[y] == a.strides[x] * width for a in accesses)
+        flat = flat and all(s is not None and s[y] == s[x] * width for s in accesses_of(stage.block))
         rows, row = (1, height * width) if flat else (height, width)
         step = (divisor(row, 1, most) or 1) if exact else 1
         step = step if step >= SHORT else 1

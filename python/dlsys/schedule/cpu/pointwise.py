@@ -9,55 +9,41 @@ from functools import partial
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Axes, axes_of, renamed
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Axes, axes_of, renamed
 from ..squares import SIDE, turned
-from ..stages import Expr, Stage, domains, extents, inlined, plain_stages, size, with_nests
+from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
 from .sharing import least_parts
 
-TOGETHER = 8  # results of the same vectors, each in a register
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
-    reads all inputs of an index before it stores, so an output may be an input."""
-    found = inlined(func)  # one pass over memory
-    if found is None or any(size(stage.iters) == 0 for stage in found[1]):
-        return common.start(finish(found[0] if found else func, machine))
+    reads all inputs of an index before it stores, so an output may be an input. Declines what is no stage."""
+    if (found := inlined(func)) is None:  # one pass over memory
+        return None
     func, stages = found
-    nests = []
-    for group in domains(stages):
-        own = {stage.buffer for stage in group}
-        outside = {load.source for s in stages if s.buffer not in own for load in s.loads()}
-        nests.append(_block(group, own & {*func.params, *outside}, machine))
-    return common.start(with_nests(func, nests))
+    groups = [group for group in domains(stages) if size(group[0].iters)]
+    return with_nests(func, [block(group, kept(group, stages, set(func.params)), machine) for group in groups])
 
 
-def finish(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
-    """The function with the loops of its stages that have no sum, and were not touched yet."""
-    nests, changed = plain_stages(func), False
-    for i, (_, stage) in enumerate(nests):
-        if stage is not None and not stage.reduced and size(stage.iters):
-            nests[i], changed = (_block([stage], {stage.buffer}, machine), None), True
-    return with_nests(func, [nest for nest, _ in nests]) if changed else func
-
-
-def _block(group: Sequence[Stage], kept: set[Any], machine: Machine) -> tirx.Stmt:
-    return block_of(group[-1].name, _Loops(group, kept, machine).nest(), whole=True)
+def block(group: Sequence[Stage], stored: set[Any], machine: Machine) -> tirx.Stmt:
+    """The loops of stages of one domain, which store some of their buffers."""
+    return block_of(group[-1].name, _Loops(group, stored, machine).nest(), whole=True)
 
 
 class _Loops:
-    """The loops over a domain, which compute stages of it and store the buffers `kept`."""
+    """The loops over a domain, which compute stages of it and store the buffers `stored`."""
 
-    def __init__(self, group: Sequence[Stage], kept: set[Any], machine: Machine) -> None:
-        self.group, self.kept, self.machine = group, kept, machine
+    def __init__(self, group: Sequence[Stage], stored: set[Any], machine: Machine) -> None:
+        self.group, self.stored, self.machine = group, stored, machine
         self.index = next((str(v.var.ty) for v in group[0].iters), "int32")
         self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.shape = extents(group[0].iters)
@@ -82,8 +68,6 @@ class _Loops:
     def nest(self) -> tirx.Stmt:
         """The loops in the order that suits what they read."""
         across = next((i for i in range(len(self.outer)) if self._crosses(i)), None)
-        if self._shares_reads():
-            return self._together()
         if across is not None:
             return self._in_tiles(across)
         steps = (0, 1, *STRIDES) if len(self.group) == 1 else (0, 1)
@@ -95,16 +79,6 @@ class _Loops:
         """The index of the domain at an index of each group of axes."""
         found = self.axes.index(parts) if self.shape else {}
         return [found[x] for x in range(len(self.shape))]
-
-    def code(self, index: Sequence[Expr], vector: VectorCode) -> None:
-        """Adds to the code what is computed and stored at an index of the domain."""
-        values: dict[Any, Expr] = {}
-        for stage in self.group:
-            names = {v.var: at for v, at in zip(stage.iters, index, strict=True)}
-            value = vector.evaluate(stage.value, names, lambda load: values.get(load.source))
-            values[stage.buffer] = value = vector.value(value)
-            if stage.buffer in self.kept:
-                vector.store(stage.buffer, value, [renamed(i, names) for i in stage.indices])
 
     # Along vectors
 
@@ -130,7 +104,7 @@ class _Loops:
         if len(self.group) == 1:
             return self.vector(width, lambda lane: self._element(self.at([*unravelled(row, self.outer), first + lane])))
         vector = VectorCode(width, self.index)
-        self.code(self.at([*unravelled(row, self.outer), first + vector.lane]), vector)
+        vector.compute(self.group, self.at([*unravelled(row, self.outer), first + vector.lane]), {}, self.stored)
         return vector.loop()
 
     def _shared(self, share: int, steps: Callable[[Expr, Expr, int], tirx.Stmt]) -> tirx.Stmt:
@@ -162,31 +136,6 @@ class _Loops:
         if self.parts and self.rows < self.parts:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
         return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
-
-    # Results of the same vectors
-
-    def _shares_reads(self) -> bool:
-        """Whether the few results along the first axis are computed of the same several vectors."""
-        if len(self.group) > 1 or len(self.shape) < 3 or not 1 < self.shape[0] <= TOGETHER:
-            return False
-        vectors_ = [a.strides for a in self.accesses if not a.is_write and (a.strides is None or a.strides[-1])]
-        several = len(self.group[0].loads()) >= 2 * common.WINDOW and bool(vectors_)
-        return several and all(s is not None and s[0] == 0 and s[-1] == 1 for s in vectors_)
-
-    def _together(self) -> tirx.Stmt:
-        """Vector by vector: what is read once serves all results along the first axis."""
-        first, *rows, last = self.shape
-
-        def step(row: Expr, start: Expr, width: int) -> tirx.Stmt:
-            vector = VectorCode(width, self.index)
-            for result in range(first):
-                self.code([tirx.IntImm(self.index, result), *unravelled(row, rows), start + vector.lane], vector)
-            return vector.loop()
-
-        def body(row: Expr) -> tirx.Stmt:
-            return in_steps(last, min(last, self.lanes), lambda start, n: step(row, start, n), self.index)
-
-        return self.loop(math.prod(rows), body, parallel=self.parts > 0)
 
     # Across memory
 
@@ -242,8 +191,8 @@ class _Loops:
             return []
         found = []
         for load in stage.loads():
-            access = Access(common.strides_of(stage.block, load.source, load.indices), False)
-            along, last = (s[self.accesses.index(access)] for s in (self.axes.strides[across], self.axes.strides[-1]))
+            number = self.accesses.index(common.strides_of(stage.block, load.source, load.indices))
+            along, last = (s[number] for s in (self.axes.strides[across], self.axes.strides[-1]))
             if along == 1 and last not in (0, 1, None):
                 found.append(load)
         return found

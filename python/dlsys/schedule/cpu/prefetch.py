@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import DataType, ir, tirx
+from tvm import DataType, tirx
 
 from ..codegen import VectorCode
 from ..common import renamed, strides_of
@@ -32,7 +32,7 @@ def next_row(stage: Stage, row: Sequence[Any], machine: Machine) -> list[tirx.St
         shape, line = [int(extent) for extent in load.source.shape], _line(load.source, machine)
         own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
         many = int(last.dom.extent) * line >= shape[-1]
-        far = _nbytes(load.source) >= machine.l2
+        far = _is_far(load.source, machine)
         if own and many and far and strides_of(stage.block, load.source, load.indices) is None:
             at = tirx.Var("line", "int32")
             fetch = _fetch(load.source, [*row, shape[-1] + at * line], to_write=0)
@@ -48,9 +48,7 @@ def lines(buffer: Any, indices: Sequence[Any], vector: VectorCode, machine: Mach
 
 def is_far(load: Any, machine: Machine) -> bool:
     """Whether a load is of an array that no core's own cache holds, at a place that no other array says."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(load, (ir.TensorLoad, found.append))
-    return len(found) == 1 and _nbytes(load.source) >= machine.l2
+    return len(loads_of([load])) == 1 and _is_far(load.source, machine)
 
 
 def line(value: Any, machine: Machine) -> int:
@@ -60,15 +58,12 @@ def line(value: Any, machine: Machine) -> int:
 
 def _line(buffer: Any, machine: Machine) -> int:
     """Elements of a cache line."""
-    return machine.line // _itemsize(buffer)
+    return machine.line * 8 // max(DataType(str(buffer.dtype)).bits, 8)
 
 
-def _nbytes(buffer: Any) -> int:
-    return math.prod(map(int, buffer.shape)) * _itemsize(buffer)
-
-
-def _itemsize(buffer: Any) -> int:
-    return max(DataType(str(buffer.dtype)).bits, 8) // 8
+def _is_far(buffer: Any, machine: Machine) -> bool:
+    """Whether an array fills L2."""
+    return math.prod(map(int, buffer.shape)) * machine.line >= machine.l2 * _line(buffer, machine)
 
 
 def of(value: Any, offset: Any = 0) -> tirx.Stmt:

@@ -14,14 +14,14 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
 from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
 from ..levels import LEVEL, Accumulators, Levels
-from ..stages import Expr, Stage, extents, inlined, plain_stages, size, with_nests
+from ..stages import Expr, Nests, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
@@ -30,31 +30,29 @@ from .sharing import least_parts
 ROWS = 8  # that are read at once where registers hold no row's sums
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Each row through all its stages at once where the stages share rows; else a stage at a time."""
     found = rows.schedule(func, machine)
-    if found is None:
-        func, _ = inlined(func) or (func, None)
-        found = func, plain_stages(func), []
-    return common.start(pointwise.finish(finish(*found, machine), machine))
+    func, nests, arrays = found or ((inlined(func) or (func, None))[0], None, ())
+    return finish(func, machine, nests, arrays)
 
 
 def finish(
-    func: tirx.PrimFunc,
-    nests: Sequence[tuple[tirx.Stmt, Stage | None]],
-    arrays: Sequence[ir.Var],
-    machine: Machine,
+    func: tirx.PrimFunc, machine: Machine, nests: Nests | None = None, arrays: Sequence[ir.Var] = ()
 ) -> tirx.PrimFunc:
-    """The function with the loops of those of its nests that are sums; `arrays` are those that they use besides."""
+    """The function with the loops of its stages that are not written yet, each by itself; of other nests and the arrays
+    that these use besides, if they are given."""
     made: list[tirx.Stmt] = []
     own = list(arrays)
-    for nest, stage in nests:
-        if stage is None or not stage.reduced or not size(stage.spatial):
+    for nest, stage in nests_of(func) if nests is None else nests:
+        if stage is None or not size(stage.spatial):
             made.append(nest)
-            continue
-        for one in _whole_or_in_parts(stage, machine):
-            made.append(block_of(one.stage.name, one.nest(), whole=True))
-            own.append(one.stage.buffer)
+        elif not stage.reduced:
+            made.append(pointwise.block([stage], {stage.buffer}, machine))
+        else:
+            for one in _whole_or_in_parts(stage, machine):
+                made.append(block_of(one.stage.name, one.nest(), whole=True))
+                own.append(one.stage.buffer)
     return with_nests(func, made, [array for array in own if array not in func.params])
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from .. import common
-from ..codegen import VectorCode, block_of, loop, sequence, steps, unravelled
+from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
@@ -29,8 +29,9 @@ SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
-    """The loops of all that runs over rows, and what is behind it. None where there are no rows."""
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
+    """A function with the loops of all that runs over rows, and what is behind it, and the arrays that these need. None
+    where there are no rows."""
     func = share(func)
     found = find_rows(func)
     if found is None or found.count < 1 or _is_for_parts(found):
@@ -56,11 +57,14 @@ def _is_for_parts(rows: Rows) -> bool:
 def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
     """A vector of rows at a time, a row a lane."""
 
-    def code(index: Expr, vector: VectorCode) -> None:
-        _short_row(rows, kept, unravelled(index, rows.shape), vector)
+    def code(start: Expr, many: int) -> tirx.Stmt:
+        vector = VectorCode(many)
+        _short_row(rows, kept, unravelled(start + vector.lane, rows.shape), vector)
+        return vector.loop()
 
     width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
-    return block_of("rows", sequence(steps(0, rows.count, width, rows.work >= PARALLEL_SHORT, code)))
+    kind = PARALLEL if rows.work >= PARALLEL_SHORT else SERIAL
+    return block_of("rows", in_steps(rows.count, width, code, kind=kind))
 
 
 def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) -> None:
@@ -95,7 +99,7 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
+def _long(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
     func, _ = inlined(func) or (func, None)
     rows = find_rows(func)
@@ -107,8 +111,8 @@ def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
         return None
     code = _LongRows(rows, passes, rows.kept(func), machine)
     rest = [code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest]
-    nests: list[tuple[tirx.Stmt, Stage | None]] = [(block_of("rows", code.nest()), None)]
-    return func, [*nests, *((stage.loops, stage) for stage in rest)], [array for array, _ in code.parts.values()]
+    nests: Nests = [(block_of("rows", code.nest()), None), *((stage.loops, stage) for stage in rest)]
+    return func, nests, [array for array, _ in code.parts.values()]
 
 
 def _without_last(rows: Rows) -> Rows:

@@ -6,14 +6,8 @@ sums by themselves, which are added up. With twice as many parts as threads none
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from tvm import tirx
-
 from ...device.panels import LATENCY
-from .. import sums
 from ..products import Product
-from ..stages import extents, read_stages, with_nests
 from ..target import Machine
 from .tiles import FINER, Tile, wanted
 
@@ -34,8 +28,8 @@ def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int
 
 
 def parts_of(p: Product, missing: int) -> dict[int, int]:
-    """Into how many parts axes of a product's sum are cut, to have about so many times as many parts; none where an
-    operand lies in panels.
+    """How many indices of axes of a product's sum a part has, to have about so many times as many parts; none where it
+    is not cut, as where an operand lies in panels.
 
     Cut is the sum's first axis, in a gradient of filters the images, and where those are too few the second too, their
     rows.
@@ -46,19 +40,8 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
     parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
     whole = parts == p.extents[first]
     rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
-    found = {first: parts, **({others[0]: rows} if rows > 1 else {})}
-    return found if parts * rows > 1 else {}
-
-
-def in_parts(func: tirx.PrimFunc, number: int, parts: Mapping[int, int]) -> tirx.PrimFunc:
-    """The function whose stage of that number, a sum, is cut into so many parts along some of its axes
-    (`sums.in_parts`)."""
-    stages = read_stages(func)
-    assert stages is not None
-    sizes = extents(stages[number].iters)
-    found = sums.in_parts(stages[number], {i: sizes[i] // count for i, count in parts.items()})
-    nests = [one.loops for one in (*stages[:number], *found, *stages[number + 1 :])]
-    return with_nests(func, nests, [found[0].buffer])
+    counts = {first: parts, **({others[0]: rows} if rows > 1 else {})}
+    return {axis: p.extents[axis] // count for axis, count in counts.items()} if parts * rows > 1 else {}
 
 
 def least_divisor(extent: int, least: int) -> int:

@@ -7,27 +7,27 @@ meets the images, is a few vectors; a window's elements are unrolled, so that su
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from ...compute.loops import ravelled
 from .. import common
-from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
+from ..codegen import UNROLLED, array, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
-from ..stages import Expr, Stage, plain_stages, with_nests
+from ..stages import Expr, with_nests
 from ..target import Machine, Rule
-from . import pointwise, reduction
-from .contraction import described, of_parts, one_sum, with_one_result, written
-from .sharing import missing_parts, parts_of
+from . import reduction
+from .contraction import described, ending, one_sum, with_one_result, written
+from .sharing import missing_parts
 from .tile_code import Fused
 from .tiles import LIES, WINDOWS, Tile, wanted
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 
 
-def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
     found = one_sum(func)
     if found is None or 0 in found[0].extents or found[0].size(found[0].m) != 1 or not found[0].b.windows:
@@ -43,18 +43,15 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
-        return common.start(written(p, *with_one_result(func, number), number, tile, machine))
+        return written(p, *with_one_result(func, number), number, tile, machine)
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
-    if parts := parts_of(p, missing_parts(p, machine)):
-        p, func, stages = of_parts(func, number, parts)
-    else:
-        func, stages = with_one_result(func, number)
-        p = p.of(stages[number])
+    func, stages, p, _ = ending(func, number, p, missing_parts(p, machine))
+    p = p.of(stages[number])
     fused, _, rest = described(p, stages, number, p.b)
     func = with_nests(func, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
-    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
+    return reduction.finish(func, machine)
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:
@@ -77,7 +74,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
         images, p = own or (images, p)
         before = [] if own else [block_of(stage.name, images.laid(loop, {}, most, parallel), whole=True)]
     *rows, across = (p.extents[axis] for axis in within)
-    sums = _array(stage, (math.prod(taps), width), "sums")
+    sums = array((math.prod(taps), width), p.dtype, "sums")
 
     def of_batch(number: Expr) -> tirx.Stmt:
         batch = dict(zip(p.batch, unravelled(number, p.shape(p.batch)), strict=True))
@@ -94,7 +91,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
 
         def line(outer: list[Expr], names: dict[int, Expr]) -> tirx.Stmt:
             """A row of a window's elements, which meets all rows of a plane."""
-            held, start = _array(stage, (taps[-1], width), "held"), _flat(outer, taps[:-1]) * taps[-1]
+            held, start = array((taps[-1], width), p.dtype, "held"), ravelled(outer, taps[:-1]) * taps[-1]
 
             def step(row: list[Expr], part: Expr) -> tirx.Stmt:
                 def add(tap: Expr, lane: Expr) -> tirx.Stmt:
@@ -116,7 +113,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
             return sequence([tirx.AllocBuffer(held), copied(held, sums, 0, start), terms, copied(sums, held, start, 0)])
 
         def total(tap: list[Expr]) -> tirx.Stmt:
-            one, place = _array(stage, (1,), "total"), _flat(tap, taps)
+            one, place = array((1,), p.dtype, "total"), ravelled(tap, taps)
 
             def add(lane: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
@@ -130,18 +127,6 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
         return sequence([*laid(batch), tirx.AllocBuffer(sums), clear, planes, each(taps, total)])
 
     return [*before, block_of(stage.name, loop(p.size(p.batch), of_batch, parallel=parallel), whole=True)]
-
-
-def _array(stage: Stage, shape: tuple[int, ...], name: str) -> Any:
-    return tirx.decl_buffer(shape, str(stage.buffer.dtype), name, data_alignment=4, layout=None)
-
-
-def _flat(index: list[Expr], shape: Sequence[int]) -> Expr:
-    """The number of an index in row-major ordep."""
-    found: Expr = 0
-    for at, extent in zip(index, shape, strict=True):
-        found = found * extent + at
-    return found
 
 
 RULE = Rule("windows", "llvm", schedule, sums=True)

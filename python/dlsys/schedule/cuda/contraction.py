@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
-from ..common import start
 from ..products import Product, product_of
 from ..stages import inlined, with_nests
 from ..sums import Sum, epilogue, parts_of, sum_of
@@ -35,7 +34,7 @@ TILES = (Tile(128, 128, 8, 8), Tile(128, 64, 8, 8), Tile(64, 64, 8, 4), Tile(64,
 SECOND = 6000  # cycles of the launch that adds up parts
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The launches of a function with one product. Declines others, and products with few rows or columns."""
     if (found := inlined(func)) is None:
         return None
@@ -51,7 +50,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     before, _ = reduction.nests(stages[:at], stages, results, machine.gpu)
     own, arrays = _launches(product, sum_of(stages[at], after, stages, results), machine)
     last, more = reduction.nests(rest, stages, results, machine.gpu)
-    return start(with_nests(func, [*before, *own, *last], [*arrays, *more]))
+    return with_nests(func, [*before, *own, *last], [*arrays, *more])
 
 
 def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx.Stmt], list[ir.Var]]:

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
 
-from .. import common
-from ..stages import inlined
+from ..codegen import sequence
+from ..common import blocks_of
+from ..loops import around
+from ..stages import inlined, with_nests
 from ..target import Machine, Rule
-from .threads import BLOCK
+from .loops import launch_of
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Every stage by itself, on the device."""
     func, _ = inlined(func) or (func, None)
-    sch = common.start(func)
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
-        _bind(sch, block)
-    return sch
+    return with_nests(func, [_launch(block) for block in blocks_of(func)])
 
 
-def _bind(sch: s_tir.Schedule, block: SBlockRV) -> None:
-    """Bind a block's results to threads, BLOCK of them in a block of threads."""
-    loops, kinds = list(sch.get_loops(block)), [v.iter_type for v in sch.get(block).iter_vars]
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == tirx.IterVar.DataPar]
-    spatial = spatial if len(loops) == len(kinds) else []
-    terms = [loop for loop in loops if all(loop is not other for other in spatial)]
-    if not spatial:  # one number
-        spatial = [sch.add_unit_loop(terms[0] if terms else block)]
-    if terms:
-        sch.reorder(*spatial, *terms)
-    fused = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
-    grid, thread = sch.split(fused, [None, min(BLOCK, max(1, int(sch.get(fused).extent)))])
-    sch.bind(grid, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
+def _launch(block: s_tir.SBlock) -> tirx.Stmt:
+    """The launch of a loop nest's block, whose sums a thread adds up."""
+    own = [tirx.For(v.var, 0, v.dom.extent, tirx.ForKind.SERIAL, block.body) for v in block.iter_vars]
+    kinds = [v.iter_type == tirx.IterVar.DataPar for v in block.iter_vars]
+    spatial, terms = ([loop for loop, kind in zip(own, kinds, strict=True) if kind == one] for one in (True, False))
+    body = around(terms, block.body)
+    code = body if block.init is None else sequence([block.init, body])
+    return launch_of(block.name_hint, [(loop, int(loop.extent)) for loop in spatial], code)
 
 
 RULE = Rule("fallback", "cuda", schedule)

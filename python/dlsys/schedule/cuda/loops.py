@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, sym, tirx
 
 from .. import common
-from ..codegen import sequence, unravelled
+from ..codegen import array, sequence, unravelled
 from ..common import renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import Expr, with_nests
@@ -25,7 +25,7 @@ Loops = list[tuple[tirx.For, int]]
 """Loops, and the most steps that each takes."""
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The launches of a function that is one block of loops. Declines all others."""
     if loops_of(func) is None:
         return None
@@ -33,10 +33,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     code, copies = (code, []) if memory else _in_parts(code)
     memory += copies
     name = common.blocks_of(func)[0].name_hint
-    found = [_launch(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
+    found = [launch_of(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
     if memory:
         found.insert(0, _touch(memory))
-    return common.start(with_nests(func, found, memory))
+    return with_nests(func, found, memory)
 
 
 def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
@@ -53,7 +53,7 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     parts = min(math.isqrt(steps), math.prod(int(loop.extent) for loop in [*outer, *columns]) * steps // elements)
     if parts < 2:
         return code, []
-    copies = tirx.decl_buffer([parts, *out.shape], str(out.dtype), "copies", data_alignment=4, layout=None)
+    copies = array([parts, *out.shape], out.dtype, "copies")
     part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
     each = ceil_div(steps, parts)
 
@@ -114,7 +114,7 @@ def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple
     return [(around, code)]
 
 
-def _launch(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
+def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
     """The launch of a thread's code, over loops."""
     shape = [most for _, most in loops]
     total = math.prod(shape)

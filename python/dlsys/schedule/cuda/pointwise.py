@@ -8,22 +8,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from ..codegen import unravelled
-from ..common import start
 from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
 from ..target import Gpu, Machine, Rule
 from .threads import BLOCK, ThreadCode, ceil_div, guarded, index, lanes, launch
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch for all results of one shape. It reads all inputs of an index before it stores, so an output may be an
     input."""
     if (found := inlined(func)) is None:
         return None
     func, stages = found
-    return start(with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params), machine.gpu)))
+    return with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params), machine.gpu))
 
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:

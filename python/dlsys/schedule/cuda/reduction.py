@@ -12,9 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
-from .. import common
 from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, inlined, size, with_nests
 from ..sums import Sum, epilogue, in_parts, parts_along, sum_of
@@ -42,7 +41,7 @@ LONG_ROW = 1024  # terms of a sum that a whole block adds up
 STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into parts
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch or two for each sum, with what is computed of it alone. Declines reductions that do
     more than combine terms."""
     read = inlined(func)
@@ -50,7 +49,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     func, stages = read
     found, arrays = nests(stages, stages, set(func.params), machine.gpu)
-    return common.start(with_nests(func, found, arrays))
+    return with_nests(func, found, arrays)
 
 
 def nests(

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
-from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..rows import Rows, find_rows
@@ -23,7 +22,7 @@ from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, folded, in
 MOST = 32  # elements of a row that a thread of a block holds; of a warp half as many
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """One launch for what runs over rows, then those of what is behind. Declines functions without rows, with one sum
     alone or rows that registers do not hold."""
     if (found := inlined(share(func))) is None:
@@ -36,7 +35,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     nest = _Code(func, rows, threads, machine.gpu).nest()
     rest, arrays = reduction.nests(rows.rest, stages, set(func.params), machine.gpu)
-    return common.start(with_nests(func, [nest, *rest], arrays))
+    return with_nests(func, [nest, *rest], arrays)
 
 
 def _threads(length: int) -> int | None:

@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from ...compute.loops import ravelled
 from ...device import VECTOR
 from ...device.machine import WARP as WARP  # for the rules too
 from ..codegen import VectorCode, block_of, sequence
@@ -50,9 +51,7 @@ class ThreadCode(VectorCode):
         """Whether the lanes lie side by side, from a multiple of their size on."""
         if str(buffer.dtype) == "bool" or buffer in self._own:
             return str(buffer.dtype) != "bool"
-        place: Expr = tirx.const(0, "int32")
-        for index, extent in zip(indices, buffer.shape, strict=True):
-            place = place * extent + index
+        place = ravelled(indices, buffer.shape)
         first = renamed(place, {self.lane: tirx.const(0, "int32")})
         return self.equal(place, first + self.lane) and self.equal(tirx.floormod(first, self.width), 0)
 

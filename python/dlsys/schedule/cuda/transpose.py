@@ -4,10 +4,12 @@ tile, so that both are touched line by line."""
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
 import tvm
-from tvm import ir, s_tir, tirx
+import tvm_ffi
+from tvm import ir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
@@ -20,7 +22,7 @@ ROWS = 8  # of a tile that a block's threads take at once
 PAD = 1  # elements behind each row: a column's elements lie in different banks
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch for one result of which an input is read across. Declines all others, and small tiles."""
     read = inlined(func)
     if read is None or len(read[1]) != 1:
@@ -28,7 +30,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     func, (stage,) = read
     if common.BRANCH in common.calls_of(stage.value) or (found := _crossing(stage, machine.gpu)) is None:
         return None
-    return common.start(with_nests(func, [_nest(stage, *found)]))
+    return with_nests(func, [_nest(stage, *found)])
 
 
 def _crossing(stage: Stage, gpu: Gpu) -> tuple[int, list[ir.TensorLoad]] | None:
@@ -73,23 +75,20 @@ def _nest(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
     body.append(barrier())
     for part in range(0, TILE, ROWS):
         code, at = ThreadCode(1), names(y + part, x)
-        held = [
-            (common.renamed(load, at), tirx.BufferLoad(tile, [x * (TILE + PAD) + y + part]))
-            for load, tile in tiles.items()
-        ]
-        value = code.value(code.evaluate(stage.value, at, partial(_known, code, held)))
-        code.store(stage.buffer, value, [common.renamed(i, at) for i in stage.indices])
+        own = _reading(stage, tiles, x * (TILE + PAD) + y + part)
+        code.compute([own], [at[v.var] for v in stage.iters], {}, {stage.buffer})
         body.append(inside(y + part, x, code.loop()))
     return launch(stage.name, [(block, math.prod(counts))], [(x, TILE), (y, ROWS)], sequence(body))
 
 
-def _known(code: ThreadCode, held: list[tuple[ir.TensorLoad, Expr]], load: ir.TensorLoad) -> Expr | None:
-    """The value that is held of a load; None where there is none."""
-    for other, value in held:
-        pairs = zip(load.indices, other.indices, strict=False)
-        if load.source.same_as(other.source) and all(code.equal(i, j) for i, j in pairs):
-            return value
-    return None
+def _reading(stage: Stage, tiles: Mapping[Any, ir.Var], place: Expr) -> Stage:
+    """The stage with the element at a place of a tile for each load that has one."""
+
+    def held(load: ir.TensorLoad, mutator: Any) -> Expr:
+        own = next((tile for other, tile in tiles.items() if tvm_ffi.structural_equal(load, other)), None)
+        return mutator.default_mutate(load) if own is None else tirx.BufferLoad(own, [place])
+
+    return stage.with_value(tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, held)]))
 
 
 RULE = Rule("transpose", "cuda", schedule, sums=False)
