@@ -59,10 +59,11 @@ def test_an_operator_needs_the_four_files_of_the_page(tmp_path: Path) -> None:
     )
     for path, part in zip(files, parts, strict=True):
         appended(tmp_path / path, part)
+    paths = os.pathsep.join(str(tmp_path / path) for path in ("python", "tests", "tests/ops"))
     done = subprocess.run(
         [sys.executable, "-c", TRIES],
         cwd=tmp_path / "tests",
-        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'python'}{os.pathsep}{tmp_path / 'tests'}"},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,

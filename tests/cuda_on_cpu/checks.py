@@ -22,6 +22,8 @@ import numpy as np
 
 import cuda_on_cpu
 
+sys.path.append(str(Path(__file__).parent.parent / "compiler"))
+
 if __name__ == "__main__":
     cuda_on_cpu.install()  # before anything imports TVM
 
@@ -888,6 +890,8 @@ def main(names: list[str]) -> None:
             cuda_on_cpu.recover()
     print(json.dumps(found))
 
+
+sys.path.append(str(Path(__file__).parent.parent / "compiler"))
 
 if __name__ == "__main__":
     warnings.simplefilter("error")

@@ -22,8 +22,8 @@ import mnist_dlsys
 import numpy as np
 from dlsys.data import MNIST, one_hot
 
-HERE = Path(__file__).resolve().parent
-PROGRAM = str(HERE / "mnist_dlsys.py")
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = str(ROOT / "tests" / "mnist_dlsys.py")
 EPOCH = re.compile(r"^loss = (\d+\.\d{6}); Time taken this epoch = \d+\.\d{3} s$", re.MULTILINE)
 COMPILE = re.compile(r"^Time taken to compile = \d+\.\d{3} s$", re.MULTILINE)
 ACCURACY = re.compile(r"^Validation set accuracy = (\d\.\d{6})$", re.MULTILINE)
@@ -32,7 +32,7 @@ ACCURACY = re.compile(r"^Validation set accuracy = (\d\.\d{6})$", re.MULTILINE)
 def environment(folder: str | Path, **variables: str) -> dict[str, str]:
     """No network, no data set, nothing in the cache: the embedded digits."""
     env = {name: value for name, value in os.environ.items() if name != "DLSYS_DATA"}
-    path = os.pathsep.join(filter(None, [str(HERE.parent / "python"), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
     return {**env, "DLSYS_OFFLINE": "1", "DLSYS_CACHE": str(folder), "PYTHONPATH": path, **variables}
 
 

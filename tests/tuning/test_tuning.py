@@ -192,7 +192,7 @@ def test_a_search_leaves_tvm_as_it_was() -> None:
 
 def test_the_extra_brings_no_library_for_gpus() -> None:
     """`xgboost` depends on NCCL, some 480 MB; `xgboost-cpu` is the same module."""
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = {re.split(r"[<>=]", line)[0] for line in project["optional-dependencies"]["relax"]}
     assert needed == {"cloudpickle", "onnx", "psutil", "xgboost-cpu"}
 

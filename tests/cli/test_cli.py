@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 context = sys.modules["dlsys.device.context"]  # the module: `dlsys.device.context` is the function
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^ *(\d)  (\S.*?)  +(\d+) +([\d.]+) +([\d.]+)x +([\d.]+)% +([\d.]+)%$", re.MULTILINE)
 QUICK = ("ladder", "64", "48", "80", "--rounds", "1")
 
@@ -247,7 +247,7 @@ def test_interrupt_ends_with_130():
 
 
 def test_python_m_dlsys():
-    path = os.pathsep.join(filter(None, [str(HERE.parent / "python"), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-m", "dlsys", "info", "--json"],
         env={**os.environ, "PYTHONPATH": path},

@@ -14,7 +14,7 @@ from pathlib import Path
 import cuda_on_cpu
 from dlsys.system import available_cores
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).resolve().parents[1]
 CHECKS = {
     "operators": "every_operator constants_of_float64",
     "products": "products every_tile tensor_cores autocast",
@@ -36,7 +36,7 @@ def run(name: str) -> dict[str, str]:
     """What came of a group of checks: an error or nothing for each."""
     names = CHECKS[name].split()
     command = [sys.executable, "-m", "cuda_on_cpu.checks", *names]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=3600, check=False)
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, f"the process ended with {done.returncode}: {done.stderr[-3000:]}"
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     assert sorted(found) == sorted(names)
@@ -99,5 +99,5 @@ def test_planted_faults_are_found() -> None:
 
 
 def test_that_all_checks_are_asked_for() -> None:
-    defined = re.findall(r"^@check\ndef (\w+)", Path(HERE, "cuda_on_cpu", "checks.py").read_text(), re.MULTILINE)
+    defined = re.findall(r"^@check\ndef (\w+)", Path(TESTS, "cuda_on_cpu", "checks.py").read_text(), re.MULTILINE)
     assert len(defined) > 30 and sorted(defined) == sorted(" ".join(CHECKS.values()).split())

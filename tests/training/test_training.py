@@ -21,7 +21,7 @@ from dlsys.data import DataLoader, TensorDataset
 from dlsys.errors import DataError, GraphError, ShapeError
 from helpers import error_of
 
-PROGRAM = Path(__file__).parent
+PATHS = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 
 class Net(nn.Module):
@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_to_the_same_bits() -> None:
     program = textwrap.dedent(
         f"""
         import sys
-        sys.path.insert(0, {str(PROGRAM)!r})
+        sys.path[:0] = {PATHS!r}
         import test_training
         test_training.run(sys.argv[1], epochs=40, save_every=1)
         print("done", flush=True)
@@ -152,7 +152,7 @@ def test_sigterm_saves_and_exits_with_143() -> None:
     program = textwrap.dedent(
         f"""
         import sys
-        sys.path.insert(0, {str(PROGRAM)!r})
+        sys.path[:0] = {PATHS!r}
         import test_training
         test_training.run(sys.argv[1], epochs=100_000)
         """
@@ -391,7 +391,7 @@ def test_steps_of_tensors_are_the_steps_of_graphs() -> None:
         np.testing.assert_allclose(a.value, b.value, atol=1e-5)
 
 
-APPS = Path(__file__).resolve().parent.parent / "apps"
+APPS = Path(__file__).resolve().parents[2] / "apps"
 CASES = (
     (("transformer.py", "--model", "lstm", "--words", "100", "--steps", "0", "--sample", "4"), "<eos> "),
     (("transformer.py", "--steps", "0", "--sample", "4"), "nats a token (perplexity"),
