@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
@@ -41,6 +43,7 @@ def appended(path: Path, code: str) -> None:
         file.write("\n\n" + code)
 
 
+@pytest.mark.slow
 def test_an_operator_needs_the_four_files_of_the_page(tmp_path: Path) -> None:
     """The page's operator, put into a copy of the package as it says, passes the tests of operators there."""
     ignored = shutil.ignore_patterns("__pycache__")

@@ -16,6 +16,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
 from dlsys import tvm_op
@@ -102,6 +103,7 @@ def test_features_are_those_that_the_schedules_see():
 # ladder ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ladder_prints_every_rung_and_draws_it():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ladder.png"
@@ -131,6 +133,7 @@ def test_ladder_prints_every_rung_and_draws_it():
         assert all(f"     {line}\n" in out for line in schedules.body(step))
 
 
+@pytest.mark.slow
 def test_ladder_on_one_thread_in_float64():
     before = dl.get_num_threads()
     report = ladder.climb(20, 24, 9, "float64", threads=1, rounds=1)
@@ -138,6 +141,7 @@ def test_ladder_on_one_thread_in_float64():
     assert dl.get_num_threads() == before
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, derandomize=True)
 @example((1, 1, 1), "float32")
 @example((25, 65, 3), "float64")
@@ -171,6 +175,7 @@ def test_the_last_rung_is_the_schedule_of_kernels():
         assert loops(kernel.script()) == loops(rung.function.script()), (m, n, k)
 
 
+@pytest.mark.slow
 def test_a_wrong_rung_is_an_error():
     def broken(rung: schedules.Rung) -> Any:
         function = real(rung)
@@ -203,6 +208,7 @@ def test_peak_kernels_compute_what_they_count():
     assert np.allclose(a.numpy(), 0.5 * b.numpy() + c.numpy(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_peaks_are_measured_once():
     for measure in (peak.fma_peak, peak.memory_bandwidth):
         assert 0 < measure(1) == measure(1) < float("inf")
@@ -246,6 +252,7 @@ def test_interrupt_ends_with_130():
         assert call("info") == (130, "", "Interrupted.\n")
 
 
+@pytest.mark.slow
 def test_python_m_dlsys():
     path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(

@@ -6,6 +6,7 @@ from typing import Any
 
 import dlsys
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import kernels, ops, schedule
 from dlsys.compiler import PASSES, Group, fuse, run_passes
@@ -136,6 +137,7 @@ def test_differences_are_rounded_as_written() -> None:
                 np.testing.assert_array_equal(found, evaluate([output], feed)[0])
 
 
+@pytest.mark.slow
 def test_chains_of_formulas_that_name_their_inputs_twice_are_one_kernel() -> None:
     """Each value has a register: written out where they are read, ten of these would be compiled for hours."""
     x, z, w = ad.Variable("x"), ad.Variable("z"), ad.Variable("w")

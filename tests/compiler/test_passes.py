@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.autodiff import Parameter
@@ -348,6 +349,7 @@ def test_passes_are_chosen_by_name() -> None:
     assert after(lambda v: ops.neg_op(-v.x), []) == "neg(neg(x))"
 
 
+@pytest.mark.slow
 def test_long_chains_take_one_sweep() -> None:
     steps: list[tuple[Callable[[Node, SimpleNamespace], Node], int]] = [
         (lambda n, v: n + 1.0, 3000),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes
@@ -112,6 +113,7 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     return one | item(shape[-1]).map(lambda found: (..., found)) | st.tuples(*map(item, shape)) | st.just((...,))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from([(6,), (4, 6), (2, 3, 4)]), st.integers(1, 7), st.booleans())
 def test_the_gradient_of_what_is_taken_apart(
@@ -203,6 +205,7 @@ def check(drawn: Drawn, names: tuple[str, ...]) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.sets(st.sampled_from(tuple(PASSES))))
 def test_drawn_recurrences_keep_their_values(seed: int, names: set[str]) -> None:
@@ -230,6 +233,7 @@ def run(drawn: Drawn, names: tuple[str, ...]) -> ad.Executor:
     return executor
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.sets(st.sampled_from(NAMES)))
 def test_drawn_recurrences_compiled(seed: int, names: set[str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys.compiler import PASSES, Group, Program, TypedGraph, fuse, make_program, run_passes, single_groups
@@ -284,6 +285,7 @@ def drawn(rng: random.Random, steps: int) -> TypedGraph:
     return typed_graph([values[-1], rng.choice(values[3:]), all_read], updates, fed)
 
 
+@pytest.mark.slow
 def test_groups_are_in_no_circle() -> None:
     for seed in range(160):  # with ranks that do not follow the groups, five of these have circles
         graph = drawn(random.Random(seed), 150)

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.compiler import PASSES, TypedGraph, fuse, run_passes
 from dlsys.compiler.passes import drop_dead, join_slices, swept
 from dlsys.graph import Node, Shape
+from drawn import Drawn
 from helpers import check_groups_reasons, check_reasons, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_passes_drawn import Drawn
 
 MATRICES: dict[str, Shape] = {"x": (3, 4), "y": (3, 4), "m": (4, 5)}
 SHAPES = {**MATRICES, "row": (4,), "line": (1, 4), "v": (8,), "t": (2, 3, 4)}
@@ -101,6 +102,7 @@ def one_pass(graph: TypedGraph, name: str) -> TypedGraph:
     return {"slices": join_slices, "dead": drop_dead}.get(name, lambda graph: swept(graph, [name]))(graph)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_each_pass_says_what_it_changes(seed: int, steps: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from dlsys.data import (
     CIFAR10,
     MNIST,
@@ -184,6 +185,7 @@ def test_the_published_checksums():
 # The embedded default --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_coloured_digits_without_network():
     with sandbox(DLSYS_OFFLINE="1"):
         train, printed = quiet()
@@ -322,6 +324,7 @@ def test_one_hot():
 # The embedded default --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_mnist_the_digits_are_used_and_one_line_says_so():
     with sandbox(DLSYS_OFFLINE="1") as folder:
         data, printed = quiet_mnist()
@@ -340,6 +343,7 @@ def test_without_mnist_the_digits_are_used_and_one_line_says_so():
     assert 0.07 < data.train_images.mean() < 0.15
 
 
+@pytest.mark.slow
 def test_digits_are_the_same_for_the_same_seed():
     first, again, other = (augmented_digits((300, 100), seed=seed) for seed in (7, 7, 8))
     for (images, labels), (images2, labels2) in zip(first, again, strict=True):
@@ -347,6 +351,7 @@ def test_digits_are_the_same_for_the_same_seed():
     assert not np.array_equal(first[0][0], other[0][0])
 
 
+@pytest.mark.slow
 def test_digits_are_split_before_they_are_augmented():
     """Each image's source, the digit of which some variant comes closest, belongs to one part only."""
     from sklearn.datasets import load_digits
@@ -367,5 +372,6 @@ def test_digits_are_split_before_they_are_augmented():
     assert not (train & valid or train & test or valid & test)
 
 
+@pytest.mark.slow
 def test_too_many_digits_are_refused():
     assert "give no" in error_of(DataError, augmented_digits, (200_000,))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from dlsys.data import (
     CharacterText,
     DataArgumentError,
@@ -121,6 +122,7 @@ def test_windows():
     assert "length must be an integer >= 1, not 0" in error_of(ValueError, SequenceDataset, tokens, 0)
 
 
+@pytest.mark.slow
 def test_batches_of_a_text():
     with sandbox() as folder:
         (folder / "mine.txt").write_text(SAMPLE, encoding="utf-8")

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import gc
-import math
 import weakref
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from unittest import mock
 
 import dlsys as dl
 import numpy as np
-import test_schedule as base
+import pytest
 import tvm
-from cases import Case
 from dlsys import device
 from dlsys.device import to_array, to_tensor
 from dlsys.graph import DTYPES
-from dlsys.schedule.cpu import loops, pointwise, product, reduction, rows, tiles, windows
-from dlsys.system import available_cores
 from dlsys.tensors import trace
-from helpers import CASES, LIKE, LOOPS, error_of
+from helpers import error_of
+from optional import torch
 
 
 def test_contexts() -> None:
@@ -119,10 +114,6 @@ def test_what_is_no_array_of_numbers() -> None:
 
 
 def test_pytorch_tensors() -> None:
-    try:
-        import torch
-    except ImportError:
-        return
     tensor = torch.arange(6.0).reshape(2, 3)
     array = to_array(tensor, dl.cpu())
     tensor[0, 0] = 5
@@ -179,6 +170,7 @@ def test_arrays_have_arithmetic_on_their_device() -> None:
     assert isinstance(a + dl.tensor(g), dl.Tensor)
 
 
+@pytest.mark.slow
 def test_numbers_take_the_dtype_of_the_array_beside_them() -> None:
     """As beside a tensor: a float64 array times 0.1 is not rounded to float32."""
     for dtype in DTYPES:
@@ -214,29 +206,6 @@ def test_a_power_of_one_is_another_array() -> None:
     a = dl.array(np.arange(3))
     (b := a**1)[0] = 7
     assert (a.numpy().tolist(), b.numpy().tolist()) == ([0, 1, 2], [7, 1, 2])
-
-
-FEWEST = [
-    *((module, "PARALLEL_WORK") for module in (pointwise, windows, rows, loops, reduction, product)),
-    (rows, "PARALLEL_SHORT"),
-    (tiles, "PARALLEL_FLOP"),
-]
-CASES_EACH = 2  # the first of an operator that have something to share
-
-
-def _is_shared(case: Case) -> bool:
-    return all(math.prod(shape) > 1 for shape in case.shapes)
-
-
-def test_every_operator_in_parallel_equals_its_numpy_rule():
-    """TVM 0.27 has simplified the indices of loops that were fused to run in parallel to wrong ones."""
-    some = {name: [case for case in cases if _is_shared(case)][:CASES_EACH] for name, cases in CASES.items()}
-    some = {name: cases for name, cases in some.items() if name not in (*LOOPS, *LIKE)}
-    with ExitStack() as stack, ThreadPoolExecutor(available_cores()) as pool:
-        for module, name in FEWEST:
-            stack.enter_context(mock.patch.object(module, name, 2))
-        stack.enter_context(mock.patch.object(base, "CASES", some))
-        list(pool.map(base._check_operator, some))
 
 
 def test_large_arrays_begin_at_a_cache_line() -> None:

@@ -15,8 +15,7 @@ from unittest import mock
 import dlsys as dl
 import numpy as np
 import onnx
-import onnxruntime
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import DataError, DlsysError, FeedError, GraphError, ShapeError
@@ -27,9 +26,9 @@ from dlsys.tensors import shape_of
 from helpers import CASES, error_of
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from optional import onnxruntime, torch
 
 RANDOM = np.random.default_rng(0)
-onnxruntime.set_default_logger_severity(4)
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -37,6 +36,7 @@ def drawn(*shape: int) -> np.ndarray:
 
 
 def of_onnxruntime(model: Any, feeds: list[np.ndarray]) -> list[np.ndarray]:
+    onnxruntime.set_default_logger_severity(4)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     return session.run(None, {given.name: x for given, x in zip(session.get_inputs(), feeds, strict=True)})
 
@@ -137,25 +137,28 @@ def as_onnx(network: Any, x: Any, **settings: Any) -> Any:
     return onnx.load_from_string(file.getvalue())
 
 
-def test_networks_of_pytorch_by_onnx_and_by_export() -> None:
-    for name, (network, x) in networks().items():
-        wanted = flat(network(x))
-        for opset in {"images": (13, 20), "text": (14,)}.get(name, (17,)):
-            read, parameters = dl.from_onnx(as_onnx(network, x, opset_version=opset))
-            equal(flat(read(x.numpy())), wanted)
-            assert parameters and all(value.requires_grad for value in parameters.values())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.export.export(network, (x,))
-            read, parameters = dl.from_torch(program)
-        found = read(x.numpy())
-        equal(flat(found), wanted)
-        assert parameters.keys() == dict(network.named_parameters()).keys()
-        assert {key for key, _ in read.named_buffers()} <= dict(network.named_buffers()).keys()
-        outputs = ad.Executor(read.outputs).run({read.inputs[0]: x.numpy()}, True)  # the graph itself
-        equal(outputs, wanted)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["images", "text", "encoder", "LSTM", "GRU", "RNN"])
+def test_networks_of_pytorch_by_onnx_and_by_export(name: str) -> None:
+    network, x = networks()[name]
+    wanted = flat(network(x))
+    for opset in {"images": (13, 20), "text": (14,)}.get(name, (17,)):
+        read, parameters = dl.from_onnx(as_onnx(network, x, opset_version=opset))
+        equal(flat(read(x.numpy())), wanted)
+        assert parameters and all(value.requires_grad for value in parameters.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(network, (x,))
+        read, parameters = dl.from_torch(program)
+    found = read(x.numpy())
+    equal(flat(found), wanted)
+    assert parameters.keys() == dict(network.named_parameters()).keys()
+    assert {key for key, _ in read.named_buffers()} <= dict(network.named_buffers()).keys()
+    outputs = ad.Executor(read.outputs).run({read.inputs[0]: x.numpy()}, True)  # the graph itself
+    equal(outputs, wanted)
 
 
+@pytest.mark.slow
 def test_an_imported_network_is_trained() -> None:
     network, x = networks()["images"]
     with warnings.catch_warnings():
@@ -200,6 +203,7 @@ def known_inputs(case: Any) -> list[tuple[Any, list[np.ndarray]]]:
     return [(case.model, inputs), (fixed, inputs[:1])]
 
 
+@pytest.mark.slow
 def test_onnx_backend_suite() -> None:
     counts: Counter[str] = Counter()
     with warnings.catch_warnings():
@@ -230,6 +234,7 @@ def test_onnx_backend_suite() -> None:
     assert counts["passed"] > 700, counts
 
 
+@pytest.mark.slow
 def test_every_operator_that_onnx_has() -> None:
     counts: Counter[str] = Counter()
     for name in CASES:
@@ -266,6 +271,7 @@ def test_every_operator_that_onnx_has() -> None:
     assert counts["equal"] > 220 and counts["onnxruntime has none"] < 10, counts
 
 
+@pytest.mark.slow
 def test_bits_of_integers_go_to_onnx_and_come_from_pytorch() -> None:
     class Bits(torch.nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -300,6 +306,7 @@ class Sentences(nn.Module):
         return self.steps(self.block(self.embedding(tokens)))[0]
 
 
+@pytest.mark.slow
 def test_modules_go_to_onnx_and_come_back() -> None:
     dl.manual_seed(0)
     convolutions = nn.Sequential(
@@ -693,6 +700,7 @@ def test_a_mistake_within_forward_keeps_its_traceback() -> None:
             raise AssertionError("no error")
 
 
+@pytest.mark.slow
 def test_programs_that_train_are_refused() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     program = torch.export.export(network.train(), (torch.randn(4, 3),))
@@ -705,6 +713,7 @@ def test_programs_that_train_are_refused() -> None:
     )
 
 
+@pytest.mark.slow
 def test_relax_reads_the_same_models() -> None:
     """TVM's importers as a cross-check: of the ONNX file, and of the exported program."""
     from tvm.relax.frontend.onnx import from_onnx

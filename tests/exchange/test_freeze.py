@@ -7,6 +7,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import FeedError, GraphError
@@ -56,6 +57,7 @@ def test_batch_norm_becomes_part_of_convolutions() -> None:
     assert names.count("add") == 3  # a shift for each convolution, and the linear layer's bias
 
 
+@pytest.mark.slow
 def test_filters_and_matrices_lie_in_panels() -> None:
     dl.manual_seed(0)
     network = frozen(
@@ -66,6 +68,7 @@ def test_filters_and_matrices_lie_in_panels() -> None:
     assert operators(network).count("matmul_panels") == 1  # 7 columns fill no panel
 
 
+@pytest.mark.slow
 def test_winograds_convolutions() -> None:
     for images, filters in (((1, 3, 8, 12), 4), ((2, 5, 7, 9), 3), ((1, 2, 1, 1), 2), ((1, 1, 5, 4), 1)):
         x, y = ad.Variable("x"), ad.Variable("y")
@@ -101,6 +104,7 @@ class Gates(nn.Module):
         return self.last(nn.functional.avg_pool2d(self.pool(both), 2)).mean((2, 3)) + x.mean()
 
 
+@pytest.mark.slow
 def test_images_stay_channels_last() -> None:
     dl.manual_seed(0)
     with mock.patch.object(channels_last, "SAVED", 100.0):  # else such small images are not worth a transpose
@@ -138,6 +142,7 @@ class Branches(nn.Module):
         return self.norm(y) + 3.0 * y - self.scale * y.relu() / 2.0
 
 
+@pytest.mark.slow
 def test_values_that_are_read_twice_and_text() -> None:
     dl.manual_seed(0)
     frozen(Branches(), drawn(2, 2, 5, 6))

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import errors
 from dlsys.inspect import draw
@@ -85,6 +86,7 @@ def test_plan_names_views_and_what_lies_in_parameters() -> None:
     assert lines_with(text, f"{update.name} in p")
 
 
+@pytest.mark.slow
 def test_loops_and_code_of_all_kernels_or_of_one() -> None:
     executor, feed, _ = step()
     executor.infer_shape(feed)
@@ -137,6 +139,7 @@ def texts_of(file: Path) -> str:
     return "\n".join(found)
 
 
+@pytest.mark.slow
 def test_pictures_are_files_that_name_everything() -> None:
     for passes in (None, ["views"]):
         executor, feed, _ = step(passes)
@@ -159,6 +162,7 @@ def test_pictures_are_files_that_name_everything() -> None:
                     assert (Path(folder) / "picture.PNG").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_pictures_of_odd_names_and_of_nothing() -> None:
     a = ad.Variable("$a_1 <&>\x00\n$")
     executor = ad.Executor([a * 2.0, ad.Variable("変数") + 1.0])

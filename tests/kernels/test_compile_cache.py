@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import unittest
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from unittest import mock
 import dlsys
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule, storage, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
@@ -31,6 +31,7 @@ from dlsys.device import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import target as targets
+from optional import torch
 
 
 class Forgetful(dict[object, object]):
@@ -86,6 +87,7 @@ def compiled(function: object) -> int:
         return sum(call.args[0] is not kernels.RUN for call in lower.call_args_list)
 
 
+@pytest.mark.slow
 def test_another_process_compiles_only_what_is_missing() -> None:
     program = "import sys; sys.path[:0] = sys.argv[1:]; import test_compile_cache as t\n"
     program += "for names in (['softmax'], ['softmax', 'matmul']): print(t.compiled(lambda: t.results(*names)))\n"
@@ -125,6 +127,7 @@ assert "matmul" in str(product.script()) and imported() == ["tvm"]
 """
 
 
+@pytest.mark.slow
 def test_a_process_whose_kernels_are_on_disk_imports_neither_tvms_python_nor_pytorch() -> None:
     with directory():
         command = [sys.executable, "-c", STEP]
@@ -364,6 +367,7 @@ def run(cache: Path | None, prefix: str = "", **environment: str) -> str:
         return done.stderr
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_used_is_one_warning_at_the_users_line(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -390,6 +394,7 @@ def warned(path: Path) -> str:
     return str(found[0].message) if found else ""
 
 
+@pytest.mark.slow
 def test_a_library_that_others_could_have_written_is_not_loaded() -> None:
     with directory() as path:
         result()
@@ -452,6 +457,7 @@ def test_what_is_kept_is_the_users_alone_whatever_the_umask() -> None:
         os.umask(before)
 
 
+@pytest.mark.slow
 def test_a_user_without_a_home_has_no_cache() -> None:
     """As in a container that runs under a number which no user has: TVM alone cannot be imported there."""
     program = "import pwd\ndef nobody(number): raise KeyError(number)\npwd.getpwuid = nobody\n"
@@ -466,17 +472,20 @@ def test_a_user_without_a_home_has_no_cache() -> None:
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
+@pytest.mark.slow
 def test_the_caches_name_may_have_any_letters_in_any_locale(tmp_path: Path) -> None:
     named = tmp_path / "c\u00e4ch\u00e9"
     assert run(None, DLSYS_CACHE=str(named), **C_LOCALE) == "" and list(named.glob("compiled/*.so"))
     assert run(None, DLSYS_CACHE=os.fsdecode(bytes(tmp_path) + b"/c\xe4ch")).count("takes names in UTF-8 alone") == 1
 
 
+@pytest.mark.slow
 def test_a_blank_setting_is_none(tmp_path: Path) -> None:
     assert run(None, DLSYS_CACHE=" ", DLSYS_COMPILE_CACHE=" ", DLSYS_TUNING=" ", HOME=str(tmp_path)) == ""
     assert list(tmp_path.glob(".cache/dlsys/compiled/*.so")) and not Path(" ").exists()
 
 
+@pytest.mark.slow
 def test_a_package_in_a_zip_file_runs_and_keeps_its_kernels(tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "dlsys"), "zip", PACKAGE, "dlsys")
     program = f"import dlsys\nassert dlsys.__file__.startswith({archive!r})\n{PROGRAM}"
@@ -489,6 +498,7 @@ def test_a_package_in_a_zip_file_runs_and_keeps_its_kernels(tmp_path: Path) -> N
     assert list(tmp_path.glob("cache/*.so"))
 
 
+@pytest.mark.slow
 def test_no_more_threads_than_cores() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for asked in ("1000", "0", "many", "9" * 5000):
@@ -498,6 +508,7 @@ def test_no_more_threads_than_cores() -> None:
             assert run(Path(folder, "cache"), TVM_NUM_THREADS=asked) == ""
 
 
+@pytest.mark.slow
 def test_a_compiler_that_would_not_fit_is_not_loaded(tmp_path: Path) -> None:
     threads = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     cache = tmp_path / "cache"
@@ -559,9 +570,9 @@ print(not any(type(finder).__module__.startswith("dlsys") for finder in sys.meta
 """
 
 
+@pytest.mark.slow
 def test_pytorch_is_hidden_from_the_thread_alone_that_imports_tvm() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise unittest.SkipTest("needs PyTorch")
+    assert torch.nn  # or skipped
     done = subprocess.run([sys.executable, "-c", POLLING], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "True", "True", "True"]
     before, name = sys.meta_path, "tabnanny"  # of Python's library, which nobody has imported
@@ -634,6 +645,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_a_fork_while_a_thread_compiles_leaves_no_lock_behind() -> None:
     environment = {**os.environ, disk.VARIABLE: "0"}
     command = [sys.executable, "-c", WHILE_COMPILING]
@@ -687,6 +699,7 @@ def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> No
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
     def double(n: int) -> kernels.Kernel:
         spec = kernels.KernelSpec("double", "double_of", (((n,), "float32"),), lambda x: compute.add(x, x))

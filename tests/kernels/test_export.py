@@ -14,6 +14,7 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
+import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import nn, optim
@@ -49,6 +50,7 @@ def arena_of(told: str) -> int:
     return int(re.search(r"arena: uint8\[(\d+)\]", told)[1])  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_c_program_trains() -> None:
     """With an arena on no stack, kernels that take memory of their own, and threads: it links no library of TVM's."""
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -100,6 +102,7 @@ def ran_alone(path: Path, arrays: list[np.ndarray], **environment: str) -> tuple
         return [found[name] for name in found], run.stderr
 
 
+@pytest.mark.slow
 def test_a_process_without_dlsys_trains() -> None:
     executor, feeds, _ = regression()
     told, path = exported(executor, feeds, "python.so")
@@ -111,6 +114,7 @@ def test_a_process_without_dlsys_trains() -> None:
     assert "Mismatched X.ndim on argument #0" in said
 
 
+@pytest.mark.slow
 def test_kernels_take_memory_of_their_own_in_a_process_without_dlsys() -> None:
     x = ad.Variable("x")
     w = ad.Parameter(RANDOM.standard_normal((64, 64, 3, 3)).astype("float32"), "w")
@@ -123,6 +127,7 @@ def test_kernels_take_memory_of_their_own_in_a_process_without_dlsys() -> None:
     np.testing.assert_allclose(found[2], wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_runtime_that_is_gone_is_told() -> None:
     x = ad.Variable("x")
     _, path = exported(ad.Executor([ad.matmul_op(x, x)]), {x: (400, 400)}, "moved.so")
@@ -136,6 +141,7 @@ def test_a_runtime_that_is_gone_is_told() -> None:
     assert run.returncode == 1 and "libtvm_runtime.so: cannot open" in run.stderr
 
 
+@pytest.mark.slow
 def test_steps_of_networks_are_the_executors() -> None:
     dl.manual_seed(0)
     network = nn.Sequential(

@@ -8,6 +8,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DeviceError, GraphError, ShapeError
@@ -26,6 +27,7 @@ def symbols(executor: ad.Executor) -> set[str]:
     return {kernel.symbol for kernel in executor.node_to_compiled_func.values()}
 
 
+@pytest.mark.slow
 def test_slices_that_begin_elsewhere_share_a_kernel() -> None:
     x, w = ad.Variable("x"), ad.Parameter(values(4, 6, 5))
     keys = [
@@ -71,6 +73,7 @@ def test_pointwise_kernels_take_arrays_of_all_shapes() -> None:
     np.testing.assert_allclose(found, np.where(fed[a] > 0.5, fed[a] * np.float32(0.5), 2) + 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_a_cache_kernels_run_the_same() -> None:
     with mock.patch.dict(os.environ, {disk.VARIABLE: "0"}):
         x = ad.Variable("x")

@@ -14,12 +14,13 @@ from typing import Any
 
 import dlsys.needle as ndl
 import numpy as np
-import torch
+import pytest
 from dlsys.autodiff import Executor
 from dlsys.data import CIFAR10
 from dlsys.errors import DataError, DeviceError, GraphError, ShapeError
 from dlsys.needle import nn, ops
 from helpers import error_of
+from optional import torch
 
 
 def gradient_check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -49,6 +50,7 @@ def drawn(*shape: int, seed: int = 0, low: float = 0.5) -> Any:
     return ndl.Tensor(np.random.default_rng(seed).uniform(low, 2, shape), dtype="float64")
 
 
+@pytest.mark.slow
 def test_operators_have_needles_arguments() -> None:
     x, y = np.arange(1.0, 13).reshape(3, 4), np.arange(12.0, 0, -1).reshape(3, 4)
     a, b = ndl.Tensor(x), ndl.Tensor(y)
@@ -163,6 +165,7 @@ def backward_check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     assert sum(np.linalg.norm(g.numpy() - n) for g, n in zip(grads, numerical, strict=False)) < 1e-2
 
 
+@pytest.mark.slow
 def test_arrays_of_float64_become_float32_as_with_needles_arrays() -> None:
     np.random.seed(0)
     nd, values = ndl.backend_ndarray, np.random.randn(3, 4)
@@ -202,6 +205,7 @@ def test_operators_say_what_they_do_not_take() -> None:
     assert "conv2d" in error_of(ShapeError, wrong.numpy)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_differences() -> None:
     gradient_check(ndl.power_scalar, drawn(3, 2), scalar=3)
     gradient_check(ndl.divide, drawn(3, 2), drawn(3, 2, seed=1))
@@ -218,6 +222,7 @@ def test_gradients_are_those_of_differences() -> None:
     gradient_check(ndl.dilate, drawn(2, 2), dilation=2, axes=(0, 1))
 
 
+@pytest.mark.slow
 def test_conv_is_pytorchs_with_channels_last() -> None:
     draw = np.random.default_rng(0)
     for stride, padding in ((1, 0), (2, 1)):
@@ -438,6 +443,7 @@ def test_a_module_may_refer_to_its_parent() -> None:
     assert not any(part.training for part in (model, model.child, model.child.layer, other))
 
 
+@pytest.mark.slow
 def test_mlp_resnet_trains() -> None:
     np.random.seed(0)
     draw = np.random.default_rng(0)
@@ -480,6 +486,7 @@ class LanguageModel(nn.Module):
         return self.linear(out.reshape((seq_len * batch, out.shape[2]))), h
 
 
+@pytest.mark.slow
 def test_language_model_trains() -> None:
     np.random.seed(0)
     with tempfile.TemporaryDirectory() as folder:

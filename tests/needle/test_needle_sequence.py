@@ -9,11 +9,12 @@ from typing import Any
 
 import dlsys.needle as ndl
 import numpy as np
-import torch
+import pytest
 from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError
 from dlsys.needle import backend_ndarray as nd
 from dlsys.needle import nn
 from helpers import error_of
+from optional import torch
 
 RNG = np.random.default_rng(3)
 
@@ -29,6 +30,7 @@ def set_from(cell: Any, theirs: Any, suffix: str = "", bias: bool = True) -> Non
         setattr(cell, name, nn.Parameter(getattr(theirs, f"{name}{suffix}").detach().numpy()))
 
 
+@pytest.mark.slow
 def test_cells_are_pytorchs() -> None:
     x, h0, c0 = drawn(4, 3), drawn(4, 5), drawn(4, 5)
     for bias, nonlinearity in itertools.product((True, False), ("tanh", "relu")):
@@ -48,6 +50,7 @@ def test_cells_are_pytorchs() -> None:
     assert "tanh or relu" in error_of(GraphError, nn.RNNCell, 3, 5, True, "sigmoid")
 
 
+@pytest.mark.slow
 def test_layers_are_pytorchs() -> None:
     x, h0, c0 = drawn(6, 2, 3), drawn(2, 2, 5), drawn(2, 2, 5)
     theirs = torch.nn.RNN(3, 5, 2, nonlinearity="relu")
@@ -87,6 +90,7 @@ def test_attention_is_pytorchs() -> None:
     assert "do not fit" in error_of(ShapeError, nn.MultiHeadAttention(), q, ndl.Tensor(k.numpy()[:, :, :3]), v)
 
 
+@pytest.mark.slow
 def test_transformer() -> None:
     np.random.seed(0)
     x = drawn(2, 5, 6)

@@ -6,12 +6,13 @@ import math
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import GraphError, IndexRangeError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
+from optional import optional, torch
 from test_nn_layers import Pair, close, compare
 
 
@@ -142,7 +143,7 @@ def test_initial_values_follow_the_formulas_and_the_seed() -> None:
 
 
 rng = np.random.default_rng(1)
-t = torch.nn
+t = optional("torch.nn")
 
 
 def losses(dtype: str) -> list[Pair]:
@@ -173,6 +174,7 @@ def test_losses_compute_what_pytorchs_do() -> None:
         compare(losses(dtype), "numpy")
 
 
+@pytest.mark.slow
 def test_compiled_losses_do_too() -> None:
     compare(losses("float32"), dl.cpu(0))
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import GraphError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
+from optional import torch
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 COMPILED = (nn.BatchNorm1d, nn.LayerNorm, nn.Embedding)
@@ -126,6 +127,7 @@ def layers(dtype: str, training: bool = True) -> list[Pair]:
     return found
 
 
+@pytest.mark.slow
 def test_layers_compute_what_torch_nn_computes() -> None:
     for dtype in TOLERANCE:
         for training in (True, False):
@@ -150,6 +152,7 @@ def networks() -> tuple[nn.Module, torch.nn.Module]:
     return mine, theirs
 
 
+@pytest.mark.slow
 def test_three_training_steps_compiled_and_eager_leave_pytorchs_parameters_and_running_statistics() -> None:
     mine, theirs = networks()
     eager, _ = networks()
@@ -283,6 +286,7 @@ def test_wrong_settings_are_refused() -> None:
     assert "running_mean" in error_of(GraphError, F.batch_norm, x, None, None, axes=(0,))
 
 
+@pytest.mark.slow
 def test_attention() -> None:
     theirs = torch.nn.functional.scaled_dot_product_attention
     arrays = [drawn(2, 3, n, d) for n, d in ((5, 4), (7, 4), (7, 6))]

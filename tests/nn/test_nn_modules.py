@@ -7,15 +7,16 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DTypeError, GraphError
 from helpers import error_of
+from optional import optional, torch
 from test_nn_layers import Pair, close, compare, drawn
 
 rng = np.random.default_rng(2)
-t = torch.nn
+t = optional("torch.nn")
 
 
 def layers(dtype: str) -> list[Pair]:
@@ -33,6 +34,7 @@ def layers(dtype: str) -> list[Pair]:
     return found
 
 
+@pytest.mark.slow
 def test_layers_compute_what_torch_nn_computes() -> None:
     for dtype in ("float32", "float64"):
         compare(layers(dtype), "numpy")
@@ -44,6 +46,7 @@ def test_compiled_layers_do_too() -> None:
     compare([one_each[kind] for kind in kinds], dl.cpu(0))
 
 
+@pytest.mark.slow
 def test_a_norm_called_several_times_in_one_run_moves_its_statistics_as_often() -> None:
     for momentum in (0.1, None):
         for way in ("together", "apart", "nested", "compiled", "numpy")[:: 1 if momentum else 2]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import GraphError, ShapeError
 from dlsys.kernels import unrolled_calls
 from helpers import error_of
+from optional import torch
 
 RNG = np.random.default_rng(7)
 
@@ -80,6 +81,7 @@ def test_cells() -> None:
         compare(mine, theirs, [drawn(5)], lambda m, t: m(t[0]))
 
 
+@pytest.mark.slow
 def test_layers_over_time() -> None:
     for name, kwargs in (("RNN", {}), ("RNN", {"nonlinearity": "relu"}), ("LSTM", {}), ("GRU", {})):
         for first in (False, True):
@@ -103,6 +105,7 @@ def test_what_a_recurrent_layer_refuses() -> None:
     error_of(GraphError, nn.GRU, 3, 2, 0)
 
 
+@pytest.mark.slow
 def test_dropout_between_layers_is_for_training() -> None:
     lstm, x = nn.LSTM(3, 4, num_layers=2, dropout=1.0), drawn(4, 2, 3)
 
@@ -117,6 +120,7 @@ def test_dropout_between_layers_is_for_training() -> None:
     compare(mine.eval(), theirs.eval(), [drawn(6, 3, 5)], lambda m, t: m(t[0]))
 
 
+@pytest.mark.slow
 def test_compiled_layers_over_time() -> None:
     for name, layers in (("LSTM", 2), ("GRU", 1)):
         mine, theirs = both(name, 5, 8, num_layers=layers)
@@ -156,6 +160,7 @@ def test_a_step_of_an_lstm_keeps_its_gates_and_states_alone() -> None:
     assert len(products) == 4 + 8 + 8  # the input's part; a step forwards and backwards; the weights' gradients
 
 
+@pytest.mark.slow
 def test_attention() -> None:
     for kwargs in ({}, {"batch_first": True}, {"bias": False}):
         mine, theirs = both("MultiheadAttention", 8, 2, **kwargs)
@@ -248,6 +253,7 @@ class TorchBlock(torch.nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
+@pytest.mark.slow
 def test_a_causal_block() -> None:
     torch.manual_seed(2)
     compare(nn.GPTBlock(8, 2), TorchBlock(), [drawn(3, 5, 8)], lambda m, t: m(t[0]))

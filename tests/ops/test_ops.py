@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from cases import Case, is_float
 from dlsys import autodiff as ad
 from dlsys import ops
@@ -53,6 +54,7 @@ def test_every_operator_has_cases_of_its_own() -> None:
         assert case.build(*case.variables()).op is OPS[name], name
 
 
+@pytest.mark.slow
 def test_shape_rule_numpy_and_te_agree() -> None:
     for name, case in each_case(but=LOOPS):
         variables = case.variables()
@@ -91,6 +93,7 @@ def test_operators_of_passes_have_no_gradients_and_say_so() -> None:
             assert "it has none" in error_of(GraphError, node.op.gradient, node, node)
 
 
+@pytest.mark.slow
 def test_gradients_are_central_differences() -> None:
     for name, case in each_case(but=OF_PASSES):
         variables = case.variables()
@@ -104,6 +107,7 @@ def test_gradients_are_central_differences() -> None:
         check_gradient(f"{name} {case.shapes}", ops.mul_op(output, weights), feed, seed=2)
 
 
+@pytest.mark.slow
 def test_gradients_of_gradients_are_central_differences() -> None:
     for name, case in each_case(but=OF_PASSES):
         variables = case.variables()
@@ -322,6 +326,7 @@ def _pointwise(dtype: str, values: np.ndarray) -> tuple[list[Node], dict[Node, n
     return nodes, feed
 
 
+@pytest.mark.slow
 def test_zeros_keep_the_signs_that_numpy_gives_them() -> None:
     """But for -0.0 ** 0.5, 0.0 in C, which NumPy takes for a square root, and for the lesser of two zeros."""
     either = ("power", "clip")
@@ -335,6 +340,7 @@ def test_zeros_keep_the_signs_that_numpy_gives_them() -> None:
                 np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known], err_msg=node.name)
 
 
+@pytest.mark.slow
 def test_integers_at_their_limits_are_numpys() -> None:
     for dtype in INTEGERS:
         limits = np.iinfo(dtype)

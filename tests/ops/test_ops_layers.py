@@ -7,14 +7,16 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
-import torch.nn.functional as F
+import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.compiler import NAMES, run_passes
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import Node
 from helpers import error_of, typed_graph
+from optional import optional, torch
+
+F = optional("torch.nn.functional")
 
 
 def test_special_values_are_pytorchs() -> None:
@@ -112,6 +114,7 @@ def test_arguments_and_dtypes_that_no_operator_takes() -> None:
     assert "probabilities" in error_of(ShapeError, ad.Executor([node]).run, {x: logits, y: one_hot})
 
 
+@pytest.mark.slow
 def test_strided_gradients_do_not_depend_on_threads():
     """TVM 0.27 simplified the taps of two phases, whose loops were fused to run in parallel, to a wrong index."""
     random, before = np.random.default_rng(4), dl.get_num_threads()
@@ -162,6 +165,7 @@ def compare(
         np.testing.assert_allclose(a, b_np, rtol=0, atol=TOLERANCE[dtype] * scale * (30 if i > len(shapes) else 1))
 
 
+@pytest.mark.slow
 def test_batch_norm() -> None:
     for dtype in TOLERANCE:
         for shape, axes in (((4, 3, 5, 2), (0, 2, 3)), ((7, 5), (0,)), ((3, 2, 4), (0, 2)), ((2, 1, 1, 1), (0, 2, 3))):
@@ -187,6 +191,7 @@ def test_statistics_are_those_of_the_axes() -> None:
     np.testing.assert_allclose(found[1], x_np.var((0, 2), keepdims=True))
 
 
+@pytest.mark.slow
 def test_layer_and_root_mean_square_norm() -> None:
     for dtype in TOLERANCE:
         for shape, axes in (((4, 31), (-1,)), ((2, 3, 8), (-1,)), ((2, 3, 8), (-2, -1))):
@@ -220,6 +225,7 @@ def test_gradients_of_layer_norm_read_what_it_read() -> None:
     assert all("x[64, 32]" in reads for reads, writes in sums if "normalize" in reads)
 
 
+@pytest.mark.slow
 def test_mistakes_are_named() -> None:
     x, w = ad.Variable("x"), ad.Variable("w")
     assert "both" in error_of(GraphError, ad.batch_norm_op, x, w)

@@ -9,12 +9,13 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node
 from dlsys.tensors import dtype_of, shape_of
 from helpers import denormals_kept, error_of, evaluate
+from optional import torch
 
 LIMITS = {"float32": 1e-4, "float64": 1e-9}
 Function = Callable[..., Any]
@@ -55,6 +56,7 @@ def check(functions: dict[str, tuple[Function, Function]], arrays: Sequence[np.n
         np.testing.assert_allclose(value, want, rtol=limit, atol=limit * size * 1e-2, err_msg=name)
 
 
+@pytest.mark.slow
 def test_functions_of_booleans_that_the_same_kernel_computes() -> None:
     """Every function of one float, of a comparison that was cast: TVM once failed on whether that is NaN."""
     x = ad.Variable("x", (19,), "float32")
@@ -115,6 +117,7 @@ def ulps(found: np.ndarray, wanted: np.ndarray) -> float:
     return float((np.abs(found - wanted) / unit).max())
 
 
+@pytest.mark.slow
 @denormals_kept()
 def test_sines_and_powers_are_rounded_right() -> None:
     """Arguments of all sizes, near multiples of pi/2, and the float32 that is nearest to one of them."""
@@ -202,6 +205,7 @@ def rows_with(*specials: float) -> np.ndarray:
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_extrema_keep_nan_and_find_the_first() -> None:
     short = rows_with(np.nan, np.inf, -np.inf, 1.0, -1.0)
     both = [short, np.tile(short, (1, 20)), np.full((3, 70), -np.inf), np.array([[-0.0, 0.0]])]
@@ -273,6 +277,7 @@ def test_variance_of_numbers_far_from_zero() -> None:
 # Dtypes
 
 
+@pytest.mark.slow
 def test_casts_are_numpys() -> None:
     arrays = {
         "float32": np.array([0.0, -0.0, 1.9, -1.9, 7.0, np.nan, 1e-40], "float32"),
@@ -299,6 +304,7 @@ def test_casts_are_numpys() -> None:
                     )
 
 
+@pytest.mark.slow
 def test_integers_count_and_wrap_as_numpys() -> None:
     random = np.random.default_rng(2)
     for dtype, low, high in (("int32", -9, 9), ("int64", -(2**40), 2**40), ("uint32", 0, 2**32)):
@@ -327,6 +333,7 @@ def test_integers_count_and_wrap_as_numpys() -> None:
                 np.testing.assert_array_equal(value, want, err_msg=f"{node.op.name} {dtype} {ctx}")
 
 
+@pytest.mark.slow
 def test_constants_beside_integers_are_exact() -> None:
     """Also where no float64 holds them, and where the result wraps around; LLVM has made `or` of `+`."""
     for dtype in INTEGERS:
@@ -359,6 +366,7 @@ def test_constants_beside_integers_are_exact() -> None:
         assert (beside - number).tolist() == [5 - int(number), 6 - int(number)]
 
 
+@pytest.mark.slow
 def test_bits_of_integers_are_numpys() -> None:
     for dtype in (*INTEGERS, "bool"):
         a, b = np.array([False, True, False, True]), np.array([False, False, True, True])

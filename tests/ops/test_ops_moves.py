@@ -7,6 +7,7 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
@@ -40,6 +41,7 @@ def check(pairs: list[tuple[Node, np.ndarray]], feed: dict[Node, np.ndarray]) ->
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 @MANY
 @given(st.data(), array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
 def test_slices_are_numpys(data: st.DataObject, shape: Shape) -> None:
@@ -69,6 +71,7 @@ def test_kernels_of_slices_are_numpys(data: st.DataObject, shape: Shape) -> None
     check(pairs, {x: array})
 
 
+@pytest.mark.slow
 def test_values_of_every_dtype_are_moved() -> None:
     for dtype in ("int32", "int64", "uint32", "bool"):
         array = np.arange(-3, 9).astype(dtype).reshape(3, 4) if dtype != "bool" else np.eye(3, 4, dtype=bool)
@@ -88,6 +91,7 @@ def test_values_of_every_dtype_are_moved() -> None:
         )
 
 
+@pytest.mark.slow
 def test_indices_of_every_integer_dtype_at_its_limits() -> None:
     """Also where there are more classes, or places along an axis, than the dtype holds."""
     values = np.arange(300.0)
@@ -167,6 +171,7 @@ def test_the_parts_of_a_join_are_not_joined_for_their_extents() -> None:
     assert computed.count("concatenate") == 1, computed
 
 
+@pytest.mark.slow
 def test_indices_out_of_range_that_a_run_computes_are_clamped() -> None:
     x, i, g, zero = (ops.Variable(name) for name in ("x", "i", "g", "zero"))
     computed = ops.add_op(i, zero)
@@ -214,6 +219,7 @@ INDEXED: dict[str, tuple[Callable[[Node, Node], Node], int, int]] = {
 }
 
 
+@pytest.mark.slow
 def test_fed_indices_out_of_range_are_errors() -> None:
     for name, (make, least, most) in INDEXED.items():
         for dtype in ("int64", "int32", "uint32", "uint8"):

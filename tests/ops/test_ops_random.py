@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
@@ -42,6 +43,7 @@ def test_bits_are_those_of_the_counter_on_every_context_and_number_of_threads() 
         np.testing.assert_array_equal(result, (large, small)[i % 2])
 
 
+@pytest.mark.slow
 def test_distributions_have_their_moments_and_fill_16_bins_evenly() -> None:
     count = 200_000
     key = ops.Variable("key")
@@ -77,6 +79,7 @@ def test_distributions_have_their_moments_and_fill_16_bins_evenly() -> None:
         assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 5 / count**0.5
 
 
+@pytest.mark.slow
 def test_uniform_numbers_never_reach_their_upper_limit() -> None:
     bits = ops.Variable("bits")
     ones = np.full(3, 2**32 - 1, "uint32")
@@ -97,6 +100,7 @@ def test_extreme_bits_give_finite_normal_numbers() -> None:
     assert np.isfinite(values).all() and 5.5 < np.abs(values).max() < 9
 
 
+@pytest.mark.slow
 def test_dropout_drops_by_the_key_and_its_gradient_drops_the_same() -> None:
     x, key = ops.Variable("x"), ops.Variable("key")
     array = np.ones((100, 333), "float32")

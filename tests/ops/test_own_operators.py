@@ -16,6 +16,7 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import compute, ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
@@ -153,6 +154,7 @@ def test_a_gradient_may_call_methods_of_tensors() -> None:
             np.testing.assert_allclose(t.grad.numpy(), scale * np.exp(x.numpy()), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_right_costs_no_kernel() -> None:
     with own_operators():
         square = unary("square", "", lambda x: compute.mul(x, x), np.square, lambda g, y, x: g * (2 * x))
@@ -221,6 +223,7 @@ def test_an_operator_that_is_not_registered_is_named() -> None:
         assert "is no class of an operator" in error_of(GraphError, register, wrong)
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_run_twice_defines_its_operator_anew() -> None:
     def cell(factor: float) -> Any:
         formula, reference = lambda x: compute.mul_by_const(x, factor), lambda x: factor * x
@@ -263,6 +266,7 @@ print(ad.Executor([times(v) + 1.0]).run({v: np.ones(2, "float32")}, True)[0].tol
 """
 
 
+@pytest.mark.slow
 def test_a_formula_that_was_changed_is_not_taken_from_disk() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "DLSYS_COMPILE_CACHE": str(Path(folder, "cache"))}

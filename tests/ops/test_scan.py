@@ -11,6 +11,7 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
+import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
@@ -88,22 +89,24 @@ def with_gradients(results: list[Node], variables: list[Node]) -> list[Node]:
     return [*results, *firsts, *seconds]
 
 
-def test_drawn_loops_are_their_steps_written_out() -> None:
-    for seed in range(25):
-        drawn = Drawn(seed)
-        variables = list(drawn.feed)
-        loop, steps = (with_gradients(results, variables) for results in (drawn.rolled(), drawn.written_out()))
-        assert any(node.op.name == "scan" for node in find_topo_sort(loop))
-        wanted = ad.Executor(steps, "numpy").run(drawn.feed)
-        scale = [np.abs(value).max(initial=1.0) for value in wanted]
-        ways: tuple[dict[str, Any], ...] = ({}, {"passes": ()}, {"passes": ("fuse",)})
-        for how in ({"ctx": "numpy"}, ways[seed % 3]):
-            found = ad.Executor(loop, **how).run(drawn.feed, True)
-            for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
-                assert one.shape == other.shape, (seed, how, i)
-                np.testing.assert_allclose(one / scale[i], other / scale[i], atol=1e-9, err_msg=f"{seed} {how} {i}")
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(25))
+def test_drawn_loops_are_their_steps_written_out(seed: int) -> None:
+    drawn = Drawn(seed)
+    variables = list(drawn.feed)
+    loop, steps = (with_gradients(results, variables) for results in (drawn.rolled(), drawn.written_out()))
+    assert any(node.op.name == "scan" for node in find_topo_sort(loop))
+    wanted = ad.Executor(steps, "numpy").run(drawn.feed)
+    scale = [np.abs(value).max(initial=1.0) for value in wanted]
+    ways: tuple[dict[str, Any], ...] = ({}, {"passes": ()}, {"passes": ("fuse",)})
+    for how in ({"ctx": "numpy"}, ways[seed % 3]):
+        found = ad.Executor(loop, **how).run(drawn.feed, True)
+        for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert one.shape == other.shape, (seed, how, i)
+            np.testing.assert_allclose(one / scale[i], other / scale[i], atol=1e-9, err_msg=f"{seed} {how} {i}")
 
 
+@pytest.mark.slow
 def test_loops_within_loops() -> None:
     """Powers of a matrix by an inner loop, their sums by an outer one, and gradients through both."""
     w, x = ad.Variable("w", (3, 3)), ad.Variable("x", (4, 3, 3))
@@ -133,6 +136,7 @@ def test_loops_within_loops() -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_what_a_body_gives_back_may_be_what_it_was_given() -> None:
     """A slice, another carried value, what all steps read, one value twice; and loops within loops of odd bytes."""
     x, h, w = ad.Variable("x", (4, 3)), ad.Variable("h", (3,)), ad.Variable("w", (3,))
@@ -183,6 +187,7 @@ def sums(length: int) -> tuple[Node, Node, ad.Executor]:
     return x, w, ad.Executor([total, *ad.gradients(ops.sum_op(total * total), [w])])
 
 
+@pytest.mark.slow
 def test_a_step_is_compiled_once_and_the_table_repeats_it() -> None:
     groups = []
     for length in (2, 3, 1000):
@@ -232,6 +237,7 @@ def test_loops_of_odd_bytes_are_written_out() -> None:
     assert "loop" not in executor.groups()
 
 
+@pytest.mark.slow
 def test_unrolled_is_the_same_graph_without_loops() -> None:
     drawn = Drawn(3)
     nodes = drawn.rolled()
@@ -276,6 +282,7 @@ def test_loops_of_nothing() -> None:
     assert [value.shape for value in values] == [(0, 3), (2, 0, 3), (0, 3), (2, 0, 3)]
 
 
+@pytest.mark.slow
 def test_loops_with_tensors() -> None:
     w = dl.tensor(np.eye(3, dtype="float32") * 0.5, requires_grad=True)
     x = np.arange(12, dtype="float32").reshape(4, 3) / 10
@@ -306,6 +313,7 @@ def test_loops_with_tensors() -> None:
     assert loss().item() < before
 
 
+@pytest.mark.slow
 def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
     for batch in (3, 32):  # in the second threads have rows of their own
         net = nn.LSTM(4, 8)
@@ -333,6 +341,7 @@ def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
         assert abs(result.item() - losses[0]) < 1e-6
 
 
+@pytest.mark.slow
 def test_threads_have_rows_of_their_own() -> None:
     rng = np.random.default_rng(0)
     x, y = ad.Variable("x", (5, 32, 8)), ad.Variable("y", (5, 32, 8))
@@ -380,6 +389,7 @@ def test_threads_have_rows_of_their_own() -> None:
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_pictures_and_prints() -> None:
     x, w, executor = sums(7)
     feed = {x: (7, 8, 64), w: (64, 64)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dlsys
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys.errors import GraphError, ShapeError
 from helpers import error_of
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_sorts_are_numpys_for_all_values(data: st.DataObject) -> None:
@@ -33,6 +35,7 @@ def test_sorts_are_numpys_for_all_values(data: st.DataObject) -> None:
     np.testing.assert_array_equal(first, np.take(values, range(count), axis))
 
 
+@pytest.mark.slow
 def test_long_rows_are_sorted_and_give_gradients() -> None:
     """A row of 2^15 elements takes digits of 11 bits; the gradient of what is sorted goes back to its place."""
     rng = np.random.default_rng(0)

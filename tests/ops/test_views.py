@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from dlsys import ops
 from dlsys.ops.views import View
 from hypothesis import given, settings
@@ -43,6 +44,7 @@ def moved(data: st.DataObject, node: Any, shape: tuple[int, ...]) -> Any:
     return ops.broadcast_shape_op(node, (*[data.draw(st.integers(1, 2))] * data.draw(st.integers(0, 1)), *wide))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from([(12,), (4, 6), (2, 3, 4), (3, 1, 8), ()]), st.integers(1, 4))
 def test_views_compose(data: st.DataObject, shape: tuple[int, ...], count: int) -> None:

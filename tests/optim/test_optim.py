@@ -9,14 +9,15 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.graph import find_topo_sort
 from dlsys.optim.methods import one_minus_power
 from helpers import error_of, evaluate
+from optional import torch
 
-STEPS = 100
+STEPS = 40
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
 
 
@@ -104,15 +105,16 @@ def torch_history(name: str, options: dict[str, Any], dtype: str) -> list[list[n
     return history
 
 
-def test_optimizers_follow_torch_and_compile_once() -> None:
-    for name, options in CONFIGURATIONS:
-        for dtype in TOLERANCE:
-            expected = torch_history(name, options, dtype)
-            agree(Model(make(name, options), dtype, dl.numpy()).train(STEPS), expected, dtype, (name, options))
-            if dtype == "float32" and (name, options) in COMPILED:
-                model = Model(make(name, options), dtype, dl.cpu())
-                agree(model.train(STEPS), expected, dtype, (name, options))
-                assert model.executor.compilations == 1
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), CONFIGURATIONS)
+def test_optimizers_follow_torch_and_compile_once(name: str, options: dict[str, Any]) -> None:
+    for dtype in TOLERANCE:
+        expected = torch_history(name, options, dtype)
+        agree(Model(make(name, options), dtype, dl.numpy()).train(STEPS), expected, dtype, (name, options))
+        if dtype == "float32" and (name, options) in COMPILED:
+            model = Model(make(name, options), dtype, dl.cpu())
+            agree(model.train(STEPS), expected, dtype, (name, options))
+            assert model.executor.compilations == 1
 
 
 def test_parameters_of_two_dtypes_share_one_learning_rate() -> None:
@@ -249,6 +251,7 @@ def _close(mine: list[dl.Tensor], theirs: list[torch.Tensor]) -> None:
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_step_is_compiled_once_for_the_same_gradients_and_options() -> None:
     mine, theirs = _pair([(3, 4), (5,), ()])
     for name, options in (("Adam", {"lr": 0.02}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("RMSprop", {"lr": 0.01})):
@@ -269,6 +272,7 @@ def test_a_step_is_compiled_once_for_the_same_gradients_and_options() -> None:
         assert len(a._stepping._compiled) == 2, name
 
 
+@pytest.mark.slow
 def test_a_parameter_that_sits_out_leaves_the_groups_count() -> None:
     mine, theirs = _pair([(4,), (2, 2)])
     a, b = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)

@@ -9,10 +9,11 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from helpers import error_of
+from optional import torch
 from test_optim import CONFIGURATIONS, Model, make
 from test_serialization import same
 
@@ -61,6 +62,7 @@ def close(found: list[ad.Parameter], wanted: list[np.ndarray], dtype: str, what:
         np.testing.assert_allclose(parameter.value, value, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=what)
 
 
+@pytest.mark.slow
 def test_parameters_without_a_gradient_sit_out() -> None:
     for name, options in RULES:
         for dtype in TOLERANCE:
@@ -193,6 +195,7 @@ def test_state_dict_holds_copies_and_load_is_strict() -> None:
     assert same(model.opt.state_dict(), present)
 
 
+@pytest.mark.slow
 def test_states_of_pytorch_load_and_training_goes_on_as_there() -> None:
     x = np.random.default_rng(0).standard_normal((6, 5)).astype("float32")
     for name, options in (

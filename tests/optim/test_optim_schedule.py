@@ -9,10 +9,11 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import optim
 from helpers import error_of, evaluate
+from optional import torch
 
 
 def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
@@ -112,6 +113,7 @@ def test_clip_grad_norm() -> None:
     np.testing.assert_allclose(parameter.value, [0.0, 0.0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_mistakes_are_named() -> None:
     w = ad.Parameter(np.zeros((2, 3)), "W")
     opt = optim.SGD([w], lr=0.1)

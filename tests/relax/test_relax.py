@@ -41,6 +41,7 @@ def equal(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=tolerance, atol=tolerance / 10)
 
 
+@pytest.mark.slow
 def test_every_operator_has_the_executors_values() -> None:
     nodes, feed = every_case(of_each=2)
     compiled = dl.relax.compile(nodes, feed_shapes=feed)
@@ -51,6 +52,7 @@ def test_every_operator_has_the_executors_values() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=str(node))
 
 
+@pytest.mark.slow
 def test_training_writes_the_parameters_as_the_executor_does() -> None:
     x, y, loss, parameters = mlp()
     step = [loss, optim.SGD(parameters, lr=0.1, momentum=0.9).minimize(loss)]
@@ -69,6 +71,7 @@ def test_training_writes_the_parameters_as_the_executor_does() -> None:
     assert {np.from_dlpack(value).ctypes.data for value in new} <= pointers
 
 
+@pytest.mark.slow
 def test_networks_forward_and_a_step() -> None:
     dl.manual_seed(0)
     convolutions = nn.Sequential(
@@ -120,6 +123,7 @@ def test_the_stages_show_what_was_fused_and_scheduled() -> None:
     equal(plain(images), compiled(images))
 
 
+@pytest.mark.slow
 def test_a_file_runs_without_tvms_compiler(capfd: pytest.CaptureFixture[str]) -> None:
     x, _, loss, _ = mlp()
     logits = loss.inputs[0]
@@ -158,6 +162,7 @@ def test_modules_of_others_are_compiled_by_our_rules() -> None:
     equal(compiled(x, w, b, v, c), [np.maximum(x @ w.T + b, 0) @ v.T + c])
 
 
+@pytest.mark.slow
 def test_convolutions_of_others_go_to_another_layout() -> None:
     """By Relax's ConvertLayout: transposes at the edges alone, our rules on what lies between."""
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((2, 4, 9, 9), "float32"))

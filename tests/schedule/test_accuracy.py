@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import dlsys
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys.graph import Node
 from helpers import CASES, LIKE, LOOPS, values_read
@@ -145,11 +146,13 @@ def _uniform(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).random(shape, dtype="float32")
 
 
+@pytest.mark.slow
 def test_sums_of_drawn_numbers():
     for n in LENGTHS:
         _check(list(SUMS), n, _uniform, 4 * math.log2(n))
 
 
+@pytest.mark.slow
 def test_sums_of_equal_numbers_whose_rounding_does_not_cancel():
     for n in LENGTHS:
         names = [
@@ -158,6 +161,7 @@ def test_sums_of_equal_numbers_whose_rounding_does_not_cancel():
         _check(names, n, lambda shape: np.full(shape, 0.1, "float32"), 4 * math.log2(n))
 
 
+@pytest.mark.slow
 def test_convolutions_of_any_geometry_are_summed_in_blocks() -> None:
     """Of equal numbers, whose rounding does not cancel: n terms in one accumulator are off by n / 8 units."""
     random = np.random.default_rng(0)
@@ -179,6 +183,7 @@ def test_convolutions_of_any_geometry_are_summed_in_blocks() -> None:
         assert np.abs(a - b).max() <= 1024 / 8 * ULP * np.abs(b).max(), (node, a.shape, np.abs(a - b).max())
 
 
+@pytest.mark.slow
 def test_sums_beyond_what_float32_can_count():
     x = np.ones(40_000_000, "float32")
     X = ad.Variable("X")
@@ -200,6 +205,7 @@ SAME_RULES = {  # formulas of a contraction, of a few terms, or of sums that the
 }
 
 
+@pytest.mark.slow
 def test_every_operator_that_adds_is_in_the_table():
     named = {name.split(",")[0] for name in SUMS} | SAME_RULES
     for name, cases in CASES.items():
@@ -232,6 +238,7 @@ def _adds(node: Node, drawn: dict[Node, np.ndarray]) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_variances_of_numbers_far_from_zero():
     """The mean is rounded, to as much as these numbers' spacing: it must not enter the variance."""
     random, x = np.random.default_rng(4), ad.Variable("x")

@@ -6,13 +6,13 @@ import json
 import re
 import subprocess
 import sys
-import unittest
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import cuda_on_cpu
-from dlsys.system import available_cores
+import pytest
+from optional import skip
+
+pytestmark = pytest.mark.cuda
 
 TESTS = Path(__file__).resolve().parents[1]
 CHECKS = {
@@ -29,7 +29,7 @@ CHECKS = {
         a_missing_check_of_bounds_is_found a_store_by_two_threads_is_found a_misaligned_vector_is_found
         a_kernel_without_threads_is_our_error""",
 }
-"""The checks of each test, which run in a process of their own: as many of these at a time as there are cores."""
+"""The checks of each test, which run in a process of their own."""
 
 
 def run(name: str) -> dict[str, str]:
@@ -43,59 +43,13 @@ def run(name: str) -> dict[str, str]:
     return found
 
 
-@cache
-def begun() -> dict[str, Future[dict[str, str]]]:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_checks_on_the_emulated_device(name: str) -> None:
     if lacking := cuda_on_cpu.missing():
-        raise unittest.SkipTest(f"the emulated CUDA device needs {lacking}")
-    pool = ThreadPoolExecutor(available_cores())
-    found = {name: pool.submit(run, name) for name in CHECKS}
-    pool.shutdown(wait=False)
-    return found
-
-
-def failures(name: str) -> dict[str, str]:
-    """The errors of a group's checks."""
-    return {check: error for check, error in begun()[name].result().items() if error}
-
-
-def test_every_operator_has_the_values_of_its_numpy_rule() -> None:
-    assert not (found := failures("operators")), found
-
-
-def test_products() -> None:
-    assert not (found := failures("products")), found
-
-
-def test_sums_rows_and_the_courses_kernels() -> None:
-    assert not (found := failures("rows")), found
-
-
-def test_drawn_graphs_with_all_passes() -> None:
-    assert not (found := failures("graphs")), found
-
-
-def test_training_steps_equal_the_cpus() -> None:
-    assert not (found := failures("steps")), found
-
-
-def test_programs_train() -> None:
-    assert not (found := failures("programs")), found
-
-
-def test_arrays_and_asynchronous_runs() -> None:
-    assert not (found := failures("arrays")), found
-
-
-def test_a_step_is_replayed_and_feeds_are_copied_beside_it() -> None:
-    assert not (found := failures("replay")), found
-
-
-def test_tensors_and_modules_in_pytorchs_style() -> None:
-    assert not (found := failures("modules")), found
-
-
-def test_planted_faults_are_found() -> None:
-    assert not (found := failures("faults")), found
+        skip(lacking)
+    failures = {check: error for check, error in run(name).items() if error}
+    assert not failures, failures
 
 
 def test_that_all_checks_are_asked_for() -> None:

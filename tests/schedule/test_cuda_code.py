@@ -9,9 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import unittest
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
@@ -22,6 +21,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 import small_networks as networks
 import tvm
 from dlsys import autodiff as ad
@@ -39,8 +39,10 @@ from dlsys.schedule.stages import read_stages
 from dlsys.schedule.sums import sum_of
 from dlsys.system import available_cores, cuda_folders
 from helpers import error_of
+from optional import skip
 from tvm import sym, te, tirx
 
+pytestmark = pytest.mark.cuda
 ARCHES = ("sm_80", "sm_90")
 REGISTERS, SHARED = 65536, {"sm_80": 164 * 1024, "sm_90": 228 * 1024}  # of a multiprocessor
 
@@ -49,7 +51,7 @@ def tool(name: str) -> str:
     """The path of one of CUDA's programs; the test is skipped where it is not installed."""
     path = os.pathsep.join([*(str(folder / "bin") for folder in cuda_folders()), os.environ.get("PATH", "")])
     if (found := shutil.which(name, path=path)) is None:
-        raise unittest.SkipTest(f"{name} is not installed")
+        skip(name)
     return found
 
 
@@ -89,13 +91,13 @@ def machine_code(code: str, arch: str) -> bytes:
     raise AssertionError("six compilations of one text, six results")
 
 
-def built(code: str, arch: str) -> list[Built]:
+def built(code: str, arch: str, compiled: Callable[[str, str], bytes] = machine_code) -> list[Built]:
     """The kernels of CUDA C++, compiled."""
     heads = re.findall(r"__global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(", code)
     threads = {name: int(count or 1) for count, name in heads}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "kernels.cubin")
-        file.write_bytes(machine_code(code, arch))
+        file.write_bytes(compiled(code, arch))
         usage, listing = output("cuobjdump", "-res-usage", str(file)), output("nvdisasm", "-c", str(file))
     resources = dict(re.findall(r"Function (\w+):\s*\n\s*(REG.*)", usage))
     found = []
@@ -110,9 +112,10 @@ def built(code: str, arch: str) -> list[Built]:
 
 @cache
 def kernels_of_steps(arch: str) -> tuple[Built, ...]:
-    """The kernels of a training step of three networks."""
+    """The kernels of a training step of three networks; nothing that depends on a single load is asked of them."""
     with ThreadPoolExecutor(available_cores()) as pool:
-        return tuple(kernel for found in pool.map(lambda code: built(code, arch), codes()) for kernel in found)
+        found = pool.map(lambda code: built(code, arch, nvrtc.compiled), codes())
+        return tuple(kernel for kernels in found for kernel in kernels)
 
 
 @cache
@@ -131,6 +134,7 @@ def each() -> Iterator[tuple[str, Built]]:
             yield arch, kernel
 
 
+@pytest.mark.slow
 def test_no_kernel_spills_and_two_blocks_fit() -> None:
     count = 0
     for arch, kernel in each():
@@ -148,6 +152,7 @@ def one(node: Any, shapes: dict[Any, Any], arch: str = "sm_90") -> list[Built]:
     return built(code, arch)
 
 
+@pytest.mark.slow
 def test_products_compute_more_than_they_load() -> None:
     """Of shared memory a vector for each 16 multiply-adds; of memory vectors too, whatever is transposed."""
     a, b = ops.Variable("a"), ops.Variable("b")
@@ -164,6 +169,7 @@ def test_products_compute_more_than_they_load() -> None:
             assert kernel.count("STG") == kernel.count("STG.E.128") > 0, kernel.instructions
 
 
+@pytest.mark.slow
 def test_wide_transposes_fit_shared_memory() -> None:
     """A sum of transposes gets tiles for as many of its inputs as fit; the others are read across."""
     for dtype, most in (("float64", 5), ("float32", 11)):
@@ -178,6 +184,7 @@ def test_wide_transposes_fit_shared_memory() -> None:
         assert nvrtc.compiled(code.mod.imports[0].inspect_source("cuda"), "sm_90")[1:4] == b"ELF"
 
 
+@pytest.mark.slow
 def test_words_for_tensor_cores_meet_each_bank_once() -> None:
     """In every load and store of a warp, whichever way the factors lie: on an H200 shared memory was what products
     waited for, half of it for stores of several threads to one bank."""
@@ -220,6 +227,7 @@ def test_gradients_of_embeddings_add_parts_of_their_rows_side_by_side() -> None:
     assert launches[2].parts * launches[2].threads >= 60 * 128
 
 
+@pytest.mark.slow
 def test_tensor_cores_multiply_more_than_they_load() -> None:
     a, b = ops.Variable("a"), ops.Variable("b")
     try:
@@ -260,6 +268,7 @@ def test_autocast_holds_for_the_products_written_in_it() -> None:
     assert "'tpu'" in error_of(dl.GraphError, lambda: dl.autocast("tpu").__enter__())
 
 
+@pytest.mark.slow
 def test_pointwise_functions_and_rows_load_vectors() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     (kernel,) = one(ad.relu_op(x * 2.0 + y), dict.fromkeys((x, y), (1024, 1024)))
@@ -275,7 +284,7 @@ def test_the_runtime_has_what_is_called() -> None:
     """The emulated device has these functions because we gave them to it."""
     found = [path for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13"))]
     if not found:
-        raise unittest.SkipTest("CUDA's runtime is not installed")
+        skip("CUDA's runtime")
     called = set(re.findall(r"\bcuda[A-Z]\w+", Path(streams.__file__).read_text(encoding="utf-8")))
     runtime = ctypes.CDLL(str(found[0]))
     assert len(called) > 15 and all(hasattr(runtime, name) for name in called), called
@@ -291,6 +300,7 @@ def test_the_runtime_has_what_is_called() -> None:
         assert told and int(told[1], 0) == value, name
 
 
+@pytest.mark.slow
 def test_code_can_be_read_without_a_gpu() -> None:
     x = ops.Variable("x")
     executor = ad.Executor([ad.softmax_op(x)], ctx=dl.cuda(0))
@@ -309,10 +319,11 @@ def test_no_fast_mathematics() -> None:
     assert "div.rn.f32" in text and ".ftz" not in text and ".approx" not in text
 
 
+@pytest.mark.slow
 def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
     """NVRTC 13.0 finds them only where they are loaded already; later ones look in their own folder too."""
     if nvrtc._library() is None or not Path("/proc/self/maps").exists():
-        raise unittest.SkipTest("needs NVRTC, and Linux to tell what is loaded")
+        skip("NVRTC, and Linux to tell what is loaded")
     program = """if True:
         from dlsys.schedule.cuda import nvrtc
         version = ".".join(map(str, nvrtc._version_of(nvrtc._library())))

@@ -7,6 +7,7 @@ from functools import partial
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.device import flushes_denormal
@@ -39,6 +40,7 @@ def _results(dtype: str, shape: tuple[int, int]) -> list[tuple[str, np.ndarray, 
     return [(name, value, of(a, b)) for (name, _, of), value in zip(functions, found, strict=True)]
 
 
+@pytest.mark.slow
 def test_denormal_results_are_zero_and_can_be_kept() -> None:
     """On one thread and on all, in every share of a loop, whoever ran before in a thread of the pool."""
     for dtype in TINY:
@@ -51,6 +53,7 @@ def test_denormal_results_are_zero_and_can_be_kept() -> None:
                     np.testing.assert_allclose(found, exact, rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_denormal_arguments_are_read_as_they_are() -> None:
     for dtype in TINY:
         x, limits = ad.Variable("x"), np.finfo(dtype)
@@ -68,6 +71,7 @@ def test_denormal_arguments_are_read_as_they_are() -> None:
             np.testing.assert_allclose(found, exact, rtol=1e-5, err_msg=node.name)
 
 
+@pytest.mark.slow
 def test_the_callers_own_arithmetic_stays_as_it_was() -> None:
     """Behind a kernel, one that raises, a run on all threads, and a module of Relax."""
     small = np.full(600, 1e-30, "float32")
@@ -88,6 +92,7 @@ def test_the_callers_own_arithmetic_stays_as_it_was() -> None:
     check()
 
 
+@pytest.mark.slow
 def test_the_setting_is_a_boolean_and_part_of_the_kernels_keys() -> None:
     assert flushes_denormal()
     assert "True or False, not 1" in error_of(DTypeError, dl.set_flush_denormal, 1)

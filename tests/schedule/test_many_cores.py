@@ -11,6 +11,7 @@ from unittest import mock
 
 import dlsys
 import numpy as np
+import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import optim
@@ -117,6 +118,7 @@ def _parts(function: Any) -> int:
     return max([1, *_regions(function)])
 
 
+@pytest.mark.slow
 def test_contractions_have_twice_as_many_parts_as_cores() -> None:
     seen = 0
     for name in CASES:
@@ -141,6 +143,7 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
     assert seen >= 2 * len(CASES)
 
 
+@pytest.mark.slow
 def test_other_kernels_have_parts_for_many_cores() -> None:
     """At least two a core; 63 steps of 1,003 columns are enough."""
     for name in OTHERS:
@@ -210,6 +213,7 @@ def test_a_loop_that_reads_what_another_index_stored_is_ordered() -> None:
     assert not is_ordered(tirx.For(i, 0, 8, serial, tirx.BufferStore(out, one, [tirx.BufferLoad(given, [i])])))
 
 
+@pytest.mark.slow
 def test_schedules_for_many_cores_run_right_on_two() -> None:
     for name in (*CASES, *OTHERS):
         executor, feed = _executor(name)
@@ -222,6 +226,7 @@ def test_schedules_for_many_cores_run_right_on_two() -> None:
                 np.testing.assert_allclose(a, b, rtol=0, atol=off * np.abs(b).max(), err_msg=f"{name}, {cores}")
 
 
+@pytest.mark.slow
 def test_updates_follow_sums_that_many_cores_share() -> None:
     """The update of filters whose gradient is made in parts is in the sum of the parts."""
     random = np.random.default_rng(0)
@@ -262,6 +267,7 @@ def test_the_model_counts_what_the_loops_do() -> None:
     assert one.seconds(much) == 2**32 / one.memory and max(limits.values()) == limits["memory"]
 
 
+@pytest.mark.slow
 def test_roofline_predicts_a_step_on_many_cores() -> None:
     seconds = []
     for cores in (1, 8, 64):

@@ -6,6 +6,7 @@ import re
 
 import dlsys
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import compute, optim, schedule, tvm_op
 from dlsys.compiler import TypedGraph, run_passes
@@ -22,6 +23,7 @@ def _reference(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: t
     return np.einsum("ncyzij,ocij->noyz", windows, f, optimize=True)
 
 
+@pytest.mark.slow
 def test_convolutions_of_any_border_equal_numpy():
     random = np.random.default_rng(0)
     skipped = 0
@@ -103,6 +105,7 @@ def test_what_is_computed_on_the_way_is_computed_once():
     np.testing.assert_allclose(found, _reference(np.maximum(a, 0), b, (1, 1), (1, 1)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_over_borders_equal_the_numpy_rules():
     random = np.random.default_rng(2)
     cases = (  # height and width of images, of filters, stride, padding, dilation
@@ -211,6 +214,7 @@ def test_strided_convolutions_of_one_tap_lose_their_stride() -> None:
         assert strides == [(1, 1)] * 3, (images, filters, strides)
 
 
+@pytest.mark.slow
 def test_convolutions_of_one_tap_run_along_the_pixels_of_an_image() -> None:
     """49 pixels are 7 tiles of 7 rows; in vectors they would fill 3 of 4."""
     assert "for row in T.unroll(7)" in _conv((8, 256, 7, 7), (512, 256, 1, 1))
@@ -245,6 +249,7 @@ PLANES = (
 )
 
 
+@pytest.mark.slow
 def test_depthwise_convolutions_and_gradients_equal_the_numpy_rules() -> None:
     rng = np.random.default_rng(0)
     for number, (n, c, h, w, fy, fz, *geometry) in enumerate(PLANES):
@@ -282,6 +287,7 @@ def test_planes_are_scheduled_by_the_rule_for_windows() -> None:
     assert schedule.apply(function, target)[1].name != "windows"
 
 
+@pytest.mark.slow
 def test_filters_of_planes_are_updated_where_their_gradient_is_made() -> None:
     """The update of depthwise filters follows their gradient's sums in one kernel, whose rule must not fail."""
     random = np.random.default_rng(0)

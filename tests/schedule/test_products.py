@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import tvm
 from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
@@ -23,6 +24,7 @@ SIZES = [2, 3, 5, 7, 8, 10, 12, 15, 16, 17, 24, 31, 33, 48, 50, 63, 65, 100, 112
 LONG = [*SIZES, 512, 1000]  # 512: rows that share lines of L1
 
 
+@pytest.mark.slow
 def test_products_of_any_size_equal_numpy():
     random = np.random.default_rng(0)
     for _ in range(24):
@@ -91,6 +93,7 @@ def _transposed(m: int, n: int, k: int, dtype: str = "float32", relu: bool = Fal
     return scheduled.script()
 
 
+@pytest.mark.slow
 def test_a_part_of_a_long_sum_passes_all_tiles_of_a_share() -> None:
     def shape(script: str) -> tuple[int, ...] | None:
         """Of the array between two parts: panels, tiles along the rows, rows and columns; None for a sum of one."""
@@ -118,6 +121,7 @@ def test_a_part_of_a_long_sum_passes_all_tiles_of_a_share() -> None:
             assert shape(_transposed(1024, 1024, 1000)) is None
 
 
+@pytest.mark.slow
 def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:
     def loops(function: tirx.PrimFunc, cpu: str, cores: int) -> list[str]:
         target = schedule.resolve_target({"kind": "llvm", "mcpu": cpu, "num-cores": cores})
@@ -142,6 +146,7 @@ def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:
     assert loops(both, "skylake-avx512", 16)  # two factors that are made of one array
 
 
+@pytest.mark.slow
 def test_products_of_an_array_with_itself_equal_numpy() -> None:
     value = np.random.default_rng(0).standard_normal((3, 40, 40)).astype("float32")
     x = ad.Variable("x")
@@ -158,6 +163,7 @@ def test_products_of_an_array_with_itself_equal_numpy() -> None:
             np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_what_a_product_is_combined_with_is_computed_too() -> None:
     """A function of another array, which stands before the product in the kernel and is read behind it."""
     rng = np.random.default_rng(0)
@@ -177,6 +183,7 @@ def test_what_a_product_is_combined_with_is_computed_too() -> None:
         np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_a_part_of_a_product_and_copies_of_it_are_right() -> None:
     """What reads some elements of a product, or one of them several times, has no tile of its own."""
     rng = np.random.default_rng(0)
@@ -212,6 +219,7 @@ def chain(k: int, steps: int, trans: bool, rows: int) -> tuple[ad.Node, ad.Node,
 
 
 
+@pytest.mark.slow
 def test_a_matrix_that_many_products_read_is_packed_once() -> None:
     for trans in (False, True):
         x, h, w, value = chain(64, 5, trans, 12)
@@ -228,6 +236,7 @@ def test_a_matrix_that_many_products_read_is_packed_once() -> None:
         np.testing.assert_allclose(found[0], ad.Executor([h], "numpy").run({x: value})[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_packing_is_done_where_it_serves_only() -> None:
     for k, steps, rows in ((64, 1, 12), (67, 4, 12), (16, 4, 12), (64, 4, 2)):  # once; ragged; small; few rows
         x, h, _, value = chain(k, steps, False, rows)
@@ -284,6 +293,7 @@ def _check_registers(asm: str) -> None:
         assert len(fused) >= 8 and not stores, "\n".join(loop)
 
 
+@pytest.mark.slow
 def test_products_for_other_cpus_keep_their_sums_in_registers() -> None:
     """Also those that lie across C's lines: masks that turn a tile took registers from its sums."""
     for cpu in ("haswell", "skylake-avx512"):
@@ -298,6 +308,7 @@ def test_products_for_other_cpus_keep_their_sums_in_registers() -> None:
             _check_registers(built.inspect_source("asm"))
 
 
+@pytest.mark.slow
 def test_products_fetch_ahead_and_keep_their_sums_in_registers() -> None:
     if platform.machine() != "x86_64" or "vfmadd" not in _any_product():
         return  # other processors have other names for it
@@ -314,6 +325,7 @@ def _any_product() -> str:
     return tvm_op.make_matrix_mul((64, 64), False, (64, 64), False, "llvm", "llvm", "product").source("asm")
 
 
+@pytest.mark.slow
 def test_every_legal_tile_gives_the_same_bits() -> None:
     """Whatever way the model takes a product: the terms are added in the same order."""
     machine, random = machine_of(schedule.host_target(1)), np.random.default_rng(0)

@@ -7,15 +7,16 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
+from cases import Case
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
@@ -23,7 +24,6 @@ from dlsys.graph import Node
 from dlsys.ops import pack_panels_op
 from dlsys.schedule import common, machine_code, strided
 from dlsys.schedule import target as targets
-from dlsys.system import available_cores
 from helpers import CASES, LIKE, LOOPS, error_of, inputs_of
 from tvm import s_tir, te, tirx
 
@@ -52,10 +52,10 @@ def _call(kernel: Any, inputs: Sequence[np.ndarray], shape: tuple[int, ...], dty
     return result.numpy()
 
 
-def _check_operator(name: str) -> None:
+def _check_operator(name: str, cases: Sequence[Case]) -> None:
     functions: dict[str, Any] = {}
     expected: dict[str, tuple[Node, list[np.ndarray], np.ndarray]] = {}
-    for number, case in enumerate(CASES[name]):
+    for number, case in enumerate(cases):
         for dtype in list(TOLERANCE)[number % 2 : number % 2 + 1] if number >= BOTH else TOLERANCE:
             variables = case.variables()
             node = case.build(*variables)
@@ -83,9 +83,28 @@ def _check_operator(name: str) -> None:
         np.testing.assert_allclose(got, want, err_msg=message, **tolerance)
 
 
-def test_every_operator_equals_its_numpy_rule():
-    with ThreadPoolExecutor(available_cores()) as pool:  # LLVM runs without Python's lock
-        list(pool.map(_check_operator, [name for name in CASES if name not in (*LOOPS, *LIKE)]))
+OPERATORS = [name for name in CASES if name not in (*LOOPS, *LIKE)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_equals_its_numpy_rule(name: str) -> None:
+    _check_operator(name, CASES[name])
+
+
+FEWEST = [f"{name}.PARALLEL_WORK" for name in ("pointwise", "windows", "rows", "loops", "reduction", "product")]
+FEWEST += ["rows.PARALLEL_SHORT", "tiles.PARALLEL_FLOP"]
+CASES_EACH = 2  # the first of an operator that have something to share
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_in_parallel_equals_its_numpy_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM 0.27 has simplified the indices of loops that were fused to run in parallel to wrong ones."""
+    for fewest in FEWEST:
+        monkeypatch.setattr(f"dlsys.schedule.cpu.{fewest}", 2)
+    shared = [case for case in CASES[name] if all(math.prod(shape) > 1 for shape in case.shapes)]
+    _check_operator(name, shared[:CASES_EACH])
 
 
 # name: input shapes, formula, NumPy's; sizes large enough to be split, with and without a remainder
@@ -112,6 +131,7 @@ LARGE: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., 
 }
 
 
+@pytest.mark.slow
 def test_large_and_odd_sizes_equal_numpy():
     random = np.random.default_rng(0)
     module = _compile({name: _function(name, shapes, "float32", f) for name, (shapes, f, _) in LARGE.items()})
@@ -144,6 +164,7 @@ def test_a_log_of_each_row_is_computed_along_vectors():
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_what_is_read_from_memory_is_fetched_ahead():
     """The next row where elements of most of its lines are picked."""
     random = np.random.default_rng(6)
@@ -157,6 +178,7 @@ def test_what_is_read_from_memory_is_fetched_ahead():
         assert ("llvm.prefetch" in executor.script()) is (axis == len(shape) - 1), shape
 
 
+@pytest.mark.slow
 def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
     """Of a large array, and in one pass alone: a line in each step, and one for the rest of the row."""
     for rows, is_large in ((300, True), (100, False)):
@@ -168,6 +190,7 @@ def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
         assert script.rfind("llvm.prefetch") < re.search(r"normalize\[.*\] = ", script).start()
 
 
+@pytest.mark.slow
 def test_results_of_rows_are_stored_in_one_pass() -> None:
     for count, length in ((4096, 1024), (1536, 1536)):
         shapes = {ad.Variable(name): (count, length) if name in "xg" else (length,) for name in "xgwb"}
@@ -183,6 +206,7 @@ def test_results_of_rows_are_stored_in_one_pass() -> None:
         assert kept in softmax.script(feed_shapes=shapes)  # the exponentials
 
 
+@pytest.mark.slow
 def test_llvm_is_given_vectors_of_places_and_of_tests_for_nan() -> None:
     """Its SLP vectorizer, which would put scalars together, is off: see `schedule.machine_code`."""
     x, y, i = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32"), tirx.Var("i", "int32")
@@ -221,6 +245,7 @@ def _fetched(code: Any, buffer: Any, loops: list[Any], found: list[tuple[list[An
     tvm_ffi.structural_visit(code, [(tirx.For, loop), (tvm.ir.Call, call)])
 
 
+@pytest.mark.slow
 def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
     """All of its lines, and hardly others, of rows along k and of rows along n."""
     target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})
@@ -248,6 +273,7 @@ def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
         assert wanted <= found and len(found) <= 1.1 * len(wanted), (m, n, k)
 
 
+@pytest.mark.slow
 def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
     random = np.random.default_rng(5)
     for threads in (1, 3):
@@ -315,6 +341,7 @@ def test_only_large_kernels_are_parallel():
         assert not any("call" in line and "ParallelLaunch" in line for line in small.splitlines()), name
 
 
+@pytest.mark.slow
 def test_sums_do_not_depend_on_the_number_of_threads():
     x = np.random.default_rng(0).standard_normal((1000, 256)).astype("float32")
     for axes in ((0,), (0, 1), (1,)):
@@ -402,6 +429,7 @@ def test_ragged_products_keep_their_rule_on_several_threads():
             assert ("T.parallel" in scheduled.script()) == (threads > 1), (shapes, threads)
 
 
+@pytest.mark.slow
 def test_the_last_panel_may_be_narrow_where_threads_pack_their_own():
     random = np.random.default_rng(7)
     for threads, shapes in ((2, [(32, 128), (128, 729)]), (3, [(16, 300), (300, 209)]), (2, [(9, 64), (64, 3001)])):
@@ -462,6 +490,7 @@ def _places(vector: Any, read: list[int]) -> list[int]:
     return loaded
 
 
+@pytest.mark.slow
 def test_strided_reads_equal_numpy():
     random, target = np.random.default_rng(3), schedule.host_target()
     inputs, functions = {}, {}
@@ -488,6 +517,7 @@ def _arrays(function: Any) -> int:
     return sum('"local"' not in line and not line.strip().startswith("value") for line in lines)
 
 
+@pytest.mark.slow
 def test_an_epilogue_of_long_code_is_a_loop():
     for name in ("scalar_silu", "conv_silu"):
         shapes, fused, _, _ = FUSED[name]
@@ -498,6 +528,7 @@ def test_an_epilogue_of_long_code_is_a_loop():
         assert 1 <= code.count(" fdiv ") <= 4, (name, code.count(" fdiv "))
 
 
+@pytest.mark.slow
 def test_epilogues_join_the_contraction():
     random, target = np.random.default_rng(2), schedule.host_target()
     functions = {}
@@ -519,6 +550,7 @@ def test_epilogues_join_the_contraction():
             np.testing.assert_array_equal(arrays[-1].numpy(), got, err_msg=name)
 
 
+@pytest.mark.slow
 def test_producers_join_the_packing():
     random = np.random.default_rng(3)
     matmul: Callable[..., Any] = lambda x, w: compute.matmul(compute.relu(x), compute.mul_by_const(w, 2.0))  # noqa: E731
@@ -541,6 +573,7 @@ def test_producers_join_the_packing():
 MACHINES = [schedule.Machine("llvm", 512, 32, 1), schedule.Machine("llvm", 256, 16, 3)]
 
 
+@pytest.mark.slow
 def test_convolutions_of_any_geometry_on_any_machine():
     random = np.random.default_rng(4)
     for x_shape, f_shape, stride, padding in [
@@ -609,6 +642,7 @@ def test_gradients_of_filters_are_added_up_part_by_part():
             assert arrays["panel"][0] == terms if machine.threads == 1 else arrays["panels"][1] == whole
 
 
+@pytest.mark.slow
 def test_cuda_kernels_bind_every_stage():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
     for shapes, formula, name in [
@@ -716,6 +750,7 @@ def test_results_without_elements_beside_one_with_some() -> None:
     assert schedule.apply(function, schedule.host_target())[1].name == "elementwise"
 
 
+@pytest.mark.slow
 def test_squares_are_transposed_in_registers() -> None:
     """Of float32 and int32, on vectors of 16, 8 and 4 numbers: none is put into a register by itself."""
     random = np.random.default_rng(0)

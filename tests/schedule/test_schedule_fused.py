@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import tvm
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
@@ -99,6 +100,7 @@ def adam_numpy(m: Any, v: Any, w: Any, g: Any, rate: Any) -> Any:
     return first, second, w - first * rate / (np.sqrt(second) + 1e-3)
 
 
+@pytest.mark.slow
 @DRAWN
 @given(st.lists(SIZES, min_size=0, max_size=2), DTYPES, st.sampled_from([(), (1,)]))
 def test_adam_in_place(shape: list[int], dtype: str, rate: tuple[int, ...]):
@@ -119,6 +121,7 @@ def sum_and_difference(a: Any, b: Any) -> Any:
     return compute.add(a, b), compute.sub(a, b)
 
 
+@pytest.mark.slow
 @DRAWN
 @given(st.lists(SIZES, min_size=1, max_size=3).filter(lambda s: np.prod(s) < 40000), DTYPES)
 def test_each_output_may_lie_on_what_the_other_reads(shape: list[int], dtype: str):
@@ -138,6 +141,7 @@ def activation_numpy(x: Any, bias: Any, column: Any, scale: Any) -> Any:
     return before, after, after * after
 
 
+@pytest.mark.slow
 @DRAWN
 @given(SIZES, SIZES, DTYPES)
 def test_broadcast_operands_and_a_costly_value(rows: int, columns: int, dtype: str):
@@ -178,6 +182,7 @@ def loss_and_gradient_numpy(x: Any, y: Any, scale: Any) -> Any:
     return loss, (probability * y.sum(-1, keepdims=True) - y) * scale
 
 
+@pytest.mark.slow
 @DRAWN
 @given(SIZES, st.one_of(st.integers(1, 20), SIZES), DTYPES, st.sampled_from([(), (1,)]))
 def test_loss_with_its_gradient(rows: int, columns: int, dtype: str, scale: tuple[int, ...]):
@@ -219,6 +224,7 @@ def bias_step_numpy(h: Any, g: Any, b: Any, rate: Any) -> Any:
     return (b - np.where(h > 0, g, 0).sum(0) * rate,)
 
 
+@pytest.mark.slow
 @DRAWN
 @given(SIZES, SIZES, DTYPES)
 def test_column_sums_of_what_is_never_stored(rows: int, columns: int, dtype: str):
@@ -231,6 +237,7 @@ def test_column_sums_of_what_is_never_stored(rows: int, columns: int, dtype: str
 WIDE = [(16, 2048), (40, 300), (33, 1004), (8, 4096), (300, 2064), (257, 1000), (24, 8200), (5, 12345)]
 
 
+@pytest.mark.slow
 def test_wide_rows_are_added_from_their_first_column_to_the_last() -> None:
     """So memory is read straight on; some rows at once. The sums fit L1."""
     for rows, columns in WIDE:
@@ -273,6 +280,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
     return np.array([math.erf(value) for value in x.tolist()])
 
 
+@pytest.mark.slow
 def test_sums_down_columns_are_taken_with_rows() -> None:
     """A layer norm with its gradients, and a sum of what it is given, are one kernel."""
     for shape, dtype in (((514, 64), "float32"), ((3, 180, 151), "float64"), ((700, 100), "float32")):
@@ -335,6 +343,7 @@ def test_what_is_read_once_for_rows_and_columns() -> None:
         np.testing.assert_array_equal(sums, np.float32(shape[0]))
 
 
+@pytest.mark.slow
 @denormals_kept()
 def test_elementary_functions_are_accurate_over_the_whole_range():
     random, count = np.random.default_rng(6), 1 << 16
@@ -364,6 +373,7 @@ def test_elementary_functions_are_accurate_over_the_whole_range():
                 assert _ulps(got, want) <= most[dtype], (name, dtype)
 
 
+@pytest.mark.slow
 def test_no_loop_calls_a_function():
     for mcpu in ("znver3", "skylake-avx512"):
         target = schedule.resolve_target({"kind": "llvm", "mcpu": mcpu, "num-cores": 1})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
 from dlsys import tvm_op
@@ -96,6 +97,7 @@ print(tvm.compile(made, target=target, tir_pipeline="s_tir").mod.inspect_source(
 """
 
 
+@pytest.mark.slow
 def test_isnan_and_nearbyint_are_functions_of_vectors() -> None:
     made = ours(pointwise(lambda v: tirx.nearbyint(tirx.Select(tirx.isnan(v), v * 0.5, v))))
     assert code(made, "<8 x float> @llvm.nearbyint") and not code(made, r"float @llvm.nearbyint|fcmp uno float")

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim, tensors
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.tensors import trace
 from helpers import error_of
+from optional import torch
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -268,6 +269,7 @@ def test_a_compiled_graph_draws_anew_in_every_run_and_a_kept_one_does_not() -> N
     assert generator.state.value[3] == 2  # values on demand are the same whenever they are asked for
 
 
+@pytest.mark.slow
 def test_deep_graphs_and_threads() -> None:
     x = dl.tensor([1.0], requires_grad=True)
     node: ad.Node = x
@@ -349,6 +351,7 @@ def test_clipping_in_place_and_frozen_parameters() -> None:
     assert a.value == [-1.0] and b.value == [4.0]
 
 
+@pytest.mark.slow
 def test_methods_are_pytorchs() -> None:
     values = random(4, 6)
     x, t = dl.tensor(values), torch.tensor(values)
@@ -404,6 +407,7 @@ def at_once(change: Callable[[int], object]) -> None:
         sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 def test_no_change_of_a_leaf_that_threads_share_is_lost() -> None:
     w = dl.ones(3, requires_grad=True)
     for times, change in enumerate((
@@ -425,6 +429,7 @@ def test_no_change_of_a_leaf_that_threads_share_is_lost() -> None:
     assert total.tolist() == [320.0] * 3 and each.tolist() == [20.0] * 8
 
 
+@pytest.mark.slow
 def test_no_step_and_no_state_that_threads_share_is_lost() -> None:
     for count in (1, 8):  # threads with the same optimizer, or each with its own
         p = nn.Parameter(dl.zeros(3))

@@ -8,13 +8,14 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from against_torch import agree
 from dlsys import autodiff as ad
 from dlsys import data, nn, optim
 from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
+from optional import torch
 
 
 class _Averaged(nn.Module):
@@ -94,6 +95,7 @@ def test_losses_promote() -> None:
     assert nn.MSELoss()(dl.ones(4), dl.zeros(4, dtype=dl.int64)).item() == 1
 
 
+@pytest.mark.slow
 def test_devices_are_named_where_tensors_are_made() -> None:
     for device in (None, "cpu", dl.cpu(), torch.device("cpu")):
         for make in (dl.zeros, dl.ones, dl.rand, dl.randn):
@@ -180,6 +182,7 @@ def test_images_become_floats() -> None:
     np.testing.assert_array_equal(torch.from_dlpack(dl.tensor(OTHER)).numpy(), OTHER)
 
 
+@pytest.mark.slow
 def test_arithmetic_and_comparisons_of_bytes() -> None:
     agree(
         [
@@ -201,6 +204,7 @@ def test_arithmetic_and_comparisons_of_bytes() -> None:
     assert "from 0 to 256 is no uint8" in error_of(DTypeError, dl.tensor, [0, 256], "uint8")
 
 
+@pytest.mark.slow
 def test_bytes_are_masks_and_labels() -> None:
     mask = (SMALL > 2).astype(np.uint8)
     x = dl.tensor(np.arange(6.0).reshape(2, 3))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from against_torch import random
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from helpers import error_of
+from optional import torch
 
 
+@pytest.mark.slow
 def test_indices_of_every_kind() -> None:
     rows, columns, mask = np.array([2, 0, -1]), np.array([[1], [-3]]), random(3, 4) > 0
     keys = [

@@ -7,12 +7,13 @@ from functools import partial
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DTypeError, GraphError, KernelArgumentError, ShapeError
 from dlsys.tensors import trace
 from helpers import CASES, error_of
+from optional import torch
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -133,6 +134,7 @@ def compiled(function: Callable[[float], object], *values: float) -> int:
     return len(trace._compiled)
 
 
+@pytest.mark.slow
 def test_numbers_that_change_become_inputs() -> None:
     x, values = dl.tensor(random(5, 6)), random(5, 6)
 
@@ -188,6 +190,7 @@ def remade(node: ad.Node, key: str, x: ad.Node, number: float) -> ad.Node:
     return node.op.make([x] * len(node.inputs), {**node.attrs, key: number})
 
 
+@pytest.mark.slow
 def test_both_zeros_and_nan_are_numbers_of_their_own() -> None:
     builders = with_numbers()
     assert {"clip", "pad"} <= set(builders)
@@ -232,6 +235,7 @@ def test_a_loop_that_asks_for_a_part_goes_on_from_where_it_was() -> None:
     np.testing.assert_allclose(w.grad.numpy(), t.grad.numpy())
 
 
+@pytest.mark.slow
 def test_long_sums() -> None:
     w = dl.tensor(random(3, 3), requires_grad=True)
     inputs = random(300, 2, 3)

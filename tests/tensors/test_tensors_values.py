@@ -13,12 +13,13 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import GraphError, ShapeError
 from dlsys.ops import state
 from helpers import error_of
+from optional import torch
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((16, 4)).astype("float32"), RNG.integers(0, 3, 16)
@@ -30,6 +31,7 @@ def equal(mine: list[Any], theirs: list[Any]) -> None:
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_training_loop_may_keep_what_it_never_asked_for() -> None:
     def train(model: Any, functional: Any, make: Any, library: Any) -> tuple[list[Any], list[Any]]:
         opt = library.SGD(model.parameters(), lr=0.5, momentum=0.9)
@@ -203,6 +205,7 @@ def test_copies_and_pickles_of_parameters() -> None:
 VALUES = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 
 
+@pytest.mark.slow
 def test_autograd_grad() -> None:
     x, t = dl.tensor(VALUES, requires_grad=True), torch.tensor(VALUES, requires_grad=True)
     (mine,) = dl.autograd.grad((x**3).sum(), x, create_graph=True)

@@ -20,6 +20,7 @@ from typing import Any
 import dlsys as dl
 import mnist_dlsys
 import numpy as np
+import pytest
 from dlsys.data import MNIST, one_hot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +66,7 @@ def refused(*arguments: str) -> str:
 # The program -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_main_job_on_the_embedded_digits():
     status, out, err = call("-l", "-m", "all", "-e", "1", "-c", "cpu")
     assert (status, err) == (0, ""), err
@@ -73,6 +75,7 @@ def test_main_job_on_the_embedded_digits():
     assert all(float(accuracy) > 0.7 for accuracy in ACCURACY.findall(out)), out
 
 
+@pytest.mark.slow
 def test_numpy_context_a_ragged_batch_and_a_plot():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loss.png"
@@ -84,12 +87,14 @@ def test_numpy_context_a_ragged_batch_and_a_plot():
     assert float(ACCURACY.findall(out)[0]) > 0.7
 
 
+@pytest.mark.slow
 def test_no_gpu_is_one_sentence_and_status_2():
     status, out, err = call("-c", "gpu", "-m", "logreg", "-e", "1", CUDA_VISIBLE_DEVICES="")
     assert status == 2 and err.count("\n") == 1 and "Traceback" not in err, err
     assert re.search("gpu|cuda", err, re.IGNORECASE) and out == "", (out, err)
 
 
+@pytest.mark.slow
 def test_help():
     status, out, err = call("-h")
     assert (status, err) == (0, "")
@@ -97,6 +102,7 @@ def test_help():
         assert option in out, option
 
 
+@pytest.mark.slow
 def test_interruption_is_one_line_and_status_130():
     if os.name == "nt":
         raise unittest.SkipTest("no SIGINT between processes")
@@ -227,6 +233,7 @@ def expected(name: str, batch_size: int, epochs: int, lr: float = 0.5) -> tuple[
     return losses, float(right.mean())
 
 
+@pytest.mark.slow
 def test_training_equals_the_formulas_also_with_a_smaller_last_batch():
     for name in ("logreg", "mlp"):
         for context in ("numpy", "cpu"):
@@ -242,6 +249,7 @@ def test_no_epoch_validates_the_initial_values():
     assert losses == [] and abs(accuracy - expected("logreg", 100, 0)[1]) < 1e-6
 
 
+@pytest.mark.slow
 def test_divergence_is_said():
     options = argparse.Namespace(context="numpy", batch_size=50, num_epoch=2, lr=1e30, print_loss=False)
     with contextlib.redirect_stdout(io.StringIO()) as out, np.errstate(all="ignore"):
@@ -252,6 +260,7 @@ def test_divergence_is_said():
 # MNIST itself ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mnist_gives_the_known_losses():
     """Where DLSYS_DATA holds MNIST: ten epochs of each model, against a float32 NumPy program's numbers.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim, training
 from dlsys.data import DataLoader, TensorDataset
@@ -67,6 +68,7 @@ def same(a: nn.Module, b: nn.Module) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_leaves_what_it_says() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model, history = run(folder, epochs=8)
@@ -83,6 +85,7 @@ def test_a_run_learns_and_leaves_what_it_says() -> None:
         assert set(found) == {"loss"} and "validation accuracy" in repr(history)
 
 
+@pytest.mark.slow
 def test_a_run_in_parts_is_the_run_in_one() -> None:
     whole, history = run(None, epochs=4)
     with tempfile.TemporaryDirectory() as folder:
@@ -97,6 +100,7 @@ def test_a_run_in_parts_is_the_run_in_one() -> None:
         assert same(fresh, whole)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits() -> None:
     """Killed at several moments, within epochs too."""
     program = textwrap.dedent(
@@ -127,6 +131,7 @@ def test_a_killed_run_goes_on_to_the_same_bits() -> None:
     assert without_times(history) == without_times(later)
 
 
+@pytest.mark.slow
 def test_interrupting_saves_and_says_so() -> None:
     before = signal.getsignal(signal.SIGINT)  # which may be ignored, as behind a shell's `&`
     with tempfile.TemporaryDirectory() as folder:
@@ -147,6 +152,7 @@ def test_interrupting_saves_and_says_so() -> None:
         assert same(parts, run(None, epochs=5)[0])
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_with_143() -> None:
     """As clusters end jobs: in a process of its own, which goes on to the bits of a run that was not ended."""
     program = textwrap.dedent(
@@ -210,6 +216,7 @@ def with_part(tree: object, way: tuple[object, ...], value: object) -> object:
     return type(tree)(changed)  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 def test_every_part_of_a_checkpoint_of_another_kind_is_named() -> None:
     """Parts of the tree in turn as text, a negative number, nothing and so on: a DataError, or a run all the same."""
     others: list[object] = ["text", -1, 1.5, None, [], {}, [[]], {"a": {}}, np.zeros(3), float("nan")]
@@ -238,6 +245,7 @@ def test_every_part_of_a_checkpoint_of_another_kind_is_named() -> None:
                 assert f"{name!r} " in error_of(DataError, run, folder, 2), (name, wrong)
 
 
+@pytest.mark.slow
 def test_mistakes_are_named() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run(folder, epochs=1)
@@ -401,12 +409,12 @@ CASES = (
 )
 
 
-def test_apps_run() -> None:
-    running = []
-    for (app, *options), expected in CASES:
-        command = [sys.executable, str(APPS / app), *options]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        running.append((child, expected))
-    for child, expected in running:
-        told, _ = child.communicate(timeout=1200)
-        assert child.returncode == 0 and expected in told, told
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "expected"), CASES, ids=lambda value: value[0])
+def test_apps_run(command: tuple[str, ...], expected: str) -> None:
+    app, *options = command
+    done = subprocess.run(
+        [sys.executable, str(APPS / app), *options],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and expected in done.stdout, done.stdout

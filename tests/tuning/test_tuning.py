@@ -17,6 +17,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import kernels
 from dlsys.errors import DataError, GraphError
@@ -63,6 +64,7 @@ def slower(kernel: dict[str, Any]) -> None:
     kernel["tuned"] = kernel["rule"] * (1 + GAIN) / 2
 
 
+@pytest.mark.slow
 def test_a_search_is_kept_used_and_goes_on() -> None:
     _, nodes, feed = network()
     executor = ad.Executor(nodes)
@@ -83,6 +85,7 @@ def test_a_search_is_kept_used_and_goes_on() -> None:
         np.testing.assert_allclose(compiled(*feed.values())[0], wanted[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_executors_use_the_file_of_the_environment() -> None:
     if not FILE.exists():
         test_a_search_is_kept_used_and_goes_on()
@@ -110,6 +113,7 @@ def test_executors_use_the_file_of_the_environment() -> None:
     assert "DLSYS_TUNING: " in printed[2] and "cannot be read: No such file" in printed[2]
 
 
+@pytest.mark.slow
 def test_records_are_of_loops_and_of_a_target() -> None:
     target = resolve_target("llvm")
     _, nodes, feed = network()
@@ -132,6 +136,7 @@ def test_records_are_of_loops_and_of_a_target() -> None:
     assert replayed(functions[0], steps).script() != functions[0].script()
 
 
+@pytest.mark.slow
 def test_steps_that_do_not_fit_are_warned_of() -> None:
     """As those of another TVM may."""
     target = resolve_target("llvm")
@@ -153,6 +158,7 @@ def test_steps_that_do_not_fit_are_warned_of() -> None:
     assert sum(task.trials for task in found.tasks) == 1  # begun anew
 
 
+@pytest.mark.slow
 def test_a_kernel_shows_the_loops_of_its_own_file() -> None:
     """A kernel from disk makes its loops when they are asked for: of the file as it was, whatever became of it."""
     if not FILE.exists():
@@ -181,6 +187,7 @@ def test_a_kernel_shows_the_loops_of_its_own_file() -> None:
             assert [kernel.script() for kernel in loaded] == scripts and [kernel.rule for kernel in loaded] == rules
 
 
+@pytest.mark.slow
 def test_a_search_leaves_tvm_as_it_was() -> None:
     """The intrinsics that it does without are those of others in the process, and so is TVM's logger."""
     if not FILE.exists():
@@ -292,6 +299,7 @@ def test_steps_that_no_search_of_ours_writes_are_refused() -> None:
     assert "no search of ours" in error_of(DataError, dl.relax.tune, nodes, database=path, feed_shapes=feed)
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_said_and_our_rule_has_the_kernel() -> None:
     good = entry(BLOCK, LOOPS, ["Parallel", ["l1"], [], []])
     path, target = holding(good), resolve_target("llvm")
@@ -359,6 +367,7 @@ def test_a_file_that_others_may_write_is_not_used() -> None:
         assert "belongs to another user" in error_of(DataError, Records, path)
 
 
+@pytest.mark.slow
 def test_a_wrong_schedule_is_not_taken() -> None:
     _, nodes, feed = network()
     (first, *_) = (prim_func(spec) for spec in ad.Executor(nodes).specs(feed))
