@@ -94,7 +94,7 @@ def check_to_rounding(drawn: Drawn, graph: TypedGraph, names: Sequence[str]) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 40),

@@ -114,7 +114,7 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from([(6,), (4, 6), (2, 3, 4)]), st.integers(1, 7), st.booleans())
 def test_the_gradient_of_what_is_taken_apart(
     data: st.DataObject, shape: tuple[int, ...], count: int, is_known: bool
@@ -206,7 +206,7 @@ def check(drawn: Drawn, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.sets(st.sampled_from(tuple(PASSES))))
 def test_drawn_recurrences_keep_their_values(seed: int, names: set[str]) -> None:
     drawn = Drawn(seed)

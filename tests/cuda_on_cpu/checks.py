@@ -189,7 +189,7 @@ def tensor_cores() -> None:
     rng = np.random.default_rng(0)
     nodes, feed = [], {}
     for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 600, 65), (40, 1300, 33)):
-        for turned_a, turned_b in ((False, False), (True, True)):
+        for turned_a, turned_b in ((False, False), (True, True))[: 1 if k == 600 else 2]:
             a, b = ops.Variable("a"), ops.Variable("b")
             feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
             feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
