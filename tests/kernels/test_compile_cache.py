@@ -149,7 +149,8 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_made_anew() -> None:
                 warnings.simplefilter("always")
                 assert result() == [0.5, 0.5] and result() == [0.5, 0.5]
             assert [w.category for w in found] == [CacheWarning] and "damaged or foreign" in str(found[0].message)
-            assert file.stat().st_size == len(whole)
+            assert compiled(result) == 0
+            (file,) = {link.resolve() for link in Path(path, disk.KERNELS).iterdir()}  # LLVM may write other bytes
 
 
 def test_a_plan_under_another_name_is_foreign() -> None:
