@@ -7,8 +7,8 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
 from dlsys import tensors
+from optional import torch
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:

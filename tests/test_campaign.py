@@ -7,7 +7,9 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from dlsys import autodiff as ad
+from optional import torch
 
 TOOLS = Path(__file__).parents[1] / "tools"
 sys.path.insert(0, str(TOOLS))
@@ -18,7 +20,9 @@ import campaign_graphs  # noqa: E402
 PARTS = ("graphs", "operators", "modules", "optimizers", "files", "hostile", "kills", "forks", "leaf", "junk")
 
 
+@pytest.mark.slow
 def test_seeded_rounds_find_nothing_wrong():
+    assert torch.nn  # what some parts compare with
     command = [sys.executable, "-W", "ignore", TOOLS / "campaign.py", "--seconds", "0", "--rounds", "1"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -29,6 +33,7 @@ def test_seeded_rounds_find_nothing_wrong():
         assert every == right + clear > 0 == other == wrong == hung, done.stdout
 
 
+@pytest.mark.slow
 def test_a_file_that_hangs_and_one_that_ends_the_process_are_counted():
     reader = campaign_files.Reader(["test_batch"])
     try:
@@ -48,6 +53,7 @@ def test_every_public_name_is_given_arguments():
     assert len(names) > 450
 
 
+@pytest.mark.slow
 def test_the_campaign_finds_a_planted_mistake_and_shrinks_its_graph():
     table = campaign_graphs.operations()
     table["tanh"] = campaign_graphs.Operation(lambda x, n: ad.tanh_op(x) * 1.001, table["tanh"].theirs)
@@ -77,6 +83,7 @@ FOUND = [  # (seed, program), each wrong at its time
 ]
 
 
+@pytest.mark.slow
 def test_graphs_that_it_found_are_right():
     for seed, program in FOUND:
         assert campaign_graphs.problem(program, seed) is None

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
@@ -41,6 +43,7 @@ def appended(path: Path, code: str) -> None:
         file.write("\n\n" + code)
 
 
+@pytest.mark.slow
 def test_an_operator_needs_the_four_files_of_the_page(tmp_path: Path) -> None:
     """The page's operator, put into a copy of the package as it says, passes the tests of operators there."""
     ignored = shutil.ignore_patterns("__pycache__")
@@ -59,10 +62,11 @@ def test_an_operator_needs_the_four_files_of_the_page(tmp_path: Path) -> None:
     )
     for path, part in zip(files, parts, strict=True):
         appended(tmp_path / path, part)
+    paths = os.pathsep.join(str(tmp_path / path) for path in ("python", "tests", "tests/ops"))
     done = subprocess.run(
         [sys.executable, "-c", TRIES],
         cwd=tmp_path / "tests",
-        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'python'}{os.pathsep}{tmp_path / 'tests'}"},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,

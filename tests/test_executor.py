@@ -11,6 +11,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import device
 from dlsys import executor as executors
@@ -49,6 +50,7 @@ def agree(found: list, expected: list, rtol: float = 2e-4, atol: float = 1e-5) -
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow
 def test_mlp_two_signatures_compile_twice_and_then_nothing_is_allocated() -> None:
     nodes, shapes = mlp(20)
     other = {node: (7, *shape[1:]) if node.name in ("X", "y_") else shape for node, shape in shapes.items()}
@@ -248,6 +250,7 @@ def test_feeds_that_are_not_needed_are_left_unread() -> None:
         assert executor.infer_shape({x: (7,), other: "no shape"})[hidden] == (7,)
 
 
+@pytest.mark.slow
 def test_a_deep_graph_runs() -> None:
     a = ad.Variable("a")
     node = a
@@ -320,6 +323,7 @@ def test_plans_used_longest_ago_are_dropped() -> None:
         assert executor.run({x: values[2]}, True)[0].tolist() == [1, 3] and len(executor._plans) == 1
 
 
+@pytest.mark.slow
 def test_many_shapes_leave_the_number_of_plans_bounded() -> None:
     x = ad.Variable("x")
     executor = ad.Executor([ad.sum_op(x * 2.0)], "numpy")
@@ -392,6 +396,7 @@ def test_a_run_with_arrays_like_the_last_ones_sees_what_is_fed() -> None:
         right(feed)
 
 
+@pytest.mark.slow
 def test_a_result_fed_to_the_next_run_is_read_before_it_is_overwritten() -> None:
     X = ad.Variable("X")
     lent: dict[str, Callable[[dl.Array], Any]] = {

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from dlsys import ops
 from dlsys.errors import DlsysError, GraphError, ShapeError
 from dlsys.executor import Executor
@@ -17,7 +18,7 @@ from dlsys.graph import OPS, Node, Op, find_topo_sort, register
 from dlsys.inspect.text import format_graph
 from helpers import error_of, evaluate
 
-DEPTH = 100_000
+DEPTH = 30_000
 
 
 def here() -> str:
@@ -35,6 +36,7 @@ def chain(length: int) -> tuple[Node, Node, Node]:
     return x, b, node
 
 
+@pytest.mark.slow
 def test_deep_chain_builds_differentiates_and_prints() -> None:
     x, b, output = chain(DEPTH)
     grads = gradients(output, [x, b])
@@ -244,6 +246,7 @@ FIRST = (
 )
 
 
+@pytest.mark.slow
 def test_nodes_do_not_depend_on_what_is_imported() -> None:
     told = "x = Variable('x', (2,), 'float32'); print(type(x).__module__, type(x + 1).__name__, x.exp().shape)"
     programs = [[sys.executable, "-c", f"{imports}; {told}"] for imports in FIRST]
@@ -252,6 +255,7 @@ def test_nodes_do_not_depend_on_what_is_imported() -> None:
     assert found == {"dlsys.tensors.base Tensor (2,)"}
 
 
+@pytest.mark.slow
 def test_nothing_is_patched() -> None:
     """No module sets attributes of another's class, no metaclass, no class assigned, no reference counts."""
     wrong = []

@@ -6,6 +6,8 @@ import ast
 import tempfile
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
 
 # From the ground up. Modules of one line are of one layer and do not import each other;
@@ -188,6 +190,7 @@ def violations_of(files: dict[str, str]) -> list[str]:
         return violations(package)
 
 
+@pytest.mark.slow
 def test_imports_run_downwards_and_in_no_cycle_of_files():
     modules = {module_name(path, PACKAGE).split(".")[0] for path in PACKAGE.rglob("*.py")}
     assert {"errors", "graph", "tvm_op", "executor", "autodiff"} <= modules

@@ -12,6 +12,7 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import data as D
 from dlsys import nn, optim, tvm_op
@@ -293,6 +294,7 @@ def arguments() -> dict[str, Callable[[], Any]]:
     return {f"argument of {name}": functools.partial(*call) for name, call in wrong.items()}
 
 
+@pytest.mark.slow
 def test_every_mistake_is_told_in_the_users_words() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, call in mistakes(Path(folder)).items():

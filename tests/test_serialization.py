@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from dlsys import serialization
 from dlsys.errors import DataError, DTypeError
 from dlsys.graph import DTYPES
 from dlsys.serialization import load, save
 from helpers import error_of
+from optional import optional, torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -100,12 +102,7 @@ def test_what_counts_as_an_array():
 
 
 def test_pytorch_reads_and_writes_the_same_files():
-    try:
-        import torch
-        from safetensors.torch import load_file, save_file
-    except ImportError:  # PyTorch is not installed
-        return
-
+    load_file, save_file = optional("safetensors.torch").load_file, optional("safetensors.torch").save_file
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "a.safetensors")
         layer = torch.nn.Linear(3, 2)
@@ -224,6 +221,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_file_is_whole():
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:

@@ -9,13 +9,14 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
+import pytest
 from dlsys import autodiff as ad
 from dlsys import device, nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, ShapeError
 from dlsys.nn import functional as F
 from dlsys.tensors import state as changes
 from helpers import error_of
+from optional import torch
 
 CONTEXTS = ("cpu", "numpy")
 
@@ -124,6 +125,7 @@ def resident() -> int:
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps_leave_the_memory_flat() -> None:
     rng = np.random.default_rng(0)
     x, y = ad.Variable("x"), ad.Variable("y")
@@ -141,6 +143,7 @@ def test_ten_thousand_steps_leave_the_memory_flat() -> None:
     assert float(last) < 0.1 * first
 
 
+@pytest.mark.slow
 def test_mistakes_are_named() -> None:
     a, x = parameter([1, 2], "weights"), ad.Variable("x")
     error_of(GraphError, ad.assign, x, a)
@@ -276,6 +279,7 @@ def same(mine: Any, theirs: Any) -> None:
         np.testing.assert_allclose(own, value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_statistics_move_though_nobody_looks() -> None:
     for count in (1, 2, 5, 11):
         mine, theirs = pair()
@@ -285,6 +289,7 @@ def test_statistics_move_though_nobody_looks() -> None:
         same(mine, theirs)
 
 
+@pytest.mark.slow
 def test_the_order_is_that_of_the_calls() -> None:
     for order in ((0, 1, 2), (2, 0, 1), (1,), (2,), ()):
         mine, theirs = pair(None)
@@ -320,6 +325,7 @@ def test_draws_do_not_depend_on_what_is_asked_first() -> None:
     assert first == drawn((2, 0, 1)) == drawn((1, 2, 0)) and first[0] != first[1] != first[2]
 
 
+@pytest.mark.slow
 def test_parameters_of_modules_that_took_part_have_gradients() -> None:
     rnn = nn.RNN(3, 4)
     output, _ = rnn(dl.tensor(BATCHES[0][:1, None]))

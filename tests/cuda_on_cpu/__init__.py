@@ -28,8 +28,9 @@ RED_ZONE = 64  # bytes between arrays in shared memory, and what each begins at 
 MOST_STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 COMPILE = [
     "g++", "-O1", "-w", "-std=c++17", "-fPIC", "-shared", "-fno-strict-aliasing", "-ffp-contract=fast", "-mfma",
-    "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-c",
+    "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", f"-I{HERE / 'include'}", "-c",
 ]  # fmt: skip
+HEADERS = ("cuda.h", "math_constants.h", "cstdint", "type_traits")  # of all kernels, compiled once
 
 _library: Any = None
 
@@ -62,10 +63,10 @@ def _folder() -> Path:
     return folder
 
 
-def _shared_library(objects: list[Path], to: Path, *options: str) -> None:
-    """Links objects, without the sanitizer's own library, whose functions are ours."""
+def _made(to: Path, *command: str | Path) -> None:
+    """Runs what writes a file."""
     part = to.with_suffix(f".{os.getpid()}")
-    _run(["g++", "-shared", *map(str, objects), *options, "-o", str(part)])
+    _run([*map(str, command), "-o", str(part)])
     part.rename(to)  # at once, for other processes
 
 
@@ -90,8 +91,11 @@ def install() -> None:
             options = ["-O2", "-std=c++17", "-fPIC", f"-I{_headers()}"]
             _run(["g++", *options, "-c", str(HERE / source), "-o", str(made)])
         script = f"-Wl,--version-script={HERE / 'libcudart.map'}"
-        _shared_library(objects, runtime, "-Wl,-soname,libcudart.so.13", script, "-ldl")
-        _shared_library([], driver, "-Wl,-soname,libcuda.so.1")  # empty: the functions are in the other one
+        _made(runtime, "g++", "-shared", *objects, "-Wl,-soname,libcudart.so.13", script, "-ldl")
+        header = folder / "kernels.h"
+        header.write_text("".join(f"#include <{name}>\n" for name in HEADERS), encoding="utf-8")
+        _made(folder / "kernels.h.gch", *COMPILE, "-x", "c++-header", header)
+        _made(driver, "g++", "-shared", "-Wl,-soname,libcuda.so.1")  # empty: the functions are in the other one
     _library = ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(driver), ctypes.RTLD_GLOBAL)
     for name in ("allocations", "graphs", "launches", "used", "waiting"):
@@ -144,8 +148,8 @@ def compiled(code: str, *_: Any) -> bytes:
     if not library.exists():
         source, made = base.with_suffix(f".{os.getpid()}.cpp"), base.with_suffix(f".{os.getpid()}.o")
         source.write_text(text, encoding="utf-8")
-        _run([*COMPILE, f"-I{HERE / 'include'}", str(source), "-o", str(made)])
-        _shared_library([made], library)
+        _run([*COMPILE, "-include", str(_folder() / "kernels.h"), str(source), "-o", str(made)])
+        _made(library, "ld", "-shared", made, "-lm", "-lc")  # not the sanitizer's own library: its functions are ours
         made.unlink()
     return f"{library}\0".encode()
 

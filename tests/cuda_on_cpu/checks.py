@@ -32,11 +32,12 @@ import test_gpu_op
 from dlsys import autodiff as ad
 from dlsys import kernels, nn, ops, optim, tvm_op
 from dlsys.device import streams
+from dlsys.graph import find_topo_sort
 from dlsys.kernels import build
 from dlsys.schedule.cuda import contraction
 from dlsys.schedule.cuda import tensor_cores as tensors
+from drawn import Drawn
 from helpers import every_case
-from test_passes_drawn import Drawn
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "apps"))
 import mlp
@@ -92,15 +93,19 @@ def exact_bounds() -> Iterator[None]:
 @check
 def every_operator() -> None:
     """Every case of every operator has the values of its NumPy rule, whatever the order of threads."""
-    nodes, feed = every_case()
-    assert len(nodes) > 800
-    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
-    executor = ad.Executor(nodes, ctx=GPU, passes=())
-    for way in WAYS:
-        with cuda_on_cpu.settings(**way):
-            for node, one, other in zip(nodes, executor.run(feed, True), wanted, strict=True):
-                close([one], [other], what=f"{node} {way}")
-    rules = {kernel.rule.name for kernel in executor.node_to_compiled_func.values()}
+    every, values = every_case()
+    assert len(every) > 800
+    rules: set[str] = set()
+    for start in range(0, len(every), 300):  # to place a thousand results beside each other takes long
+        nodes = every[start : start + 300]
+        feed = {node: values[node] for node in find_topo_sort(nodes) if node in values}
+        wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
+        executor = ad.Executor(nodes, ctx=GPU, passes=())
+        for way in WAYS:
+            with cuda_on_cpu.settings(**way):
+                for node, one, other in zip(nodes, executor.run(feed, True), wanted, strict=True):
+                    close([one], [other], what=f"{node} {way}")
+        rules |= {kernel.rule.name for kernel in executor.node_to_compiled_func.values()}
     assert rules >= {"contraction", "rows", "reduction", "loops", "pointwise"}, rules
 
 
@@ -125,7 +130,7 @@ def drawn_graphs() -> None:
         nodes = [node for node in drawn.values if node not in drawn.feed][-8:]
         if not nodes:
             continue
-        wanted = ad.Executor(nodes).run(drawn.feed, True)
+        wanted = ad.Executor(nodes, ctx=dl.numpy()).run(drawn.feed, True)
         executor = ad.Executor(nodes, ctx=GPU)
         with cuda_on_cpu.settings(**WAYS[seed % 3]):
             for node, one, other in zip(nodes, executor.run(drawn.feed, True), wanted, strict=True):
@@ -146,11 +151,11 @@ def products() -> None:
             feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
             feed[bias] = rng.standard_normal(n).astype("float32")
             product = ad.matmul_op(a, b, turned_a, turned_b)
-            nodes += [product, ad.relu_op(product * 2.0 + bias)]
+            nodes += [*([product] if m <= 1000 else []), ad.relu_op(product * 2.0 + bias)]
     x, y = ops.Variable("x"), ops.Variable("y")
     feed[x], feed[y] = (rng.standard_normal(shape).astype("float32") for shape in ((3, 2, 17, 24), (2, 24, 9)))
     nodes.append(x @ y)
-    wanted = ad.Executor(nodes).run(feed, True)
+    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
     for way in WAYS:
         with cuda_on_cpu.settings(**way):
             close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
@@ -184,7 +189,7 @@ def tensor_cores() -> None:
     rng = np.random.default_rng(0)
     nodes, feed = [], {}
     for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 600, 65), (40, 1300, 33)):
-        for turned_a, turned_b in ((False, False), (True, True)):
+        for turned_a, turned_b in ((False, False), (True, True))[: 1 if k == 600 else 2]:
             a, b = ops.Variable("a"), ops.Variable("b")
             feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
             feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
@@ -198,7 +203,7 @@ def tensor_cores() -> None:
         for precision, name, most in (("high", "tf32", 2e-3), ("medium", "bf16", 2e-2)):
             dl.set_float32_matmul_precision(precision)
             executor = ad.Executor(nodes, ctx=GPU)
-            for way in WAYS:
+            for way in WAYS if name == "tf32" else WAYS[2:]:  # the same loops with another instruction
                 with cuda_on_cpu.settings(**way):
                     for node, one, other in zip(nodes, executor.run(feed, True), exact, strict=True):
                         off = float(np.abs(one - other).max() / np.abs(other).max())
@@ -239,7 +244,7 @@ def autocast() -> None:
         rounded, same = built(dtype)
         close(ad.Executor(rounded).run(feed, True), wanted[0], 0)
         executor = ad.Executor(rounded, ctx=GPU)
-        for way in WAYS:
+        for way in WAYS if name == "bf16" else WAYS[2:]:
             with cuda_on_cpu.settings(**way), dl.autocast(dtype="bfloat16"):  # of who compiles: no matter
                 for node, one, other in zip(rounded, executor.run(feed, True), wanted[0], strict=True):
                     off = float(np.abs(one - other).max() / np.abs(other).max())
@@ -324,7 +329,7 @@ def transposes() -> None:
         feed[y] = rng.standard_normal([shape[i] for i in axes]).astype("float32")
         turned = ops.transpose_op(x, axes)
         nodes += [turned, ad.relu_op(turned * y) + 1.0]
-    wanted = ad.Executor(nodes).run(feed, True)
+    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
     executor = ad.Executor(nodes, ctx=GPU)
     for way in WAYS:
         with cuda_on_cpu.settings(**way):
@@ -344,7 +349,7 @@ def rows() -> None:
         nodes += [softmax, *ad.gradients(ops.sum_op(softmax * g), [x])]
         norm = nn.functional.layer_norm(x, shape[-1:])
         nodes += [norm, *ad.gradients(ops.sum_op(norm * g), [x])]
-    wanted = ad.Executor(nodes).run(feed, True)
+    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
     for way in WAYS:
         with cuda_on_cpu.settings(**way):
             close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
@@ -361,7 +366,7 @@ def trained(network: Any, ctx: Any, steps: int = 3) -> tuple[list[Any], Any, Any
 def training_steps() -> None:
     """Losses and updated parameters of three networks, with dropout: random numbers are the same to the bit."""
     for network in networks.ALL:
-        wanted, *_ = trained(network, dl.cpu())
+        wanted, *_ = trained(network, dl.numpy())
         for way in WAYS:
             with cuda_on_cpu.settings(**way):
                 found, executor, _ = trained(network, GPU)
@@ -377,7 +382,7 @@ def resnet9_of_the_app() -> None:
         return resnet9.ResNet9(), (8, 3, 32, 32)
 
     with cuda_on_cpu.settings("shuffled"):
-        close(trained(network, GPU, 2)[0], trained(network, dl.cpu(), 2)[0], 1e-4)
+        close(trained(network, GPU, 2)[0], trained(network, dl.numpy(), 2)[0], 1e-4)
 
 
 @check
@@ -433,7 +438,7 @@ def loops() -> None:
         loss = ops.sum_op(output * output) + ops.sum_op(h * c)
         nodes = [output, *ad.gradients(loss, [x, *layer.parameters()])]
         feed = {x: np.random.default_rng(0).standard_normal((5, batch, 6)).astype("float32")}
-        wanted = ad.Executor(nodes).run(feed, True)
+        wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
         executor = ad.Executor(nodes, ctx=GPU)
         for way in WAYS:
             with cuda_on_cpu.settings(**way):

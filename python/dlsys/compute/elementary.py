@@ -3,8 +3,8 @@
 The method is Cephes' (S. L. Moshier, exp.c, expf.c, log.c, logf.c, ndtr.c, ndtrf.c, tanh.c): the argument is reduced
 by multiples of log 2, held in two parts so that the first subtraction is exact; the rest goes through a polynomial or a
 quotient of two; powers of two are put together from their bits. Limits, infinities, NaN and denormal numbers are as
-NumPy's. Largest error found over the whole range, in units in the last place (tests/test_schedule_fused.py): exp 1.0 in
-float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.4 and 1.5; erf at most 1.5 and 3.5.
+NumPy's. Largest error found over the whole range, in units in the last place (tests/schedule/test_schedule_fused.py):
+exp 1.0 in float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.4 and 1.5; erf at most 1.5 and 3.5.
 """
 
 from __future__ import annotations

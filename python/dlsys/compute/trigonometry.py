@@ -7,7 +7,7 @@ multiples of 4, so it is held in pieces of 29 bits, whose products with 24 bits 
 R. N. Hanek, "Radian reduction for trigonometric functions", 1983), and four are chosen by the size of x.
 
 Powers: a ** b = 2 ** (b log2 a) in float64, both functions by polynomials that meet them at Chebyshev's points. These
-and large x are within 0.51 units (tests/test_ops_math.py).
+and large x are within 0.51 units (tests/ops/test_ops_math.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     _expected, _branch   TVM makes no branch of a choice between vectors
     _exact               TVM writes float64 for CUDA with 15 decimals
 
-tests/test_tvm_corrections.py tells of each when a later TVM needs it no more.
+tests/schedule/test_tvm_corrections.py tells of each when a later TVM needs it no more.
 """
 
 from __future__ import annotations

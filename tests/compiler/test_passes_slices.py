@@ -1,0 +1,284 @@
+"""Arrays taken apart and put together: slices, their gradients, and where parts lie."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import ops
+from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes
+from dlsys.graph import Node
+from helpers import check_form, evaluate, expression, typed_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SHAPES = {"x": (6, 4), "y": (2, 4), "z": (3, 6, 4), "w": (4, 4), "p": (6, 4), "b": (4,)}
+
+
+def after(build: Callable[..., Node | list[Node]], passes: tuple[str, ...] = tuple(PASSES)) -> str:
+    """The text of what is built becomes, whose value must stay."""
+    v = {name: ops.Variable(name) for name in SHAPES}
+    built = build(*v.values())
+    outputs = built if isinstance(built, list) else [built]
+    graph = run_passes(typed_graph(outputs, [], {v[n]: (s, "float64") for n, s in SHAPES.items()}), passes)
+    check_form(graph)
+    rng = np.random.default_rng(0)
+    feed = {v[name]: rng.standard_normal(shape) for name, shape in SHAPES.items()}
+    for a, b in zip(evaluate(list(graph.outputs), feed), evaluate(outputs, feed), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    return ", ".join(expression(node) for node in graph.outputs)
+
+
+def gradient(output: Node, x: Node) -> Node:
+    return ad.gradients(ops.reducesum_op(output), [x])[0]
+
+
+def test_slices_read_their_source() -> None:
+    assert after(lambda x, *_: x[:]) == after(lambda x, *_: x[0:6, ...]) == "x"
+    assert after(lambda x, *_: x[1:5][2]) == "reshape(slice(x, key=((3, 4, 1), (0, 4, 1))), shape=(4,))"
+    assert after(lambda x, *_: x[::2][1:, 3]) == "reshape(slice(x, key=((2, 5, 2), (3, 4, 1))), shape=(2,))"
+    through = "reshape(slice(z, key=((2, 3, 1), (2, 4, 1), (0, 4, 1))), shape=(8,))"
+    assert after(lambda x, y, z, *_: ops.reshape_op(z[1:, 2:4], (2, 8))[1]) == through
+    assert after(lambda x, y, z, *_: ops.reshape_op(z[1:], (-1,))[3:5]).startswith("slice(reshape(z")
+    column = "reshape(slice(x, key=((0, 6, 1), (1, 2, 1))), shape=(6,))"
+    assert after(lambda x, *_: ops.transpose_op(x)[1]) == column
+    assert after(lambda x, *_: ops.transpose_op(x)[1:3]).startswith("slice(transpose(x")
+    last = "reshape(slice(z, key=((2, 3, 1), (0, 6, 1), (0, 4, 1))), shape=(6, 4))"
+    assert after(lambda x, y, z, *_: ops.swapaxes_op(z, 0, 1)[:, -1]) == last
+    row = "reshape(slice(y, key=((1, 2, 1), (0, 4, 1))), shape=(4,))"
+    assert after(lambda x, y, *_: ops.broadcast_shape_op(y, (3, 2, 4))[1, 1]) == row
+    kept = "slice(slice(x, key=((None, None, 2),)), key=(%d,))"  # one copy, not two, for slices that are none
+    twice = [kept % 1, kept % 2]
+    assert after(lambda x, *_: [half := x[::2], half[1], half[2]][1:]) == ", ".join(twice)
+    backwards = "slice(slice(x, key=((None, None, -1),)), key=((1, 3, None),))"
+    assert after(lambda x, *_: x[::-1][1:3]) == backwards
+
+
+def test_slices_of_what_is_put_together_read_the_part() -> None:
+    assert after(lambda x, y, *_: ad.concatenate_op([x, y])[:6]) == "x"
+    part = "slice(y, key=((1, 2, None), (0, 4, None)))"
+    assert after(lambda x, y, *_: ad.concatenate_op([x, y])[7:]) == part
+    both = "slice(concatenate(x, y, axis=0), key=((5, 7, None),))"
+    assert after(lambda x, y, *_: ad.concatenate_op([x, y])[5:7]) == both
+    row = "reshape(slice(p, key=((2, 4, None), (0, 4, None))), shape=(2, 4))"
+    assert after(lambda x, y, z, w, p, b: ad.stack_op([x, p])[1, 2:4]) in (row, row[8:-15])
+    beside = ad.concatenate_op
+    assert after(lambda x, y, z, w, p, b: beside([x, p], 1)[:, 4:8]) == "p"
+    assert after(lambda x, y, z, w, p, b: ad.stack_op([x, p], -1)[..., 0]) == "x"
+
+
+def test_neighbouring_slices_put_together_are_a_slice() -> None:
+    assert after(lambda x, *_: ad.concatenate_op([x[:2], x[2:5], x[5:]])) == "x"
+    assert after(lambda x, *_: ad.concatenate_op([x[1:3], x[3:]])) == "slice(x, key=((1, 6, 1), (0, 4, 1)))"
+    assert after(lambda x, y, z, *_: ad.stack_op([z[t] for t in range(3)])) == "z"
+    assert after(lambda x, y, z, *_: ad.stack_op([z[2], z[1]])).startswith("stack(slice")
+    assert after(lambda x, *_: ad.concatenate_op([x[:, :2], x[:, 2:]], 1)).startswith("concatenate(slice")
+    assert after(lambda x, *_: ad.concatenate_op([x[6:], x, x[:0]])) == "x"
+    assert after(lambda x, *_: ad.stack_op([x])) == "reshape(x, shape=(1, 6, 4))"
+
+
+def test_gradients_of_slices_are_put_together() -> None:
+    def count(build: Callable[..., Node]) -> tuple[int, int, int]:
+        text = after(build)
+        return tuple(text.count(name) for name in ("slice_gradient(", "concatenate(", "full("))  # type: ignore
+
+    tanh, exp = ad.tanh_op, ad.exp_op
+    assert count(lambda x, *_: gradient(tanh(x[:2]) * exp(x[2:4]) * x[4:], x)) == (0, 1, 0)
+    assert count(lambda x, *_: gradient(tanh(x[:2]) * exp(x[2:4]), x)) == (0, 1, 1)  # zeros fill the rest
+    assert count(lambda x, *_: gradient(tanh(x[:4]) * exp(x[2:]), x)) == (2, 0, 2)  # these overlap
+    assert count(lambda x, *_: gradient(tanh(x[:4]) * exp(x[:4]), x)) == (1, 0, 1)  # the same place
+    assert count(lambda x, *_: gradient(tanh(x[3]), x)) == (1, 0, 1)  # one alone
+    assert count(lambda x, *_: gradient(tanh(x[:4, :2]) * x[2:, 2:], x))[:2] == (2, 0)  # along two axes
+    assert count(lambda x, *_: gradient(tanh(ops.add_op(*ad.split_op(x, 2))), x)) == (0, 1, 0)
+    assert count(lambda x, *_: gradient(tanh(ops.add_op(*ad.split_op(x, 4, -1)[1:3])), x)) == (0, 1, 2)
+    rows = range(6)
+    assert count(lambda x, *_: gradient(sum((tanh(x[i] * x[(i + 1) % 6]) for i in rows), x[0]), x)) == (0, 1, 0)
+
+
+def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """Keys of a part of an array, often along one axis and of one of few places there."""
+
+    def item(extent: int) -> st.SearchStrategy[Any]:
+        ends = st.tuples(*[st.none() | st.integers(-extent, extent)] * 2).map(lambda pair: slice(*pair))
+        some = [slice(i, i + 1) for i in range(extent)] + [slice(extent // 2), slice(extent // 2, None)]
+        return ends | st.sampled_from([*some, slice(None, None, 2)]) | st.integers(-extent, extent - 1)
+
+    one = st.integers(0, len(shape) - 1).flatmap(
+        lambda axis: item(shape[axis]).map(lambda found: (*(slice(None),) * axis, found))
+    )
+    return one | item(shape[-1]).map(lambda found: (..., found)) | st.tuples(*map(item, shape)) | st.just((...,))
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from([(6,), (4, 6), (2, 3, 4)]), st.integers(1, 7), st.booleans())
+def test_the_gradient_of_what_is_taken_apart(
+    data: st.DataObject, shape: tuple[int, ...], count: int, is_known: bool
+) -> None:
+    x = ops.Variable("x", *[shape, "float64"] if is_known else [])
+    want, feed, terms = np.zeros(shape), {x: np.zeros(shape)}, []
+    for _ in range(count):
+        if data.draw(st.integers(0, 3)):
+            key = data.draw(keys(shape))
+            pairs = [(x[key], want[key])]
+        else:
+            axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+            some = data.draw(st.sampled_from([shape[axis], 1, [1], [0, 2]]))
+            pairs = list(zip(ad.split_op(x, some, axis), np.split(want, some, axis), strict=True))
+            pairs = data.draw(st.permutations(pairs))[: data.draw(st.integers(1, len(pairs)))]
+        for part, target in pairs:
+            feed[weight := ops.Variable("w")] = np.full(target.shape, float(len(feed)))
+            terms.append(ops.reducesum_op(part * weight))
+            if isinstance(target, np.ndarray):
+                target += feed[weight]
+            else:
+                want[key] += feed[weight]
+    (grad,) = ad.gradients(ad.sum_node_list(terms), [x])
+    graph = run_passes(typed_graph([grad], [], {node: (v.shape, "float64") for node, v in feed.items()}), tuple(PASSES))
+    for node in (grad, *graph.outputs):
+        np.testing.assert_array_equal(evaluate([node], feed)[0], want)
+
+
+class Drawn:
+    """A drawn recurrence: an array is taken apart along time and along its last axis, by indices or chunks; products
+    with shared matrices, functions of parts, states that are put together in some order; and gradients."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        steps, rows, width = rng.randint(2, 5), rng.randint(1, 3), 2 * rng.randint(1, 9)
+        self.rng = rng
+        self.x, self.w, self.v, self.b = (ops.Variable(name) for name in "xwvb")
+        numbers = np.random.default_rng(seed)
+        self.feed = {
+            node: numbers.uniform(-1, 1, shape)
+            for node, shape in {
+                self.x: (steps, rows, width),
+                self.w: (width, width),
+                self.v: (2 * width, width),
+                self.b: (width,),
+            }.items()
+        }
+        states: list[Node] = []
+        for t in rng.choice(
+            [list(range(steps)), list(range(steps))[::-1], rng.choices(range(steps), k=steps)]
+        ):
+            part = self.x[t] if rng.random() < 0.7 else ad.reshape_op(self.x[t : t + 1], (rows, width))
+            if states:
+                part = part + self.product(states[-1])
+            if rng.random() < 0.5:
+                part = part + ad.broadcast_shape_op(self.b, (rows, width))
+            states.append(self.halved(ad.tanh_op(part), width))
+        order = rng.choice([states, states[::-1], states[1:] or states, rng.sample(states, len(states))])
+        output = ad.stack_op(order, rng.choice([0, 0, 0, 1]))
+        if rng.random() < 0.5:
+            output = output * ad.stack_op([ad.reducesum_op(state) for state in order[:1]])
+        loss = ops.reducesum_op(output * output) + ops.reducesum_op(rng.choice(states))
+        leaves = rng.sample(list(self.feed), rng.randint(1, 4))
+        grads = ad.gradients(loss, leaves)
+        self.outputs = [loss, *grads, rng.choice(states), output][rng.randrange(3) :]
+        if rng.random() < 0.4:
+            self.outputs += ad.gradients(ops.reducesum_op(grads[0] * grads[0]), [rng.choice(leaves)])
+
+    def product(self, state: Node) -> Node:
+        halves = ad.split_op(self.v, 2)
+        matrix = self.rng.choice([self.w, self.w, *halves])
+        return ad.matmul_op(state, matrix, trans_B=self.rng.random() < 0.5)
+
+    def halved(self, state: Node, width: int) -> Node:
+        """The state, in some steps of two functions of its halves."""
+        if self.rng.random() < 0.6:
+            return state
+        low, high = ad.split_op(state, 2, axis=1)
+        return ad.concatenate_op([ad.tanh_op(low * high), ad.exp_op(high)], 1) * 0.5
+
+
+def check(drawn: Drawn, names: tuple[str, ...]) -> None:
+    expected = evaluate(drawn.outputs, drawn.feed)
+    fed = {node: (value.shape, "float64") for node, value in drawn.feed.items()}
+    graph = run_passes(typed_graph(drawn.outputs, [], fed), names)
+    check_form(graph)
+    for a, b in zip(evaluate(list(graph.outputs), drawn.feed), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32), st.sets(st.sampled_from(tuple(PASSES))))
+def test_drawn_recurrences_keep_their_values(seed: int, names: set[str]) -> None:
+    drawn = Drawn(seed)
+    check(drawn, tuple(PASSES))
+    check(drawn, tuple(name for name in PASSES if name in names))
+
+
+def run(drawn: Drawn, names: tuple[str, ...]) -> ad.Executor:
+    """Compiled, from variables and, every other time, from parameters that the run changes."""
+    now = {node: ad.Parameter(value) for node, value in drawn.feed.items() if node is not drawn.x}
+    nodes: dict[Node, Node] = {drawn.x: drawn.x, **now}
+    for node in ad.find_topo_sort(drawn.outputs):
+        if node not in nodes:
+            nodes[node] = Node(node.op, [nodes[value] for value in node.inputs], node.attrs, node.name)
+    outputs = [nodes[node] for node in drawn.outputs]
+    updates = ad.group([ad.assign(now[node], now[node] * 0.5 + 1.0) for node in list(now)[:2]])
+    executor = ad.Executor([*outputs, updates], passes=names)
+    feed = {drawn.x: drawn.feed[drawn.x]}
+    found = executor.run(feed, convert_to_numpy_ret_vals=True)[:-1]
+    for a, b in zip(found, evaluate(drawn.outputs, drawn.feed), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+    for node in list(now)[:2]:
+        np.testing.assert_allclose(now[node].value, drawn.feed[node] * 0.5 + 1.0)
+    return executor
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32), st.sets(st.sampled_from(NAMES)))
+def test_drawn_recurrences_compiled(seed: int, names: set[str]) -> None:
+    drawn = Drawn(seed)
+    for chosen in (NAMES, tuple(name for name in NAMES if name in names)):
+        executor = run(drawn, chosen)  # compares the numbers
+        assert executor.compilations == 1
+
+
+def groups(outputs: list[Node], fed: dict[Node, tuple[int, ...]]) -> list[Group]:
+    graph = typed_graph(outputs, [], {node: (shape, "float32") for node, shape in fed.items()})
+    return fuse(run_passes(graph, tuple(PASSES)))
+
+
+def test_a_small_product_is_read_by_the_kernel_behind_it() -> None:
+    h, w, c, p = (ops.Variable(name) for name in "hwcp")
+
+    def names(rows: int, outputs: Callable[[Node], list[Node]]) -> list[str]:
+        fed = {h: (rows, 64), w: (64, 64), c: (rows, 64), p: (rows, 64)}
+        gate = ad.sigmoid_op(ad.matmul_op(h, w) + p)
+        return sorted(group.name for group in groups(outputs(gate), fed))
+
+    def cell(gate: Node) -> list[Node]:
+        other = ad.sigmoid_op(ad.matmul_op(c, w) + p)
+        return [gate * c + other * p, gate * p, other * c]
+
+    assert [name for name in names(32, cell) if "matmul" in name] == ["matmul", "matmul"]
+    large = names(1024, cell)  # there the product would come from memory once more
+    assert [name for name in large if "matmul" in name] == ["matmul_add_sigmoid"] * 2
+    assert names(4, cell) == large  # and a tiny one is as well where it is
+
+    def taken(gate: Node) -> list[Node]:
+        return [gate * ad.matmul_op(c, w)]
+
+    assert names(32, taken) == ["matmul", "matmul_add_sigmoid_mul"]  # no other kernel is there to take it
+    assert names(32, lambda gate: [gate]) == ["matmul_add_sigmoid"]
+    assert names(32, lambda gate: [ad.matmul_op(gate, w)]) == ["matmul", "matmul_add_sigmoid"]
+
+
+def test_what_is_for_later_kernels_is_computed_there() -> None:
+    x, y, w = (ops.Variable(name) for name in "xyw")
+    gate = ad.sigmoid_op(x)
+    forward = gate * y  # this reads the gate, and so does its derivative gate (1 - gate) behind the product
+    backward = ad.matmul_op(forward, w) * (gate * (ad.add_byconst_op(-gate, 1.0)))
+    found = groups([backward * y, forward], {x: (4, 8), y: (4, 8), w: (8, 8)})
+    first = next(group for group in found if gate in group.nodes)
+    assert [node.op.name for node in first.nodes] == ["sigmoid", "mul"]
+    assert first.outputs == (gate, forward)

@@ -1,0 +1,159 @@
+"""Every decision of passes and fusion has a reason, and the executor prints it."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import ops
+from dlsys.compiler import PASSES, TypedGraph, fuse, run_passes
+from dlsys.compiler.passes import drop_dead, join_slices, swept
+from dlsys.graph import Node, Shape
+from drawn import Drawn
+from helpers import check_groups_reasons, check_reasons, typed_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MATRICES: dict[str, Shape] = {"x": (3, 4), "y": (3, 4), "m": (4, 5)}
+SHAPES = {**MATRICES, "row": (4,), "line": (1, 4), "v": (8,), "t": (2, 3, 4)}
+OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in which it is one
+    ("types", "the shapes are known", lambda v: ops.sum_to_like_op(v.x, v.row)),
+    ("fold", "all that it reads is constant", lambda v: v.x + ops.oneslike_op(v.x) * ops.oneslike_op(v.x)),
+    ("cse", "the same operator of the same inputs", lambda v: ops.exp_op(v.x) / (ops.exp_op(v.x) + 1.0)),
+    ("dead", "nothing returned depends on it", lambda v: v.x + ops.neg_op(v.y)),
+    ("simplify", "the other operand is one number", lambda v: v.x + ops.oneslike_op(v.x)),
+    ("simplify", "x + -y is x - y", lambda v: v.x + ops.neg_op(v.y)),
+    ("simplify", "x + x is 2 x", lambda v: v.x + v.x),
+    ("simplify", "x - c is x + (-c)", lambda v: v.x - ops.oneslike_op(v.x)),
+    ("simplify", "a number comes last", lambda v: 2.0 * v.x),
+    ("simplify", "x - -y is x + y", lambda v: v.x - ops.neg_op(v.y)),
+    ("simplify", "-x * -y is x * y", lambda v: ops.neg_op(v.x) * ops.neg_op(v.y)),
+    ("simplify", "-x / -y is x / y", lambda v: ops.neg_op(v.x) / ops.neg_op(v.y)),
+    ("simplify", "-(-x) is x", lambda v: ops.neg_op(ops.neg_op(v.x))),
+    ("simplify", "-(x - y) is y - x", lambda v: ops.neg_op(v.x - v.y)),
+    ("simplify", "the sign is part of the constant", lambda v: ops.neg_op(v.x * 3.0)),
+    ("simplify", "x + 0 is x", lambda v: v.x + 0.0),
+    ("simplify", "the factor is 1", lambda v: v.x * 1.0),
+    ("simplify", "the factor is -1", lambda v: v.x * -1.0),
+    ("simplify", "two constant factors are one", lambda v: v.x * 2.0 * 3.0),
+    ("simplify", "x ** 0 is 1", lambda v: v.x + v.y**0),
+    ("simplify", "a power is a product", lambda v: v.x**3),
+    ("simplify", "relu(relu(x)) is relu(x)", lambda v: ops.relu_op(ops.relu_op(v.x))),
+    ("simplify", "the gate is known", lambda v: ops.relu_gradient_op(ops.oneslike_op(v.x), v.y)),
+    ("simplify", "the gradient is zero", lambda v: ops.relu_gradient_op(v.x, ops.zeroslike_op(v.x))),
+    ("simplify", "the gradient has passed this gate already",
+     lambda v: ops.relu_gradient_op(v.x, ops.relu_gradient_op(v.x, v.y))),
+    ("simplify", "log(softmax(x)) without underflow", lambda v: ops.log_op(ops.softmax_op(v.x))),
+    ("simplify", "exp(log_softmax(x)) is softmax(x)", lambda v: ops.exp_op(ops.log_softmax_op(v.x))),
+    ("simplify", "the shape is the same", lambda v: ops.reshape_op(v.x, (3, 4))),
+    ("simplify", "two reshapes are one", lambda v: ops.reshape_op(ops.reshape_op(v.x, (12,)), (6, 2))),
+    ("simplify", "-1 written out", lambda v: ops.reshape_op(v.x, (-1, 2))),
+    ("simplify", "two transposes are one", lambda v: ops.transpose_op(ops.transpose_op(v.t, (1, 2, 0)), (0, 2, 1))),
+    ("simplify", "a transpose that moves extents of 1 is a reshape", lambda v: ops.transpose_op(v.line)),
+    ("simplify", "(a b)^T is b^T a^T", lambda v: ops.transpose_op(v.x @ v.m)),
+    ("simplify", "axes written out", lambda v: ops.transpose_op(v.t)),
+    ("simplify", "a product reads transposed matrices", lambda v: ops.transpose_op(v.x) @ v.y),
+    ("simplify", "a broadcast to extents of 1 is a reshape", lambda v: ops.broadcast_shape_op(v.row, (1, 4))),
+    ("simplify", "two broadcasts are one",
+     lambda v: ops.broadcast_shape_op(ops.broadcast_shape_op(v.row, (3, 4)), (2, 3, 4))),
+    ("simplify", "a broadcast adds the extents of 1 in front",
+     lambda v: ops.broadcast_shape_op(ops.reshape_op(v.row, (1, 4)), (3, 4))),
+    ("simplify", "the operator broadcasts by itself", lambda v: v.x + ops.broadcast_shape_op(v.row, (3, 4))),
+    ("simplify", "computed once, then repeated", lambda v: ops.exp_op(ops.broadcast_shape_op(v.row, (3, 4)))),
+    ("simplify", "a sum over extents of 1 is a reshape", lambda v: ops.reducesum_op(v.line, 0)),
+    ("simplify", "a sum of equal values is a product",
+     lambda v: ops.reducesum_op(ops.broadcast_shape_op(v.row, (3, 4)), 0)),
+    ("taps", "the other taps meet nothing but padding",
+     lambda v: ops.conv2d_op(ops.reshape_op(v.x, (3, 4, 1, 1)), ops.full_op((2, 4, 3, 3), 0.5), padding=1)),
+    ("taps", "a stride of one tap reads a part of the images",
+     lambda v: ops.conv2d_input_gradient_op(
+         ops.full_op((2, 2, 1, 1), 0.5), ops.reshape_op(v.t, (2, 2, 2, 3)), ops.full_op((2, 2, 4, 5), 0.0), stride=2)),
+    ("slices", "a slice of all is a reshape", lambda v: ops.slice_op(v.x, slice(0, 3))),
+    ("slices", "a slice of what was moved reads it where it was",
+     lambda v: ops.slice_op(ops.slice_op(v.v, slice(1, 8)), slice(2, 4))),
+    ("slices", "a slice of a concat is its input", lambda v: ops.slice_op(ops.concatenate_op([v.x, v.y]), slice(0, 3))),
+    ("slices", "a slice of a concat is one of its input",
+     lambda v: ops.slice_op(ops.concatenate_op([v.x, v.y]), slice(0, 2))),
+    ("slices", "a concat of one is it", lambda v: ops.concatenate_op([v.x])),
+    ("slices", "a concat of neighbouring slices is a slice",
+     lambda v: ops.concatenate_op([ops.slice_op(v.v, slice(1, 3)), ops.slice_op(v.v, slice(3, 7))])),
+    ("slices", "what is empty joins nothing", lambda v: ops.concatenate_op([ops.slice_op(v.v, slice(0, 0)), v.v])),
+]  # fmt: skip
+
+
+def drawn_variables() -> tuple[SimpleNamespace, dict[Node, tuple[Shape, str]]]:
+    nodes = {name: ops.Variable(name) for name in SHAPES}
+    return SimpleNamespace(**nodes), {node: (SHAPES[name], "float32") for name, node in nodes.items()}
+
+
+def test_every_rule_gives_its_reason() -> None:
+    for name, why, build in OF_RULES:
+        v, fed = drawn_variables()
+        before = typed_graph([build(v)], [], fed)
+        after = run_passes(before, tuple(PASSES))
+        assert (name, why) in {(rule, reason) for rule, _, reason in after.reasons}, why
+        check_reasons(before, after)
+
+
+def one_pass(graph: TypedGraph, name: str) -> TypedGraph:
+    return {"slices": join_slices, "dead": drop_dead}.get(name, lambda graph: swept(graph, [name]))(graph)
+
+
+@pytest.mark.slow
+@settings(max_examples=80, derandomize=True)
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_each_pass_says_what_it_changes(seed: int, steps: int) -> None:
+    """Merging and dropping say so of each node, others of each that they drop or make; and what is said stays."""
+    graph = Drawn(random.Random(seed), steps, "float64", special=False).typed()
+    for name in PASSES * 2:
+        before, graph = graph, one_pass(graph, name)
+        new = graph.reasons[len(before.reasons) :]
+        assert graph.reasons[: len(before.reasons)] == before.reasons
+        assert bool(new) == (graph is not before) and {rule for rule, _, _ in new} <= {name}
+        check_reasons(before, graph)
+        if name in ("cse", "dead"):
+            assert len(before.nodes) - len(graph.nodes) == len(new)
+
+
+def test_kernels_say_why_they_are_one_or_two() -> None:
+    x, w, b = ad.Variable("x"), ad.Variable("w"), ad.Variable("b")
+    hidden = ad.tanh_op(x @ w + b)
+    other = ad.Variable("other")
+    nodes = [ad.softmax_op(hidden) * 2.0, ad.reducesum_op(hidden, 0), ad.exp_op(ad.exp_op(other)), other + 1.0]
+    fed = {x: (96, 32), w: (32, 80), b: (80,), other: (7, 5)}
+    graph = typed_graph(nodes, [], {node: (shape, "float32") for node, shape in fed.items()})
+    reasons: list = []
+    groups = fuse(graph, reasons=reasons)
+    check_groups_reasons(groups, reasons)
+    assert {why for _, _, why in reasons} >= {
+        "pointwise behind it", "reads it", "its kind is another", "its shape is another"
+    }  # fmt: skip
+
+
+def test_executors_print_reasons() -> None:
+    x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 4), "float32"), "w")
+    product = x @ w
+    loss = ad.reducesum_op(ad.softmax_op(ad.relu_op(product) + ad.neg_op(product)))
+    executor = ad.Executor([loss, ad.assign(w, w - 0.5 * ad.gradients(loss, [w])[0])])
+    shapes = {x: (5, 3)}
+    plain, told = executor.graph(True, shapes), executor.graph(True, reasons=True)
+    assert told.startswith(plain + "\n") and "# x + -y is x - y" in told
+    assert executor.graph() == executor.graph(reasons=True)  # as it was written
+    lines = told[len(plain) + 1 :].splitlines()
+    assert len(lines) == len(executor._latest().program.graph.reasons)
+    assert any(line.startswith("dead: ") and line.endswith("# nothing returned depends on it") for line in lines)
+    plain, told = executor.groups(), executor.groups(reasons=True)
+    assert told.startswith(plain + "\n") and " joined softmax_" in told
+    assert "0 | 1: " in told and " is apart from " in told
+
+
+def test_loops_print_the_reasons_of_their_steps() -> None:
+    x, h = ad.Variable("x"), ad.Variable("h")
+    last, _ = ops.scan_op(lambda state, value: (ad.tanh_op(state + value) * 0.5, value), h, x)
+    executor = ad.Executor([last])
+    told = executor.groups({x: (6, 4, 4), h: (4, 4)}, reasons=True)
+    assert any(" joined " in line and line.split(":")[0].count(".") == 1 for line in told.splitlines()), told

@@ -1,0 +1,377 @@
+"""CIFAR-10 and MNIST: their files, the archive at a mirror, the embedded default."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import struct
+import sys
+import tarfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dlsys.data import (
+    CIFAR10,
+    MNIST,
+    DataLoader,
+    UnavailableError,
+    cifar10,
+    mnist,
+    one_hot,
+    parse_idx,
+    read_idx,
+)
+from dlsys.data import files as data_files
+from dlsys.data.digits import augmented_digits, variants
+from dlsys.errors import DataError, DTypeError
+from helpers import error_of
+from test_data import listing, sandbox, server, write
+
+FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
+REAL = os.environ.get("DLSYS_DATA")
+
+
+def records(count: int, seed: int = 0) -> bytes:
+    """Drawn records whose labels count up."""
+    raw = np.random.default_rng(seed).integers(0, 256, (count, 3073), dtype=np.uint8)
+    raw[:, 0] = (np.arange(count) + seed) % 10
+    return raw.tobytes()
+
+
+def small() -> dict[str, bytes]:
+    return {name: records(4 + number, number) for number, name in enumerate(cifar10.FILES.files)}
+
+
+def tar(content: dict[str, bytes], folder: str = FOLDER, link: str | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, value in {**content, "../evil.txt": b"outside", "readme.html": b"hello"}.items():
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size = len(value)
+            if name == link:
+                member.type, member.linkname, member.size = tarfile.SYMTYPE, "/etc/passwd", 0
+            archive.addfile(member, io.BytesIO(value))
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def published(content: dict[str, bytes], *mirrors: str) -> Iterator[None]:
+    """CIFAR-10 as if these were its files, at mirrors."""
+    before = cifar10.FILES
+    sums = {name: hashlib.md5(value).hexdigest() for name, value in content.items()}
+    cifar10.FILES = replace(before, files=sums, mirrors=mirrors)
+    try:
+        yield
+    finally:
+        cifar10.FILES = before
+
+
+def quiet(*args: object, **kwargs: object) -> tuple[CIFAR10, str]:
+    """The data set and what is printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        data = CIFAR10(*args, **kwargs)  # type: ignore[arg-type]
+    return data, out.getvalue()
+
+
+def test_images_and_labels_of_the_records():
+    content = small()
+    with sandbox() as folder:
+        write(folder / FOLDER, content)
+        train, printed = quiet(folder)
+        test, _ = quiet(folder / FOLDER, train=False)
+    assert len(train) == 4 + 5 + 6 + 7 + 8 and len(test) == 9
+    raw = np.frombuffer(content["data_batch_2.bin"], np.uint8).reshape(-1, 3073)
+    assert train.labels.dtype == np.int64 and train.labels[4:9].tolist() == raw[:, 0].tolist()
+    assert train.images.shape == (30, 3, 32, 32) and train.images.dtype == np.float32
+    assert np.array_equal(train.images[5], raw[1, 1:].reshape(3, 32, 32).astype(np.float32) / 255)
+    image, label = train[5]
+    assert np.array_equal(image, train.images[5]) and label == train.labels[5]
+    assert train.classes[0] == "airplane" and train.classes[9] == "truck" and len(train.classes) == 10
+    x, y = next(iter(DataLoader(train, 8, shuffle=True)))
+    assert x.shape == (8, 3, 32, 32) and (x.dtype, y.dtype) == ("float32", "int64")
+    index = [int(np.flatnonzero((train.images == one).all((1, 2, 3)))[0]) for one in x]
+    assert train.labels[index].tolist() == y.tolist()
+    assert printed.count("\n") == 1 and "30 of 50,000 training images" in printed
+
+
+def test_a_directory_may_hold_fewer_and_packed_files():
+    content = small()
+    with sandbox() as folder:
+        name = "data_batch_3.bin"
+        write(folder, {f"{name}.gz": gzip.compress(content[name])})
+        train, printed = quiet(folder)
+        assert len(train) == 6 and train.description in printed and str(folder) in train.source
+        assert "without data_batch_1.bin, data_batch_2.bin, data_batch_4.bin" in train.description
+        message = error_of(DataError, CIFAR10, folder, train=False)
+        assert "lacks test_batch.bin" in message and FOLDER in message
+        assert "not a directory" in error_of(DataError, CIFAR10, folder / "nowhere")
+        os.environ["DLSYS_DATA"] = str(folder)
+        assert len(quiet()[0]) == 6
+        assert "DLSYS_DATA" in error_of(DataError, CIFAR10, train=False)
+
+
+def test_damaged_files_are_named():
+    with sandbox() as folder:
+        for content, cause in (
+            (b"", "0 bytes"),
+            (records(2)[:-1], "6145 bytes are no multiple of 3073"),
+            (bytes((10,)) + records(2)[1:], "the label 10 in record 0"),
+            (gzip.compress(records(2))[:-9], "damaged gzip"),
+        ):
+            write(folder, {"test_batch.bin": content})
+            message = error_of(DataError, CIFAR10, folder, train=False)
+            assert cause in message and "test_batch.bin" in message
+        # as long as the whole file: its checksum counts
+        write(folder, {"test_batch.bin": records(10_000)})
+        assert "803d5f7f4d78ea53de84dbe85f74fb6d" in error_of(DataError, CIFAR10, folder, train=False)
+
+
+# Mirrors ---------------------------------------------------------------------------------------------------
+
+
+def test_archive_is_fetched_once_and_kept_as_single_files():
+    content = small()
+    archive = tar(content)
+    with sandbox() as folder, server({ARCHIVE: archive}) as (url, asked), published(content, url):
+        train, _ = quiet()
+        test, _ = quiet(train=False)
+        assert len(train) == 30 and len(test) == 9 and "downloaded" in train.source
+        assert asked == [f"/mirror/{ARCHIVE}"]
+        assert listing(folder) == sorted(content)  # nothing else of the archive, nowhere
+        cache = folder / "cache" / "data" / FOLDER
+        assert str(cache) == test.source
+        (cache / "data_batch_4.bin").write_bytes(b"damaged")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            again, _ = quiet()
+        assert np.array_equal(again.pixels, train.pixels) and len(asked) == 2
+        assert len(caught) == 1 and "data_batch_4.bin is damaged" in str(caught[0].message)
+
+
+def test_bad_archives_are_told_mirror_by_mirror():
+    content = small()
+    less = {name: value for name, value in content.items() if name != "data_batch_5.bin"}
+    swapped = {**content, "test_batch.bin": records(3)}
+    for archive, cause in (
+        (tar(less), "damaged or lacks a file: \"filename 'cifar-10-batches-bin/data_batch_5.bin' not found"),
+        (tar(content, folder="elsewhere"), "lacks a file"),
+        (tar(content, link="data_batch_1.bin"), "damaged or lacks a file: \"linkname"),
+        (tar(content)[:-500], "is damaged"),
+        (b"<html>not here</html>", "is damaged"),
+        (tar(swapped), "test_batch.bin"),
+    ):
+        with sandbox() as folder, server({ARCHIVE: archive}) as (url, _), published(content, url):
+            message = error_of(UnavailableError, data_files.load, cifar10.FILES)
+            assert cause in message and listing(folder) == []
+    good = tar(content)
+    with sandbox(), server({ARCHIVE: tar(swapped)}) as (bad, _), server({ARCHIVE: good}) as (url, _):
+        with published(content, bad):
+            assert "MD5" in error_of(UnavailableError, data_files.load, cifar10.FILES)
+        with published(content, bad, url):
+            assert data_files.load(cifar10.FILES)[0] == content
+
+
+def test_the_published_checksums():
+    assert cifar10.FILES.archive == ARCHIVE
+    assert cifar10.FILES.files["data_batch_1.bin"] == "5dd7e06a14cb22eb9f671a540d1b7c25"
+
+
+# The embedded default --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_coloured_digits_without_network():
+    with sandbox(DLSYS_OFFLINE="1"):
+        train, printed = quiet()
+        test, _ = quiet(train=False)
+        again, _ = quiet(train=False)
+    assert printed.count("\n") == 1 and "DLSYS_OFFLINE" in printed and "digits" in printed
+    assert len(train) == 5_000 and len(test) == 1_000 and train.classes == tuple("0123456789")
+    assert test.images.shape == (1_000, 3, 32, 32) and test.images.dtype == np.float32
+    assert 0 <= test.images.min() < 0.2 and 0.8 < test.images.max() <= 1
+    assert np.array_equal(test.pixels, again.pixels) and np.array_equal(test.labels, again.labels)
+    assert (np.bincount(train.labels, minlength=10) > 300).all()
+    # images differ in colour, and can be told apart: the nearest neighbour by brightness pattern is right
+    assert len({tuple(corner) for corner in test.pixels[:, :, 0, 0].tolist()}) > 500
+
+    def pattern(data: CIFAR10, count: int) -> np.ndarray:
+        grey = data.images[:count].mean(1).reshape(count, -1)
+        grey = grey - grey.mean(1, keepdims=True)
+        return grey / np.linalg.norm(grey, axis=1, keepdims=True)
+
+    nearest = (pattern(test, 300) @ pattern(train, 5_000).T).argmax(1)
+    assert (train.labels[nearest] == test.labels[:300]).mean() > 0.85
+
+
+data_mnist = sys.modules["dlsys.data.mnist"]  # the module: `dlsys.data.mnist` is the function
+
+
+def idx(array: np.ndarray) -> bytes:
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def small_mnist(train: int = 60, test: int = 10) -> dict[str, bytes]:
+    """IDX files of drawn pixels under MNIST's names."""
+    rng = np.random.default_rng(0)
+    content: dict[str, bytes] = {}
+    for part, count in (("train", train), ("t10k", test)):
+        images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        content |= {f"{part}-images-idx3-ubyte": idx(images), f"{part}-labels-idx1-ubyte": idx(labels)}
+    return content
+
+
+@contextlib.contextmanager
+def collection_of(content: dict[str, bytes]) -> Iterator[None]:
+    """MNIST as if these were its files."""
+    before = data_mnist.FILES
+    sums = {name: hashlib.md5(value).hexdigest() for name, value in content.items()}
+    data_mnist.FILES = replace(before, files=sums)
+    try:
+        yield
+    finally:
+        data_mnist.FILES = before
+
+
+def quiet_mnist(*args: object, **kwargs: object) -> tuple[MNIST, str]:
+    """What `mnist` returns and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        data = mnist(*args, **kwargs)  # type: ignore[arg-type]
+    return data, out.getvalue()
+
+
+# IDX and MNIST ---------------------------------------------------------------------------------------------
+
+
+def test_idx_reads_what_was_written():
+    rng = np.random.default_rng(1)
+    with sandbox() as folder:
+        for shape in ((5,), (3, 28, 28), (0, 4), (2, 1, 3, 1)):
+            array = rng.integers(0, 256, shape, dtype=np.uint8)
+            for name, raw in (("plain", idx(array)), ("packed.gz", gzip.compress(idx(array)))):
+                (folder / name).write_bytes(raw)
+                read = read_idx(folder / name)
+                assert read.dtype == np.uint8 and np.array_equal(read, array) and read.shape == shape
+        assert "cannot be read" in error_of(DataError, read_idx, folder / "absent")
+
+
+def test_idx_errors_name_the_file_and_the_cause():
+    good = idx(np.zeros((3, 2), np.uint8))
+    for content, cause in (
+        (b"", "0 bytes"),
+        (b"\0\0", "2 bytes"),
+        (b"\x89PNG" + good[4:], "magic number 0x89504e47"),
+        (b"\0\0\x0d\2" + good[4:], "magic number 0x00000d02"),
+        (good[:9], "within its header, after 9 of 12"),
+        (good[:-1], "6 bytes, but 5 follow"),
+        (good + b"\0", "6 bytes, but 7 follow"),
+    ):
+        message = error_of(DataError, parse_idx, content, "some-file")
+        assert "some-file" in message and cause in message, message
+    assert "expected 0x00000803" in error_of(DataError, parse_idx, good, "some-file", 3)
+
+
+def test_mnist_from_idx_files():
+    content = small_mnist()
+    with sandbox() as folder:
+        write(folder / "mnist", content)
+        with collection_of(content):
+            data = mnist(folder)
+        images = parse_idx(content["train-images-idx3-ubyte"], "").reshape(60, 784)
+        assert np.array_equal(np.concatenate([data.train_images, data.valid_images]) * 256, images)
+        assert data.train_images.shape == (50, 784) and data.valid_images.shape == (10, 784)
+        assert data.train_images.dtype == np.float32 and data.train_images.flags.c_contiguous
+        assert np.array_equal(data.train_labels, np.arange(50) % 10) and data.train_labels.dtype == np.int64
+        assert data.test_images.shape == (10, 784) and data.test_labels.shape == (10,)
+        assert data.source == str(folder / "mnist")
+        assert repr(data).startswith("MNIST(50 / 10 / 10 images")
+        message = error_of(DataError, mnist, folder)  # not MNIST itself
+        assert "train-images-idx3-ubyte" in message and "6bbc9ace898e44ae57da46a324031adb" in message
+
+
+def test_mnist_files_that_do_not_fit():
+    content = small_mnist()
+    for change, cause in (
+        ({"train-labels-idx1-ubyte": idx(np.zeros(59, np.uint8))}, "60 images"),
+        ({"t10k-labels-idx1-ubyte": idx(np.full(10, 10, np.uint8))}, "label 10"),
+        ({"t10k-images-idx3-ubyte": idx(np.zeros((10, 32, 32), np.uint8))}, "(32, 32)"),
+        ({"t10k-images-idx3-ubyte": content["t10k-labels-idx1-ubyte"]}, "magic number 0x00000801"),
+        ({"train-images-idx3-ubyte": content["train-images-idx3-ubyte"][:-1]}, "follow"),
+    ):
+        with sandbox() as folder:
+            write(folder, {**content, **change})
+            with collection_of({**content, **change}):
+                message = error_of(DataError, mnist, folder)
+            assert cause in message and next(iter(change)) in message, message
+
+
+def test_one_hot():
+    encoded = one_hot(np.array([2, 0, 1]), 3)
+    assert encoded.dtype == np.float32 and np.array_equal(encoded, np.eye(3)[[2, 0, 1]])
+    assert one_hot(np.zeros(0, int), 3).shape == (0, 3)
+    assert one_hot(np.zeros((2, 4), np.uint8), 5, "float64").shape == (2, 4, 5)
+    assert "-1 to 3" in error_of(DataError, one_hot, np.array([-1, 3]), 4)
+    assert "0 to 4" in error_of(DataError, one_hot, np.array([0, 4]), 4)
+    assert "float64" in error_of(DTypeError, one_hot, np.array([0.5]), 4)
+
+
+# The embedded default --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_without_mnist_the_digits_are_used_and_one_line_says_so():
+    with sandbox(DLSYS_OFFLINE="1") as folder:
+        data, printed = quiet_mnist()
+        assert printed.count("\n") == 1 and "scikit-learn" in printed and "DLSYS_OFFLINE is set" in printed
+        assert listing(folder) == []
+    for images, labels, count in (
+        (data.train_images, data.train_labels, 50_000),
+        (data.valid_images, data.valid_labels, 10_000),
+        (data.test_images, data.test_labels, 10_000),
+    ):
+        assert images.shape == (count, 784) and images.dtype == np.float32
+        assert labels.shape == (count,) and labels.dtype == np.int64
+        assert images.min() == 0 and images.max() == np.float32(255 / 256)
+        assert np.bincount(labels, minlength=10).min() > count / 20  # every digit is there
+    # in brightness like MNIST, whose mean is 0.130
+    assert 0.07 < data.train_images.mean() < 0.15
+
+
+@pytest.mark.slow
+def test_digits_are_the_same_for_the_same_seed():
+    first, again, other = (augmented_digits((300, 100), seed=seed) for seed in (7, 7, 8))
+    for (images, labels), (images2, labels2) in zip(first, again, strict=True):
+        assert np.array_equal(images, images2) and np.array_equal(labels, labels2)
+    assert not np.array_equal(first[0][0], other[0][0])
+
+
+@pytest.mark.slow
+def test_digits_are_split_before_they_are_augmented():
+    """Each image's source, the digit of which some variant comes closest, belongs to one part only."""
+    from sklearn.datasets import load_digits
+
+    pixels = load_digits().data.astype(np.float32)
+    parts = augmented_digits((240, 60, 60), seed=5)
+    images = np.concatenate([part[:20] for part, _ in parts]).reshape(60, 784).astype(np.float32) / 255
+    nearest, source = np.full(60, np.inf), np.zeros(60, int)
+    for matrix in variants():
+        candidates = (pixels @ matrix / 8 - 1).clip(0, 1)
+        # |c - i|^2 without |i|^2, which is the same for all candidates of an image
+        distances = np.square(candidates).sum(axis=1)[:, None] - 2 * candidates @ images.T
+        closer = distances.min(axis=0) < nearest
+        source[closer] = distances.argmin(axis=0)[closer]
+        nearest = np.minimum(nearest, distances.min(axis=0))
+    assert np.allclose(nearest + np.square(images).sum(axis=1), 0, atol=0.05)  # it is that digit, to rounding
+    train, valid, test = (set(source[i : i + 20]) for i in (0, 20, 40))
+    assert not (train & valid or train & test or valid & test)
+
+
+@pytest.mark.slow
+def test_too_many_digits_are_refused():
+    assert "give no" in error_of(DataError, augmented_digits, (200_000,))

@@ -1,0 +1,332 @@
+"""Looking inside an executor: every stage as text, the two pictures, the profile."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import errors
+from dlsys.inspect import draw
+from dlsys.inspect.layout import Box, Edge, layered
+from dlsys.inspect.profile import Row
+from dlsys.kernels import peak as peaks
+from dlsys.planner import Value, plan_memory
+from helpers import error_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def step(passes: list[str] | None = None) -> tuple[ad.Executor, dict, dict[str, ad.Node]]:
+    """A training step of a layer with ReLU, the mean of its squares as loss; its feed; its nodes by name."""
+    x, w, b = ad.Variable("x"), ad.Parameter(np.full((3, 4), 0.5), "w"), ad.Parameter(np.ones(4), "b")
+    product = x @ w
+    out = ad.relu_op(product + b)
+    loss = ad.reducesum_op(out * out)
+    train = ad.group(
+        [ad.assign(p, p - 0.1 * g) for p, g in zip((w, b), ad.gradients(loss, [w, b]), strict=True)]
+    )
+    nodes = {"x": x, "w": w, "b": b, "product": product, "out": out, "loss": loss}
+    return ad.Executor([loss, train], passes=passes), {x: np.ones((5, 3))}, nodes
+
+
+def lines_with(text: str, *words: str) -> list[str]:
+    return [line for line in text.splitlines() if all(word in line for word in words)]
+
+
+def test_graph_as_written_and_after_the_passes() -> None:
+    executor, feed, nodes = step()
+    product = nodes["product"].name
+    assert lines_with(executor.graph(), f"{product} = matmul(x, w)")
+    text = executor.graph(optimized=True, feed_shapes=feed)
+    assert lines_with(text, f"{product}: float64[5, 4] = matmul(x, w)", "# test_inspect.py:")
+    assert lines_with(text, "w: float64[3, 4] = parameter()   #")
+    (result, _) = executor._latest().program.results
+    assert text.splitlines()[-1] == f"return {result}" and len(lines_with(text, "w <- ")) == 1
+    assert "assign" in executor.graph() and "assign" not in text
+    assert ad.Executor([nodes["loss"]], "numpy").graph(True, feed).endswith(f"return {nodes['loss'].name}")
+
+
+def test_groups() -> None:
+    executor, feed, nodes = step()
+    head, *lines = executor.groups(feed).splitlines()
+    assert head.split() == ["kernel", "kind", "reads", "writes"] and len(lines) == len(
+        executor._latest().program.groups
+    )
+    assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
+    assert len({line.index("->") for line in lines}) == 1  # aligned
+    (first,) = lines_with(lines[0], "matmul_add_relu", "contraction", "x[5, 3], w[3, 4], b[4]")
+    assert first.split("->")[1].split() == [f"{nodes['out'].name}[5,", "4]"]
+    assert len(lines_with("\n".join(lines), "into w")) == len(lines_with("\n".join(lines), "into b")) == 1
+
+
+def test_groups_say_what_is_written_over_what() -> None:
+    a = ad.Variable("a")
+    executor = ad.Executor([ad.relu_op(a @ a) * 2.0], passes=["views"])
+    product, relu, scaled = (node for node in executor.topo_order if node.inputs)
+    text = executor.groups({a: (3, 3)})
+    assert lines_with(text, f"-> {relu}[3, 3] over {product}".replace("-> ", "->  "))
+    assert lines_with(text, f"{scaled}[3, 3] over {relu}")
+
+
+def test_plan_names_views_and_what_lies_in_parameters() -> None:
+    a, p = ad.Variable("a"), ad.Parameter(np.zeros((2, 2)), "p")
+    flat = ad.reshape_op(a @ a, 4)
+    update = p * 2.0
+    executor = ad.Executor([flat + 1.0, ad.assign(p, update)], passes=["views"])
+    text = executor.plan({a: np.ones((2, 2))})
+    assert text.startswith(executor.memory_report()) and lines_with(
+        text, f"{flat.name} is {flat.inputs[0].name}"
+    )
+    assert lines_with(text, f"{update.name} in p")
+
+
+@pytest.mark.slow
+def test_loops_and_code_of_all_kernels_or_of_one() -> None:
+    executor, feed, _ = step()
+    executor.infer_shape(feed)
+    kernels = executor._latest().kernel_of
+    whole = executor.script()
+    assert whole.startswith("# the calls of a run") and all(
+        kernel.symbol in whole for kernel in kernels.values()
+    )
+    assert executor.script(0) in whole and "calls" not in executor.script(0)
+    assert executor.script("matmul_add_relu") == executor.script(0)
+    source = executor.source(kernel=0)
+    assert kernels[0,].symbol in source and source.startswith("# kernel 0: <kernel matmul_add_relu(")
+    assert "define" in executor.source("ll", "matmul_add_relu")
+    assert all(f"kernel {number}" in executor.source() for number in (0, len(kernels) - 1))
+    for wrong in (len(kernels), -1, "convolution", 1.0, True):
+        error = error_of(errors.GraphError, executor.script, wrong)
+        assert repr(wrong) in error
+    error_of(errors.KernelArgumentError, executor.source, "wasm")
+    empty = ad.Executor([ad.Variable("v") * 2.0])
+    assert "has no kernel" in error_of(errors.GraphError, empty.script, 0, {empty.topo_order[0]: (0, 2)})
+
+
+def test_a_signature_and_kernels_are_needed() -> None:
+    executor, feed, nodes = step()
+    other = ad.Executor([nodes["loss"]], "numpy")
+    with tempfile.TemporaryDirectory() as folder:
+        svg = Path(folder) / "picture.svg"
+        for name, arguments in [
+            *(("groups", ()), ("plan", ()), ("script", ()), ("source", ())),
+            *(("draw", (svg,)), ("draw_memory", (svg,))),
+        ]:
+            assert "feed_shapes" in error_of(errors.FeedError, getattr(executor, name), *arguments)
+            assert "numpy context" in error_of(errors.DeviceError, getattr(other, name), *arguments)
+        assert "numpy context" in error_of(errors.DeviceError, other.profile, feed)
+        for path in ("picture.jpeg", "picture"):
+            for method in (executor.draw, executor.draw_memory):
+                assert ".svg or .png" in error_of(errors.GraphError, method, Path(folder) / path, feed)
+        with mock.patch.object(draw, "MOST_NODES", 3), mock.patch.object(draw, "MOST_STEPS", 1):
+            for method in (executor.draw, executor.draw_memory):
+                assert "cannot be read" in error_of(errors.GraphError, method, svg, feed)
+        assert not list(Path(folder).iterdir())
+    error_of(errors.FeedError, executor.profile, {})
+    for runs in (0, -1, 2.0, True):
+        error_of(errors.GraphError, executor.profile, feed, runs)
+
+
+def texts_of(file: Path) -> str:
+    """All text of an SVG file, a line each."""
+    found = (node.text or "" for node in ET.parse(file).iter() if node.tag.endswith("}text"))
+    return "\n".join(found)
+
+
+@pytest.mark.slow
+def test_pictures_are_files_that_name_everything() -> None:
+    for passes in (None, ["views"]):
+        executor, feed, _ = step(passes)
+        executor.infer_shape(feed)
+        program, memory = executor._latest().program, executor._latest().memory
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "graph.svg"
+            executor.draw(file)
+            shown = texts_of(file).splitlines()
+            assert {node.name for node in program.graph.nodes} | {"x", "w", "b"} <= set(shown)
+            assert {"result 0", "writes w", "writes b", "[5, 4]"} <= set(shown)
+            assert {f"{i}  {group.name}" for i, group in enumerate(program.groups)} <= set(shown)
+            executor.draw_memory(file)
+            shown = texts_of(file)
+            assert all(value.id.name in shown for buffer in memory.buffers for value in buffer.values)
+            assert f"lower bound {memory.lower_bound} B" in shown
+            for method in (executor.draw, executor.draw_memory):
+                if passes is None:
+                    method(Path(folder) / "picture.PNG")
+                    assert (Path(folder) / "picture.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_pictures_of_odd_names_and_of_nothing() -> None:
+    a = ad.Variable("$a_1 <&>\x00\n$")
+    executor = ad.Executor([a * 2.0, ad.Variable("変数") + 1.0])
+    shapes = {node: (2, 2) for node in executor.topo_order if node.op.name == "placeholder"}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "odd.svg"
+        executor.draw(file, shapes)
+        assert {"$a_1 <&>\ufffd\ufffd$", "変数"} <= set(texts_of(file).splitlines())
+        again = file.read_bytes()
+        executor.draw(str(file))
+        assert file.read_bytes() == again
+        executor.draw_memory(file)
+        executor.draw(Path(folder) / "odd.png")
+        for empty in (ad.Executor([]), ad.Executor([ad.group([])])):
+            empty.draw(file, {})
+            empty.draw_memory(file)
+            assert texts_of(file) and empty.groups().count("\n") == 0 and empty.script() == ""
+
+
+@st.composite
+def graphs(draw_: st.DrawFn) -> tuple[list[Box], list[Edge]]:
+    boxes = [
+        Box(draw_(st.integers(1, 40)) * 1.0, draw_(st.integers(1, 20)) * 1.0)
+        for _ in range(draw_(st.integers(1, 12)))
+    ]
+    edges = []
+    for target in range(1, len(boxes)):
+        for source in draw_(st.sets(st.integers(0, target - 1), max_size=3)):
+            edges.append(Edge(boxes[source], boxes[target], draw_(st.sampled_from("ab"))))
+    return boxes, edges
+
+
+@given(graphs())
+@settings(deadline=None, max_examples=60)
+def test_boxes_keep_their_distance_and_edges_run_downwards_beside_them(graph: tuple) -> None:
+    boxes, edges = graph
+    width, height = layered(boxes, edges, gap_x=6.0, gap_y=8.0)
+    for i, a in enumerate(boxes):
+        assert a.x - a.width / 2 >= -1e-6 and a.x + a.width / 2 <= width + 1e-6
+        assert a.y + a.height <= height + 1e-6
+        for b in boxes[:i]:
+            apart = abs(a.x - b.x) >= (a.width + b.width) / 2 + 6.0 - 1e-6
+            assert apart or a.y >= b.y + b.height + 8.0 - 1e-6 or b.y >= a.y + a.height + 8.0 - 1e-6
+    starts: dict[tuple[Box, object], tuple[float, float]] = {}
+    for edge in edges:
+        first, last = edge.points[0], edge.points[-1]
+        assert abs(first[0] - edge.source.x) < edge.source.width / 2 + 1e-6
+        assert abs(last[0] - edge.target.x) < edge.target.width / 2 + 1e-6
+        assert first[1] == edge.source.y + edge.source.height and last[1] == edge.target.y
+        assert starts.setdefault((edge.source, edge.value), first) == first  # a line that forks
+        for (x, top), (same, bend), (_, end) in zip(
+            edge.points[::2], edge.points[1::2], edge.points[2::2], strict=False
+        ):
+            assert x == same and top <= bend < end  # upright beside boxes, aslant only between rows
+            for box in boxes:
+                inside = (
+                    abs(box.x - x) < box.width / 2 - 1e-6
+                    and top < box.y + box.height - 1e-6
+                    and box.y < bend - 1e-6
+                )
+                assert not inside
+                assert not (bend < box.y + box.height - 1e-6 and box.y < end - 1e-6)
+
+
+def test_the_memory_s_picture_says_who_when_and_where() -> None:
+    values = [Value("a", 1 << 16, 0, 3), Value("view", 1 << 16, 0, 3, alias="a"), Value("r", 8, 1, 4)]
+    groups = tuple(SimpleNamespace(name=name) for name in ("mul", "add", "neg", "exp"))
+    plan = SimpleNamespace(memory=plan_memory(values), program=SimpleNamespace(groups=groups))
+    boxes = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(draw, "_box", side_effect=draw._box) as box,
+    ):
+        draw.draw_memory(plan, file := Path(folder) / "memory.svg")
+        shown = texts_of(file).splitlines()
+        boxes = [call.args[:3] for call in box.call_args_list]
+    assert {"a, view", "r: steps 1 to the end, 8 B", "3  exp", "results", "64 KiB"} <= set(shown)
+    assert boxes == [
+        ((1, 1 << 16), 4, 8),
+        ((0, 0), 4, 1 << 16),
+    ]  # from the top down: where, how long, how much
+
+
+def test_profile() -> None:
+    executor, feed, nodes = step()
+    results = executor.run(feed)
+    before = [nodes[name].value for name in "wb"]
+    kept = results[0].numpy()
+    peak, bandwidth = mock.Mock(return_value=10.0), mock.Mock(return_value=20.0)
+    with mock.patch.multiple(peaks, fma_peak=peak, memory_bandwidth=bandwidth):
+        found = executor.profile(feed, runs=3)
+    assert peak.call_args.args[1] == "float64" and found.runs == 3
+    assert all(np.array_equal(nodes[name].value, value) for name, value in zip("wb", before, strict=True))
+    assert results[0].numpy() == kept
+    groups = executor._latest().program.groups
+    assert [row.name for row in found.rows] == [groups[row.groups[0][0]].name for row in found.rows]
+    assert sorted(key for row in found.rows for key in row.groups) == [(number,) for number in range(len(groups))]
+    first = found.rows[0]
+    assert first.flop == 2 * 5 * 3 * 4 + 2 * 5 * 4 and first.nbytes == 8 * (5 * 3 + 3 * 4 + 4 + 5 * 4)
+    assert math.isclose(first.gflops, first.flop / first.seconds / 1e9)
+    assert math.isclose(first.compute, first.gflops / 10) and math.isclose(first.bandwidth, first.gbytes / 20)
+    assert 0 < found.seconds == sum(row.seconds for row in found.rows) and 0 < found.least_step <= found.step
+    text = str(found)
+    assert len(lines_with(text, "matmul_add_relu", "contraction", "%")) == 1
+    assert lines_with(text, "step, as run takes it", f"{found.step * 1e6:.1f}") and lines_with(
+        text, "of 3 runs"
+    )
+
+
+def test_profile_of_a_kernel_that_reads_caches_says_so() -> None:
+    row = Row(((0,),), "relu", "elementwise", 1, 1e-6, 100, 4000, compute=0.1, bandwidth=1.38)
+    assert row.cells(1e-6)[-1] == "from cache"
+    assert replace(row, bandwidth=0.9).cells(1e-6)[-1] == "90% memory"
+    assert replace(row, compute=2.0).cells(1e-6)[-1] == "200% compute"
+
+
+def test_a_notebook_shows_tensors_executors_and_profiles() -> None:
+    matrix = dl.tensor([[1.0, 2.5], [-3.0, float("nan")]]) * 2.0
+    page = ET.fromstring(matrix._repr_html_())
+    assert [cell.text for cell in page.iter("td")] == ["0", "2", "5", "1", "-6", "nan"]
+    assert page.findtext("caption") == "float32 (2, 2)"
+    long = ET.fromstring(dl.arange(1000)._repr_html_())
+    assert [cell.text for cell in long.iter("th")][1:] == [*"01234", "…", *(str(i) for i in range(995, 1000))]
+    for tensor in (dl.zeros((2, 2, 2)), dl.tensor(1.0), ad.Variable("x"), ad.Variable("x") * matrix):
+        assert tensor._repr_html_() is None
+
+    executor, feed, _ = step()
+    assert executor._repr_svg_() is None and ad.Executor([dl.tensor(1.0)], ctx=dl.numpy())._repr_svg_() is None
+    executor.run(feed)
+    picture = ET.fromstring(executor._repr_svg_())
+    assert picture.tag.endswith("svg") and "matmul_add_relu" in executor._repr_svg_()
+    with mock.patch.multiple(peaks, fma_peak=lambda *_: 10.0, memory_bandwidth=lambda *_: 20.0):
+        found = executor.profile(feed, runs=1)
+    html = found._repr_html_()
+    assert html.count("<tr>") == 1 + len(found.rows) and "peak on" in html and "matmul_add_relu" in html
+
+
+def test_profile_joins_calls_of_one_kernel_and_leaves_the_feeds_alone() -> None:
+    a, b = ad.Variable("a"), ad.Variable("b")
+    p, q = (ad.Parameter(np.zeros((4, 4), np.float32), name) for name in "pq")
+    executor = ad.Executor([ad.assign(q, (a @ b) @ b + p)], passes=[])
+    fed = {a: np.eye(4, dtype="f4"), b: np.eye(4, dtype="f4"), p: np.ones((4, 4), "f4")}
+    peak = mock.Mock(return_value=1.0)
+    with mock.patch.multiple(peaks, fma_peak=peak, memory_bandwidth=peak):
+        found = executor.profile(fed, 2)
+    (row,) = [row for row in found.rows if row.name == "matmul"]
+    assert row.calls == 2 and row.flop == 2 * 2 * 4**3
+    assert (fed[p] == 1).all() and not p.value.any() and not q.value.any()
+
+
+def test_operations_of_a_convolution_and_its_gradients() -> None:
+    x, f = ad.Variable("x"), ad.Variable("f")
+    y = ad.conv2d_op(x, f, stride=2, padding=1)
+    nodes = [y, *ad.gradients(ad.reducesum_op(y), [x, f]), ad.softmax_op(x)]
+    executor = ad.Executor(nodes, passes=[])
+    executor.infer_shape({x: (2, 3, 8, 6), f: (5, 3, 3, 3)})
+    graph = executor._latest().program.graph
+    shapes = graph.shapes
+    flop = {n.op.name: n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in graph.nodes}
+    convolution = 2 * (2 * 5 * 4 * 3) * (3 * 3 * 3)
+    assert flop["conv2d"] == flop["conv2d_input_gradient"] == flop["conv2d_filter_gradient"] == convolution
+    assert (
+        flop["softmax"] == 5 * 2 * 3 * 8 * 6 and not flop.get("oneslike") and not flop.get("broadcast_axes")
+    )

@@ -1,0 +1,738 @@
+"""Compiled kernels on disk: used again, shared, bounded, never trusted blindly; no home, a fork: programs run."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dlsys
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import compute, kernels, schedule, storage, system, tvm_import
+from dlsys.data import DataLoader, TensorDataset
+from dlsys.device import host_machine
+from dlsys.kernels import CacheWarning, build, disk
+from dlsys.kernels import cache as of_process
+from dlsys.schedule import target as targets
+from optional import torch
+
+
+class Forgetful(dict[object, object]):
+    """The kernels of a process that always asks the disk."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
+@contextmanager
+def directory(value: str | None = None) -> Iterator[Path]:
+    """The cache in a fresh directory, or where `value` says."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plans"
+        moved = mock.patch.dict(os.environ, {disk.VARIABLE: value or str(path)})
+        forgotten = mock.patch.object(of_process, "_kernels", Forgetful())
+        with moved, forgotten, mock.patch.object(disk, "_said", set()):
+            yield path
+
+
+def result(constant: float = 3.0) -> list[float]:
+    """A small graph's value, computed by an executor of its own."""
+    x = ad.Variable("x")
+    executor = ad.Executor([ad.softmax_op(x * constant) + x])
+    return np.asarray(executor.run({x: np.float32([[0.0, 0.0]])})[0]).ravel().tolist()
+
+
+def results(*names: str) -> list[list[float]]:
+    """Values of some of three small graphs, a kernel each, computed by an executor of its own."""
+    executor, x = executor_of(*names)
+    found = executor.run({x: np.float32([[0, 1], [2, 3]])})
+    return [np.asarray(value, np.float64).ravel().round(3).tolist() for value in found]
+
+
+def executor_of(*names: str) -> tuple[ad.Executor, ad.Node]:
+    x = ad.Variable("x")
+    graphs = {"softmax": ad.softmax_op(x), "matmul": ad.matmul_op(x, x), "transpose": ad.transpose_op(x)}
+    return ad.Executor([graphs[name] for name in names]), x
+
+
+SOFTMAX, MATMUL, TRANSPOSE = [0.269, 0.731, 0.269, 0.731], [2.0, 3.0, 6.0, 11.0], [0.0, 2.0, 1.0, 3.0]
+
+
+def files(path: Path) -> list[Path]:
+    """The libraries that the directory holds."""
+    return sorted(path.glob("*.so"))
+
+
+def compiled(function: object) -> int:
+    """How many kernels are lowered while the function runs, but for that which makes the calls of every plan."""
+    with mock.patch.object(build, "lower", wraps=build.lower) as lower:
+        function()  # type: ignore[operator]
+        return sum(call.args[0] is not kernels.RUN for call in lower.call_args_list)
+
+
+@pytest.mark.slow
+def test_another_process_compiles_only_what_is_missing() -> None:
+    program = "import sys; sys.path[:0] = sys.argv[1:]; import test_compile_cache as t\n"
+    program += "for names in (['softmax'], ['softmax', 'matmul']): print(t.compiled(lambda: t.results(*names)))\n"
+    program += "print(t.results('softmax', 'matmul'))"
+    command = [sys.executable, "-c", program, str(Path(__file__).parent), str(Path(kernels.__file__).parents[2])]
+    with directory() as path:
+        assert compiled(lambda: results("softmax")) == 1
+        outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+        assert outputs == [f"{zero}\n{one}\n{[SOFTMAX, MATMUL]}\n" for zero, one in ((0, 1), (0, 0))]
+        assert compiled(lambda: results("matmul", "softmax")) == 0
+        assert len(list(files(path))) == 2
+
+
+STEP = """
+import sys
+import numpy as np
+import dlsys as dl
+from dlsys import autodiff as ad, nn, tvm_op
+
+def imported():
+    return sorted({"tvm", "torch"} & set(sys.modules))
+
+x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"))
+loss = ad.softmaxcrossentropy_op(ad.relu_op(ad.matmul_op(x, w)), x[:, :2])
+step = ad.Executor([loss, *ad.gradients(loss, [w])])
+values = [np.asarray(v).tolist() for v in step.run({x: np.float32([[1, 2, 3]])})]
+model = nn.Linear(3, 2)
+nn.functional.mse_loss(model(dl.ones(4, 3)), dl.zeros(4, 2)).backward()
+z = ad.Variable("z", (3, 8, 64), "float32")
+state = nn.LSTM(64, 64)(z)[0]
+ad.Executor([state, *ad.gradients(state, [z])]).run({z: np.ones((3, 8, 64), "f")})  # asks for a matrix's panels
+product = tvm_op.make_matrix_mul((2, 3), False, (3, 2), False, "llvm", "llvm", "product")
+product(np.ones((2, 3), "f"), np.ones((3, 2), "f"), out := np.empty((2, 2), "f"))
+print(imported(), values, model.bias.grad.shape, out.tolist())
+assert product.symbol in product.source()
+assert "matmul" in str(product.script()) and imported() == ["tvm"]
+"""
+
+
+@pytest.mark.slow
+def test_a_process_whose_kernels_are_on_disk_imports_neither_tvms_python_nor_pytorch() -> None:
+    with directory():
+        command = [sys.executable, "-c", STEP]
+        first, second = (subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2))
+        assert first.startswith("['tvm'] [") and second == first.replace("['tvm']", "[]")
+
+
+def test_a_damaged_file_is_ignored_with_one_warning_and_made_anew() -> None:
+    with directory() as path:
+        result()
+        (file,) = files(path)
+        whole = file.read_bytes()
+        half = len(whole) // 2
+        wrong = whole[:half] + bytes([255 - whole[half]]) + whole[half + 1 :]
+        for content in (whole[:100], whole[:half], b"", wrong):
+            file.unlink()  # this process has mapped it
+            file.write_bytes(content)
+            with mock.patch.object(disk, "_said", set()), warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                assert result() == [0.5, 0.5] and result() == [0.5, 0.5]
+            assert [w.category for w in found] == [CacheWarning] and "damaged or foreign" in str(found[0].message)
+            assert compiled(result) == 0
+            (file,) = {link.resolve() for link in Path(path, disk.KERNELS).iterdir()}  # LLVM may write other bytes
+
+
+def test_a_plan_under_another_name_is_foreign() -> None:
+    with directory() as path:
+        result()
+        (file,) = files(path)
+        content = file.read_bytes()
+        result(4.0)
+        (other,) = set(files(path)) - {file}
+        other.unlink()
+        other.write_bytes(content)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert np.allclose(result(4.0), 0.5)
+        assert len(found) == 1
+
+
+def test_it_can_be_switched_off_and_is_skipped_without_a_linker() -> None:
+    for switch in ("0", "off"):
+        with directory(switch):
+            assert disk.cache_directory() is None
+            assert result() == [0.5, 0.5]
+    with directory() as path, mock.patch.object(disk, "linker", lambda: None):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert result() == [0.5, 0.5] and np.allclose(result(5.0), 0.5)
+        assert len(found) == 1 and "no linker" in str(found[0].message)
+        assert not path.exists()
+
+
+def test_a_directory_that_cannot_be_written_is_said_once() -> None:
+    with tempfile.NamedTemporaryFile() as file, directory(file.name):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert result() == [0.5, 0.5] and np.allclose(result(6.0), 0.5)
+        assert [w.category for w in found] == [CacheWarning]
+
+
+def test_what_was_used_longest_ago_goes_first() -> None:
+    with directory() as path:
+        result(1.0)
+        (first,) = files(path)
+        result(2.0)
+        (second,) = set(files(path)) - {first}
+        os.utime(first, (1000, 1000))
+        os.utime(second, (2000, 2000))
+        result(1.0)  # used: now the latest
+        with mock.patch.object(disk, "MOST_BYTES", int(2.5 * first.stat().st_size)):
+            result(7.0)
+        assert first.exists() and not second.exists() and len(list(files(path))) == 2
+
+
+def test_threads_and_schedules_are_part_of_the_key() -> None:
+    import dlsys as dl
+
+    with directory():
+        before = dl.get_num_threads()
+        assert compiled(result) > 0
+        with kernels.default_schedules():
+            assert compiled(result) > 0
+        if before > 1:
+            dl.set_num_threads(1)
+            try:
+                assert compiled(result) > 0
+            finally:
+                dl.set_num_threads(before)
+        with mock.patch.object(kernels.spec, "cpu", lambda: "another CPU in the same folder"):
+            assert compiled(result) > 0
+        with mock.patch.object(kernels.spec, "cache_sizes", lambda: {1: 48 << 10}):  # or with other caches
+            assert compiled(result) > 0
+        assert compiled(result) == 0
+
+
+def test_a_cpu_is_told_by_its_model_and_features() -> None:
+    if told := system._cpuid():
+        assert told == system.cpu() and len(told.split()) == 1 + 4 * system._CPUID_GROUPS
+        with mock.patch.object(system.ctypes, "CDLL", side_effect=OSError):  # no glibc, or an old one
+            system.cpu.cache_clear()
+            assert system.cpu() == system._cpuinfo() != told
+        system.cpu.cache_clear()
+    assert system.cpu() or not Path("/proc/cpuinfo").exists()
+
+
+def test_caches_are_those_that_linux_tells_and_else_the_usual_ones() -> None:
+    machine = targets.machine_of(targets.host_target())
+    assert 8 << 10 <= machine.l1 < machine.l2 < machine.l3
+    assert all((machine.l1, machine.l2, machine.l3)[i - 1] == size for i, size in system.cache_sizes().items())
+    usual = targets.machine_of(targets.resolve_target({"kind": "llvm", "mcpu": "nocona"}))
+    assert (usual.l1, usual.l2, usual.l3) == (32 << 10, 1 << 20, 32 << 20)
+    with tempfile.TemporaryDirectory() as folder:
+        told = [("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"), ("3", "Unified", "odd")]
+        for i, words in enumerate(told):
+            entry = Path(folder, f"index{i}")
+            entry.mkdir()
+            for name, word in zip(("level", "type", "size"), words, strict=True):
+                (entry / name).write_text(word + "\n", encoding="ascii")
+        Path(folder, "index9").mkdir()
+        with mock.patch.object(system, "Path", lambda path: Path(folder)):
+            assert system.cache_sizes.__wrapped__() == {1: 48 << 10, 2: 2 << 20}
+
+
+def test_vectors_are_those_that_the_compiler_finds_and_need_neither_it_nor_the_disk() -> None:
+    assert host_machine() == schedule.machine_of(schedule.host_target())
+    zen_4, words = (0x19, 0x11), [0] * 36
+    words[2], words[5] = 1 << 28, 1 << 5  # AVX of leaf 1, AVX2 of leaf 7
+    for features in ({"avx", "avx2"}, {"avx", "avx2", "avx512f"}):
+        text = " ".join(f"{word:x}" for word in (0xA10F11, *words))
+        with mock.patch.object(system, "_cpuid", lambda text=text: text):
+            assert (system.cpu_features.__wrapped__(), system.cpu_model.__wrapped__()) == (features, zen_4)
+        words[5] |= 1 << 16
+    listed = "cpu family\t: 25\nmodel\t\t: 17\nflags\t\t: fpu avx avx2 avx512f"
+    nothing = mock.patch.object(system, "_cpuid", str)
+    with nothing, mock.patch.object(system, "_cpuinfo", lambda: listed):
+        assert (system.cpu_features.__wrapped__(), system.cpu_model.__wrapped__()) == (features, zen_4)
+
+
+def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:
+    with directory() as path:
+        assert compiled(lambda: results("softmax")) == 1
+        (first,) = files(path)
+        assert compiled(lambda: results("matmul", "softmax")) == 1
+        (second,) = set(files(path)) - {first}
+        assert second.stat().st_size < 1.9 * first.stat().st_size  # not both once more
+        for names in (("matmul",), ("softmax", "matmul"), ("softmax",)):
+            assert compiled(lambda names=names: results(*names)) == 0
+        assert compiled(lambda: results("transpose", "softmax", "matmul")) == 1
+        assert results("transpose", "softmax", "matmul") == [TRANSPOSE, SOFTMAX, MATMUL]
+        assert len(list(files(path))) == 3 == len(files(path))
+
+
+def test_a_library_that_lacks_its_kernel_is_not_used() -> None:
+    with directory() as path:
+        results("softmax")
+        (wrong,) = files(path)
+        links = set((path / disk.KERNELS).iterdir())
+        results("matmul")
+        (other,) = set((path / disk.KERNELS).iterdir()) - links
+        other.unlink()
+        other.symlink_to(f"../{wrong.name}")
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert results("matmul", "softmax") == [MATMUL, SOFTMAX]
+        assert [w.category for w in found] == [CacheWarning] and "cannot be loaded" in str(found[0].message)
+        assert other.resolve() != wrong.resolve()  # the next process does not meet it again
+
+
+def test_links_go_with_their_library() -> None:
+    with directory() as path:
+        results("softmax")
+        (first,), links = files(path), set((path / disk.KERNELS).iterdir())
+        results("transpose")
+        (third,), (gone,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
+        size = third.stat().st_size
+        third.unlink(), gone.unlink()
+        results("matmul")
+        (second,), (link,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
+        os.utime(second, (1000, 1000))
+        most = sum(file.stat().st_size for file in files(path)) + size - 1  # so that one library must go
+        with mock.patch.object(disk, "MOST_BYTES", most):
+            results("transpose")
+        assert not second.exists() and not link.is_symlink()
+        assert [other.exists() for other in (path / disk.KERNELS).iterdir()] == [True] * 3  # one makes the calls
+
+
+def test_what_a_directory_holds_is_used_where_nothing_can_be_added() -> None:
+    with directory() as path:
+        results("softmax")
+        before = sorted(path.rglob("*"))
+        with mock.patch.object(disk, "linker", lambda: None), warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert compiled(lambda: results("softmax", "matmul")) == 1
+            assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
+        assert len(found) == 1
+        assert sorted(path.rglob("*")) == before
+
+
+def test_threads_of_a_process_may_compile_the_same_at_once() -> None:
+    with directory(), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: results("softmax", "matmul"), range(8)))
+        assert found == [[SOFTMAX, MATMUL]] * 8
+        assert compiled(lambda: results("matmul", "softmax")) == 0
+
+
+def test_the_sources_that_make_a_kernel_are_part_of_its_key() -> None:
+    package = Path(dlsys.__file__).parent
+    for name in disk.SOURCES:
+        part = package / name
+        assert part.is_file() if part.suffix else list(part.glob("*.py")), name
+
+
+PACKAGE = Path(dl.__file__).resolve().parents[1]
+PROGRAM = """
+import numpy as np
+from dlsys import autodiff as ad
+x = ad.Variable("x")
+for factor in (2.0, 3.0):
+    found = ad.Executor([ad.softmax_op(x * factor) + x]).run({x: np.zeros((1, 2), "f4")})[0]  # the user's line
+    assert np.asarray(found).tolist() == [[0.5, 0.5]]
+print("done")
+"""
+
+
+def run(cache: Path | None, prefix: str = "", **environment: str) -> str:
+    """What a program says on standard error that compiles two kernels, with its cache there; it must end well."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(PROGRAM)
+        program.flush()
+        kept = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME", "DLSYS_CACHE")}
+        kept |= {"PYTHONPATH": str(PACKAGE), "DLSYS_COMPILE_CACHE": str(cache or ""), **environment}
+        command = ["sh", "-c", f'{prefix} exec "$0" "$1"', sys.executable, program.name]
+        done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=600)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+        warned = [line for line in done.stderr.splitlines() if "CacheWarning" in line]
+        assert len(warned) <= 1 and all(line.startswith(f"{program.name}:6:") for line in warned), done.stderr
+        return done.stderr
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_used_is_one_warning_at_the_users_line(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "File exists" in run(pipe)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert "others may write" in run(shared) and not list(shared.iterdir())
+    assert "ulimit -f" in run(tmp_path / "limited", "ulimit -f 1;")
+    good = tmp_path / "good"
+    assert run(good) == ""
+    for library in good.glob("*.so"):
+        library.unlink()
+        os.mkfifo(library)
+    assert "no file" in run(good)
+
+
+def warned(path: Path) -> str:
+    """What is said, in one warning, when a kernel's library is asked for and made; it must give the right result."""
+    with warnings.catch_warnings(record=True) as found, mock.patch.object(disk, "_said", set()):
+        warnings.simplefilter("always")
+        assert result() == [0.5, 0.5]
+    assert [one.category for one in found] in ([], [CacheWarning])
+    return str(found[0].message) if found else ""
+
+
+@pytest.mark.slow
+def test_a_library_that_others_could_have_written_is_not_loaded() -> None:
+    with directory() as path:
+        result()
+        (file,) = files(path)
+        other = path / "other"
+        whole = file.read_bytes()
+
+        def linked() -> None:
+            file.rename(other)
+            file.symlink_to(other)
+
+        def sparse() -> None:
+            file.unlink()
+            with file.open("wb") as made:
+                made.truncate(30 * 2**30)
+
+        def foreign() -> None:
+            os.chown(file, 12345, -1)
+
+        for change, said in (
+            (lambda: file.chmod(0o666), "others may write to"),
+            (lambda: file.chmod(0o602), "others may write to"),
+            (linked, "is a link or no file"),
+            (sparse, "has 32,212,254,720 bytes"),
+            (foreign, "belongs to another user"),
+        ):
+            if change is not foreign or os.getuid() == 0:
+                change()
+                assert said in warned(path)
+            assert not file.is_symlink() and file.stat().st_mode & 0o022 == 0 and file.stat().st_uid == os.getuid()
+            assert len(file.read_bytes()) == len(whole) and warned(path) == ""
+
+
+def test_a_folder_around_the_cache_that_others_may_write_to_is_said() -> None:
+    with tempfile.TemporaryDirectory() as folder, directory(f"{folder}/open/inner/cache"):
+        inner = Path(folder, "open", "inner")
+        inner.mkdir(parents=True)
+        assert warned(inner) == "" and files(inner / "cache")
+        before = sorted(inner.rglob("*"))
+        private = inner.stat().st_gid == storage._private_group()
+        for mode, kept in ((0o777, False), (0o775, private), (0o1777, True), (0o755, True)):
+            inner.parent.chmod(mode)
+            said = warned(inner)
+            assert said == "" if kept else f"others may write to {inner.parent}" in said, oct(mode)
+        assert sorted(inner.rglob("*")) == before
+        Path(folder, "link").symlink_to(inner)
+        with directory(f"{folder}/link/cache"):  # a link is followed to where it leads
+            assert warned(inner) == "" and sorted(inner.rglob("*")) == before
+            inner.parent.chmod(0o777)
+            assert f"others may write to {inner.parent}" in warned(inner)
+
+
+def test_what_is_kept_is_the_users_alone_whatever_the_umask() -> None:
+    before = os.umask(0)
+    try:
+        with directory() as path:
+            assert warned(path) == "" and warned(path) == ""
+            assert all(file.stat().st_mode & 0o022 == 0 for file in [path, *files(path)])
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.slow
+def test_a_user_without_a_home_has_no_cache() -> None:
+    """As in a container that runs under a number which no user has: TVM alone cannot be imported there."""
+    program = "import pwd\ndef nobody(number): raise KeyError(number)\npwd.getpwuid = nobody\n"
+    program += "from dlsys.system import cache_folder; print(cache_folder()); import dlsys.autodiff"
+    environment = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME", "DLSYS_CACHE")}
+    environment |= {"PYTHONPATH": str(PACKAGE)}
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr[-2000:]
+
+
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.slow
+def test_the_caches_name_may_have_any_letters_in_any_locale(tmp_path: Path) -> None:
+    named = tmp_path / "c\u00e4ch\u00e9"
+    assert run(None, DLSYS_CACHE=str(named), **C_LOCALE) == "" and list(named.glob("compiled/*.so"))
+    assert run(None, DLSYS_CACHE=os.fsdecode(bytes(tmp_path) + b"/c\xe4ch")).count("takes names in UTF-8 alone") == 1
+
+
+@pytest.mark.slow
+def test_a_blank_setting_is_none(tmp_path: Path) -> None:
+    assert run(None, DLSYS_CACHE=" ", DLSYS_COMPILE_CACHE=" ", DLSYS_TUNING=" ", HOME=str(tmp_path)) == ""
+    assert list(tmp_path.glob(".cache/dlsys/compiled/*.so")) and not Path(" ").exists()
+
+
+@pytest.mark.slow
+def test_a_package_in_a_zip_file_runs_and_keeps_its_kernels(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "dlsys"), "zip", PACKAGE, "dlsys")
+    program = f"import dlsys\nassert dlsys.__file__.startswith({archive!r})\n{PROGRAM}"
+    program += "from dlsys.data import text\nprint(len(text.read_text()[0]))"
+    settings = {"PYTHONPATH": archive, "DLSYS_COMPILE_CACHE": str(tmp_path / "cache"), "DLSYS_CACHE": str(tmp_path)}
+    environment = {**os.environ, **settings, "DLSYS_OFFLINE": "1", "DLSYS_DATA": ""}
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and int(done.stdout.split()[-1]) > 40_000, done.stderr[-2000:]
+    assert list(tmp_path.glob("cache/*.so"))
+
+
+@pytest.mark.slow
+def test_no_more_threads_than_cores() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for asked in ("1000", "0", "many", "9" * 5000):
+            said = run(Path(folder, "cache"), TVM_NUM_THREADS=asked)
+            assert said.count("RuntimeWarning") == 1 and f"TVM_NUM_THREADS={asked[:20]}" in said
+        for asked in ("1", " ", ""):
+            assert run(Path(folder, "cache"), TVM_NUM_THREADS=asked) == ""
+
+
+@pytest.mark.slow
+def test_a_compiler_that_would_not_fit_is_not_loaded(tmp_path: Path) -> None:
+    threads = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    cache = tmp_path / "cache"
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(PROGRAM)
+        program.flush()
+        command = ["sh", "-c", f"ulimit -v 600000; exec {sys.executable} {program.name}"]
+        environment = {**os.environ, **threads, "PYTHONPATH": str(PACKAGE), "DLSYS_COMPILE_CACHE": str(cache)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    if sys.platform.startswith("linux"):
+        assert done.returncode == 1 and "DlsysError: TVM's compiler takes" in done.stderr, done.stderr[-2000:]
+    assert run(cache, **threads) == "" and run(cache, "ulimit -v 600000;", **threads) == ""
+
+
+def _in_child(executor: Any, x: Any, value: np.ndarray, want: np.ndarray, answer: Any) -> None:
+    (old,) = executor.run({x: value}, True)
+    y = ad.Variable("y")
+    (new,) = ad.Executor([(y * 2.0 + 1.0) @ y]).run({y: value}, True)
+    batches = sum(1 for _ in DataLoader(TensorDataset(value), 100, shuffle=True))
+    try:
+        dl.set_num_threads(2)
+        told = ""
+    except ValueError as error:
+        told = str(error)
+    np.testing.assert_allclose(new, (value * 2 + 1) @ value, rtol=1e-4)
+    answer.put((bool((old == want).all()), dl.get_num_threads(), batches, told))
+
+
+def test_kernels_and_loaders_run_after_a_fork() -> None:
+    x, value = ad.Variable("x"), np.random.default_rng(0).random((400, 400), dtype="float32")
+    executor = ad.Executor([x @ x])
+    (want,) = executor.run({x: value}, True)
+    context = multiprocessing.get_context("fork")
+    answer = context.Queue()
+    child = context.Process(target=_in_child, args=(executor, x, value, want, answer))
+    child.start()
+    same, threads, batches, told = answer.get(timeout=600)
+    child.join()
+    assert same and threads == 1 and batches == 4 and "forked process" in told
+
+
+POLLING = """
+import importlib.util, sys, threading
+found, done = [], threading.Event()
+
+def poll():
+    while not done.is_set():
+        found.append("torch" not in sys.modules and importlib.util.find_spec("torch") is not None)
+
+thread = threading.Thread(target=poll)
+thread.start()
+import dlsys
+from dlsys.tvm_import import with_compiler
+with_compiler("kernels.build")
+done.set()
+thread.join()
+print("torch" in sys.modules, "tvm" in sys.modules, len(found) > 0, all(found))
+print(not any(type(finder).__module__.startswith("dlsys") for finder in sys.meta_path))
+"""
+
+
+@pytest.mark.slow
+def test_pytorch_is_hidden_from_the_thread_alone_that_imports_tvm() -> None:
+    assert torch.nn  # or skipped
+    done = subprocess.run([sys.executable, "-c", POLLING], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True", "True", "True"]
+    before, name = sys.meta_path, "tabnanny"  # of Python's library, which nobody has imported
+    sys.modules.pop(name, None)
+    with tvm_import._hidden(name), ThreadPoolExecutor(1) as pool:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            assert error.name == name
+        else:
+            raise AssertionError("not hidden")
+        assert name not in sys.modules and pool.submit(importlib.import_module, name).result().__name__ == name
+        assert importlib.import_module(name) is sys.modules[name]  # imported by another thread meanwhile
+    assert sys.meta_path is before
+
+
+WHILE_COMPILING = """
+import multiprocessing, os, sys, threading, warnings
+from concurrent.futures import ProcessPoolExecutor
+import numpy as np
+import dlsys as dl
+from dlsys import autodiff as ad
+from dlsys.kernels import build
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+value = np.float32([[0, 1], [2, 3]])
+x = ad.Variable("x")
+executor = ad.Executor([ad.matmul_op(x, x) * 2.0])
+traced = lambda: dl.tensor(value, requires_grad=True)
+
+def work(number):
+    (found,) = executor.run({x: value}, True)
+    y = ad.Variable("y")
+    (other,) = ad.Executor([ad.matmul_op(y, y) * float(number)]).run({y: value}, True)
+    t = traced()
+    (t * float(number)).sum().backward()
+    return found[1, 1] == 22 and other[1, 1] == 11 * number and (t.grad.numpy() == number).all()
+
+begun, go_on, lower, main = threading.Event(), threading.Event(), build.lower, threading.get_ident()
+
+def slow(*args):
+    if threading.get_ident() != main:
+        begun.set()
+        assert go_on.wait(60)
+    return lower(*args)
+
+def held(function, *args):
+    # forks while a thread compiles in `function`, with all locks that it takes
+    begun.clear(), go_on.clear()
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if work(5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    context = multiprocessing.get_context("fork")
+    with context.Pool(2) as pool:
+        assert all(pool.map(work, (10, 11)))
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(work, 12).result()
+    go_on.set()
+    thread.join()
+
+build.lower = slow
+held(executor.run, {x: value})  # the executor itself, which the child runs too
+held((traced() * 3.0).sum().backward)
+assert work(9)
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_while_a_thread_compiles_leaves_no_lock_behind() -> None:
+    environment = {**os.environ, disk.VARIABLE: "0"}
+    command = [sys.executable, "-c", WHILE_COMPILING]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "done\n", done.stderr[-3000:]
+
+
+def test_a_plan_is_compiled_while_another_waits_for_its_kernels() -> None:
+    """The first thread's kernels come after the second's whole run."""
+    first_waits, second_is_done = threading.Event(), threading.Event()
+    get = kernels.get
+
+    def waiting(*args: Any, **options: Any) -> Any:
+        if threading.current_thread().name == "first":
+            first_waits.set()
+            assert second_is_done.wait(60)
+        return get(*args, **options)
+
+    found: list[Any] = []
+    with mock.patch.object(kernels, "get", waiting):
+        first = threading.Thread(target=lambda: found.append(results("matmul")), name="first")
+        first.start()
+        assert first_waits.wait(60)
+        assert results("softmax") == [SOFTMAX]
+        second_is_done.set()
+        first.join()
+    assert found == [[MATMUL]]
+
+
+def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> None:
+    """The second begins while the first has switched it off, and ends after it."""
+    begun, second_begun, first_done = (threading.Event() for _ in range(3))
+
+    def slow(name: str) -> str:
+        if name == "first":
+            begun.set()
+            assert second_begun.wait(600)
+        else:
+            second_begun.set()
+            assert first_done.wait(600)
+        return name
+
+    assert gc.isenabled()
+    with mock.patch.object(importlib, "import_module", slow), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(tvm_import._import, "first")
+        assert begun.wait(600)
+        second = pool.submit(tvm_import._import, "second")
+        assert first.result() == "first"
+        first_done.set()
+        assert second.result() == "second"
+    assert gc.isenabled()
+
+
+@pytest.mark.slow
+def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
+    def double(n: int) -> kernels.Kernel:
+        spec = kernels.KernelSpec("double", "double_of", (((n,), "float32"),), lambda x: compute.add(x, x))
+        (kernel,) = kernels.get([spec])
+        np.testing.assert_array_equal(call(kernel), np.full(n, 2, "float32"))
+        return kernel
+
+    def call(kernel: kernels.Kernel) -> np.ndarray:
+        ((shape, _),) = kernel.inputs
+        kernel(np.ones(shape, "float32"), out := np.empty(shape, "float32"))
+        return out
+
+    with directory(), mock.patch.object(of_process, "_kernels", {}):
+        first = double(1)
+        size = first.code_bytes
+        with mock.patch.object(of_process, "MOST_BYTES", 4 * size + size // 2):
+            made = [first, *(double(n) for n in range(2, 5))]
+            assert all(double(n).function is made[n - 1].function for n in range(1, 5)) and kernels.built() == 4
+            double(5)
+            assert kernels.built() == 4 and double(1).function is not first.function
+            assert (call(first) == 2).all()  # who holds it calls it on
+            for n in range(10, 20):
+                double(n)
+                assert kernels.built() == 4
+
+
+def test_kernels_that_are_not_on_disk_count_what_the_compiler_keeps() -> None:
+    """1 MiB a module: 4,096 kernels counted as 32 KiB each took 4.4 GiB."""
+    environment = mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"})
+    with environment, mock.patch.object(of_process, "_kernels", {}):
+        specs = [kernels.KernelSpec("d", n, (((n,), "float32"),), lambda x: compute.add(x, x)) for n in (1, 2)]
+        assert kernels.get(specs[:1])[0].code_bytes > 2**20
+        with mock.patch.object(of_process, "MOST_BYTES", 2**20):
+            kernels.get(specs[1:])
+            assert kernels.built() <= 1

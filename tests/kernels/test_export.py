@@ -1,0 +1,212 @@
+"""A run as a function of a shared library: from Python without dlsys, and from C."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+import tvm_ffi
+from dlsys import autodiff as ad
+from dlsys import nn, optim
+from dlsys.errors import DlsysError, FeedError, TargetError
+from dlsys.graph import Node
+from dlsys.kernels import export
+from dlsys.schedule.target import described, host_target
+from helpers import error_of
+
+HERE = Path(__file__).resolve().parent
+FOLDER = tempfile.TemporaryDirectory()
+RANDOM = np.random.default_rng(0)
+
+
+def regression(count: int = 32) -> tuple[ad.Executor, dict[Node, np.ndarray], Node]:
+    """A step of logistic regression, the feeds of export_step.c, and the weights."""
+    x, y = ad.Variable("X"), ad.Variable("y")
+    w, b = ad.Parameter(np.zeros((4, 3), "float32"), "W"), ad.Parameter(np.zeros(3, "float32"), "b")
+    loss = ad.softmaxcrossentropy_op(x @ w + b, y)
+    rows = np.arange(count)
+    images = ((rows[:, None] * 7 + np.arange(4) * 13) % 11 / np.float32(11)).astype("float32")
+    labels = np.eye(3, dtype="float32")[rows * 7 % 11 // 4]
+    return ad.Executor([loss, optim.SGD([w, b], lr=0.5).minimize(loss)]), {x: images, y: labels}, w
+
+
+def exported(executor: ad.Executor, feeds: dict[Node, Any], name: str) -> tuple[str, Path]:
+    path = Path(FOLDER.name) / name
+    return executor.export(path, feeds), path
+
+
+def arena_of(told: str) -> int:
+    """The bytes to work in, of what `export` returned."""
+    return int(re.search(r"arena: uint8\[(\d+)\]", told)[1])  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_a_c_program_trains() -> None:
+    """With an arena on no stack, kernels that take memory of their own, and threads: it links no library of TVM's."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        print("no C compiler: not tried")
+        return
+    for rows in (32, 256, 50_000):
+        executor, feeds, w = regression(rows)
+        told, path = exported(executor, feeds, f"step{rows}.so")
+        nbytes = arena_of(told)
+        assert rows != 32 or told.rpartition(" arena")[0] in (HERE / "export_step.c").read_text()
+        assert rows != 50_000 or nbytes > 1_000_000
+        program = Path(FOLDER.name) / f"train{rows}"
+        include = Path(tvm_ffi.__file__).parent / "include"
+        command = [
+            compiler, "-Wall", "-Werror", f"-DROWS={rows}", f"-DARENA={nbytes}", "-o", program, HERE / "export_step.c",
+            path, f"-I{include}", f"-Wl,-rpath,{path.parent}",
+        ]  # fmt: skip
+        subprocess.run(command, check=True)
+        done = subprocess.run([program], capture_output=True, text=True, check=True)
+        for _ in range(100):
+            (loss, _) = executor.run(feeds, True)
+        found = [float(number) for number in done.stdout.split()]
+        np.testing.assert_allclose(found, [loss[0], np.asarray(w.value)[0, 0]], rtol=1e-4)  # type: ignore[attr-defined]
+        assert found[0] < 0.9
+
+
+ALONE = """
+import sys, numpy as np, tvm_ffi
+step, given = tvm_ffi.load_module(sys.argv[1])["step"], np.load(sys.argv[2])
+arrays = [tvm_ffi.from_dlpack(given[name].copy()) for name in given]
+for _ in range(3): step(*arrays)
+np.savez(sys.argv[2], *(np.from_dlpack(array) for array in arrays))
+print({"tvm", "dlsys"} & set(sys.modules))
+step(arrays[-1], *arrays[1:])
+"""
+
+
+def ran_alone(path: Path, arrays: list[np.ndarray], **environment: str) -> tuple[list[np.ndarray], str]:
+    """The arrays after three steps of a library in a process that imports tvm_ffi and nothing else of TVM's, and what
+    it says of an array too much."""
+    data = path.with_suffix(".npz")
+    np.savez(data, *arrays)
+    command = [sys.executable, "-c", ALONE, path, data]
+    environment = {**os.environ, "TVM_NUM_THREADS": "2", **environment}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.stdout == "set()\n", run.stderr
+    with np.load(data) as found:
+        return [found[name] for name in found], run.stderr
+
+
+@pytest.mark.slow
+def test_a_process_without_dlsys_trains() -> None:
+    executor, feeds, _ = regression()
+    told, path = exported(executor, feeds, "python.so")
+    x, y, w, b = *feeds.values(), np.zeros((4, 3), "float32"), np.zeros(3, "float32")
+    arrays = [x, w, b, y, np.array(0.5, "float32"), np.zeros(1, "float32"), np.zeros(arena_of(told), "uint8")]
+    found, said = ran_alone(path, arrays)
+    losses = [executor.run(feeds, True)[0][0] for _ in range(3)]
+    np.testing.assert_allclose(found[-2], losses[-1:], rtol=1e-5)
+    assert "Mismatched X.ndim on argument #0" in said
+
+
+@pytest.mark.slow
+def test_kernels_take_memory_of_their_own_in_a_process_without_dlsys() -> None:
+    x = ad.Variable("x")
+    w = ad.Parameter(RANDOM.standard_normal((64, 64, 3, 3)).astype("float32"), "w")
+    images = RANDOM.standard_normal((8, 64, 32, 32)).astype("float32")
+    executor = ad.Executor([ad.conv2d_op(x, w, padding=1)])  # which takes 2.4 MB for the padded images
+    told, path = exported(executor, {x: images}, "padded.so")
+    (wanted,) = executor.run({x: images}, True)
+    arrays = [images, w.cell.array().numpy(), np.zeros_like(wanted), np.zeros(arena_of(told), "uint8")]
+    found, _ = ran_alone(path, arrays)
+    np.testing.assert_allclose(found[2], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_runtime_that_is_gone_is_told() -> None:
+    x = ad.Variable("x")
+    _, path = exported(ad.Executor([ad.matmul_op(x, x)]), {x: (400, 400)}, "moved.so")
+    command = [sys.executable, "-c", "import sys, tvm_ffi\ntvm_ffi.load_module(sys.argv[1])", path]
+    subprocess.run(command, check=True)
+    content = path.read_bytes()
+    folder = os.fsencode(Path(export.libinfo.find_libtvm_runtime()).parent)
+    assert folder in content
+    path.write_bytes(content.replace(folder, b"/" + b"x" * (len(folder) - 1)))
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1 and "libtvm_runtime.so: cannot open" in run.stderr
+
+
+@pytest.mark.slow
+def test_steps_of_networks_are_the_executors() -> None:
+    dl.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.3), nn.Flatten(),
+        nn.Linear(36, 3),
+    )  # fmt: skip
+    x, t = ad.Variable("x"), ad.Variable("t", None, "int64")
+    out = network(x)
+    loss = ad.cross_entropy_op(out, t)
+    step = ad.Executor([loss, optim.Adam(network.parameters(), lr=0.01).minimize(loss), out, x])
+    feeds = {x: RANDOM.standard_normal((5, 3, 8, 8)).astype("float32"), t: np.arange(5) % 3}
+    told, path = exported(step, feeds, "network.so")
+    plan = step._latest()
+    given = [np.array(feeds[n]) if n in feeds else np.asarray(n.cell.array()).copy() for n in plan.given]
+    results = [np.zeros(s, "float32") for s in ((), (5, 3), (5, 3, 8, 8))]
+    called, cpu = told.splitlines()
+    assert "result_0: float32[], result_1: float32[5, 3], result_2: float32[5, 3, 8, 8], arena: uint8[" in called
+    assert cpu == f"for {described(host_target())}"
+    arrays = [dl.array(value) for value in (*given, *results, np.zeros(arena_of(told), "uint8"))]
+    function = tvm_ffi.load_module(str(path))["step"]
+    for _ in range(3):
+        function(*(value.tensor for value in arrays))
+        wanted = step.run(feeds, True)
+    for found, other in zip(arrays[len(given) : -1], [wanted[0], *wanted[2:]], strict=True):
+        np.testing.assert_array_equal(found, other)
+    for found, node in zip(arrays, plan.given, strict=False):
+        if node not in feeds:
+            np.testing.assert_array_equal(found, node.cell.array())
+
+
+def test_arrays_without_elements() -> None:
+    x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"), "w")
+    told, path = exported(ad.Executor([ad.relu_op(x), x @ w, w * 2.0]), {x: (0, 3)}, "empty.so")
+    called = "x: float32[0, 3], w: float32[3, 2], result_0: float32[0, 3], result_1: float32[0, 2]"
+    assert told.splitlines()[0] == f"step({called}, result_2: float32[3, 2], arena: uint8[24])"
+    arrays = [dl.array(np.ones(shape, "float32")) for shape in ((0, 3), (3, 2), (0, 3), (0, 2), (3, 2))]
+    arrays.append(dl.array(np.zeros(24, "uint8")))
+    tvm_ffi.load_module(str(path))["step"](*(array.tensor for array in arrays))
+    assert (arrays[-2].numpy() == 2).all()
+    told, path = exported(ad.Executor([ad.relu_op(x)]), {x: (0, 3)}, "nothing.so")
+    assert told.splitlines()[0] == "step(x: float32[0, 3], result_0: float32[0, 3])"
+    tvm_ffi.load_module(str(path))["step"](arrays[0].tensor, arrays[0].tensor)
+
+
+def test_a_library_for_another_cpu_has_that_cpus_instructions() -> None:
+    x = ad.Variable("x")
+    executor, values = ad.Executor([ad.relu_op(x) * 2.0]), RANDOM.normal(size=(8, 64)).astype("float32")
+    if platform.machine() != "x86_64":
+        print("no x86: not tried")
+        return
+    for cpu, wide in (("x86-64", False), ("skylake-avx512", True)):
+        path = Path(FOLDER.name) / f"{cpu}.so"
+        told = executor.export(path, {x: values}, mcpu=cpu)
+        assert told.splitlines()[1] == f"for {cpu}"
+        if objdump := shutil.which("objdump"):
+            code = subprocess.run([objdump, "-d", str(path)], capture_output=True, text=True, check=True).stdout
+            assert ("%zmm" in code) == wide and ("%ymm" in code) <= wide, cpu
+    result, arena = dl.array(values), dl.array(np.zeros(arena_of(told), "uint8"))
+    step = tvm_ffi.load_module(str(Path(FOLDER.name) / "x86-64.so"))["step"]
+    step(dl.array(values).tensor, result.tensor, arena.tensor)
+    np.testing.assert_array_equal(result.numpy(), np.maximum(values, 0) * 2)
+    assert "nope" in error_of(TargetError, executor.export, "step.so", {x: values}, mcpu="nope")
+
+
+def test_mistakes_are_told() -> None:
+    executor, feeds, _ = regression()
+    assert "no shapes are known yet" in error_of(FeedError, executor.export, "step.so")
+    assert "cannot be written" in error_of(DlsysError, executor.export, "/no/such/folder/step.so", feeds)

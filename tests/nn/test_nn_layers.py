@@ -1,0 +1,329 @@
+"""The layers against torch.nn, with PyTorch's state loaded: outputs, gradients, state after steps, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn
+from dlsys.errors import GraphError, ShapeError
+from dlsys.nn import functional as F
+from helpers import error_of
+from optional import torch
+
+TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
+COMPILED = (nn.BatchNorm1d, nn.LayerNorm, nn.Embedding)
+rng = np.random.default_rng(0)
+
+
+def close(found: Any, wanted: Any, dtype: str, what: Any) -> None:
+    """Equal up to the dtype's tolerance, relative to the largest element."""
+    found, wanted = np.asarray(found), wanted.detach().numpy()
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape, what
+    scale = max(1.0, float(np.abs(wanted).max(initial=0)))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE[dtype] * scale, err_msg=str(what))
+
+
+class Pair:
+    """A layer and PyTorch's with equal state, and inputs of which those of floats get gradients."""
+
+    def __init__(
+        self, mine: nn.Module, theirs: Any, inputs: list[np.ndarray], dtype: str, training: bool = True
+    ) -> None:
+        self.mine, self.theirs = mine, theirs.to(getattr(torch, dtype))
+        self.inputs, self.dtype = inputs, dtype
+        for value in (*theirs.parameters(), *theirs.buffers()):  # away from zeros and ones
+            if value.is_floating_point():
+                value.data += 0.2 * torch.tensor(rng.uniform(size=tuple(value.shape)))
+        if isinstance(theirs, torch.nn.Embedding) and theirs.padding_idx is not None:
+            theirs.weight.data[theirs.padding_idx] = 0
+        assert mine.load_state_dict(theirs.state_dict()) == ([], [])
+        mine.train(training), theirs.train(training)
+
+    def graph(self) -> tuple[list[ad.Node], dict[ad.Node, np.ndarray], list[tuple[str, torch.Tensor]]]:
+        """Output and gradients of its weighted sum, what to feed, and what PyTorch finds."""
+        variables = [ad.Variable(f"x{i}", x.shape, str(x.dtype)) for i, x in enumerate(self.inputs)]
+        tensors = [torch.tensor(x, requires_grad=x.dtype.kind == "f") for x in self.inputs]
+        y, expected = self.mine(*variables), self.theirs(*tensors)
+        weights = rng.standard_normal(tuple(expected.shape)).astype(self.dtype)
+        w = ad.Variable("w", weights.shape, self.dtype)
+        names, parameters = [name for name, _ in self.mine.named_parameters()], self.mine.parameters()
+        floats = [i for i, x in enumerate(self.inputs) if x.dtype.kind == "f"]
+        grads = ad.gradients(y * w, [*parameters, *[variables[i] for i in floats]])
+        (expected * torch.tensor(weights)).sum().backward()
+        theirs = dict(self.theirs.named_parameters())
+        wanted = [("output", expected), *[(name, theirs[name].grad) for name in names]]
+        wanted += [(f"input {i}", tensors[i].grad) for i in floats]
+        return [y, *grads], {**dict(zip(variables, self.inputs, strict=True)), w: weights}, wanted
+
+
+def compare(pairs: list[Pair], ctx: Any) -> None:
+    """All pairs in one executor; state that the run changes too."""
+    graphs = [pair.graph() for pair in pairs]
+    feed = {k: v for _, fed, _ in graphs for k, v in fed.items()}
+    executor = ad.Executor([node for nodes, _, _ in graphs for node in nodes], ctx)
+    found = iter(executor.run(feed, convert_to_numpy_ret_vals=True))
+    for pair, (_, _, wanted) in zip(pairs, graphs, strict=True):
+        for name, value in wanted:
+            close(next(found), value, pair.dtype, (pair.mine, name))
+        for name, value in pair.theirs.named_buffers():
+            mine = dict(pair.mine.named_buffers())[name].value
+            close(mine, value, pair.dtype, (pair.mine, name))
+
+
+def drawn(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def layers(dtype: str, training: bool = True) -> list[Pair]:
+    """Pairs of all kinds of layers that compute the same in training and evaluation, and of those that do not."""
+    t = torch.nn
+
+    def made(mine: nn.Module, theirs: t.Module, *shape: int) -> Pair:
+        return Pair(mine, theirs, [drawn(*shape, dtype=dtype)], dtype, training)
+
+    found = []
+    for shape, args, kwargs in (
+        ((2, 3, 7, 6), (3, 4, 3), {}),
+        ((2, 4, 8, 7), (4, 6, (3, 2), 2, 1), {"groups": 2, "bias": False}),
+        ((1, 2, 6, 6), (2, 3, (3, 5)), {"padding": (1, 4), "dilation": (1, 2)}),
+    ):
+        found.append(made(nn.Conv2d(*args, dtype=dtype, **kwargs), t.Conv2d(*args, **kwargs), *shape))
+    for shape, name, args, kwargs in (
+        ((5, 3), "BatchNorm1d", (3,), {}),
+        ((4, 3, 5), "BatchNorm1d", (3, 1e-3), {"affine": False}),
+        ((3, 4, 2, 5), "BatchNorm2d", (4, 1e-5, 0.3), {}),
+        ((3, 2, 2, 2), "BatchNorm2d", (2,), {"momentum": None}),
+        ((3, 2, 2, 2), "BatchNorm2d", (2,), {"track_running_stats": False}),
+        ((4, 7), "LayerNorm", (7,), {}),
+        ((2, 3, 4), "LayerNorm", ((3, 4), 1e-3), {"bias": False}),
+        ((2, 3, 4), "LayerNorm", (4,), {"elementwise_affine": False}),
+    ):
+        mine, theirs = getattr(nn, name)(*args, dtype=dtype, **kwargs), getattr(t, name)(*args, **kwargs)
+        found.append(made(mine, theirs, *shape))
+    for shape, name, args, kwargs in (
+        ((3, 4), "ReLU", (), {"inplace": False}),
+        ((3, 4), "GELU", (), {}),
+        ((3, 4), "GELU", ("tanh",), {}),
+        ((3, 4), "Tanh", (), {}),
+        ((3, 4), "Sigmoid", (), {}),
+        ((3, 4, 2), "Softmax", (1,), {}),
+        ((3, 4, 2), "LogSoftmax", (-1,), {}),
+        ((2, 3, 7, 6), "MaxPool2d", (3, 2, 1), {}),
+        ((2, 3, 7, 6), "MaxPool2d", ((2, 3),), {}),
+        ((2, 3, 7, 6), "AvgPool2d", (3, 2, 1), {}),
+        ((2, 3, 7, 6), "AvgPool2d", (3, 1, 1), {"count_include_pad": False}),
+        ((2, 3, 7, 6), "AdaptiveAvgPool2d", (1,), {}),
+        ((2, 3, 7, 6), "AdaptiveAvgPool2d", ((7, 3),), {}),
+    ):
+        found.append(made(getattr(nn, name)(*args, **kwargs), getattr(t, name)(*args, **kwargs), *shape))
+    numbers = np.array([[1, 4, 0], [4, 2, 1]])
+    for args in ((5, 3), (5, 3, 1), (5, 3, -1)):
+        mine, theirs = nn.Embedding(*args, dtype=dtype), t.Embedding(*args)
+        found.append(Pair(mine, theirs, [numbers], dtype, training))
+    return found
+
+
+@pytest.mark.slow
+def test_layers_compute_what_torch_nn_computes() -> None:
+    for dtype in TOLERANCE:
+        for training in (True, False):
+            compare(layers(dtype, training), "numpy")
+
+
+def test_compiled_layers_do_too() -> None:
+    one_each = {type(pair.mine): pair for pair in layers("float32") if type(pair.mine) in COMPILED}
+    compare(list(one_each.values()), dl.cpu(0))
+
+
+
+def networks() -> tuple[nn.Module, torch.nn.Module]:
+    """A network for images (4, 2, 6, 6) and PyTorch's."""
+    t = torch.nn
+    theirs = t.Sequential(
+        t.Conv2d(2, 4, 3), t.BatchNorm2d(4), t.ReLU(), t.MaxPool2d(2), t.Flatten(), t.Linear(16, 3)
+    )
+    ours = nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3)
+    mine = nn.Sequential(nn.Conv2d(2, 4, 3), *ours)
+    mine.load_state_dict(theirs.state_dict())
+    return mine, theirs
+
+
+@pytest.mark.slow
+def test_three_training_steps_compiled_and_eager_leave_pytorchs_parameters_and_running_statistics() -> None:
+    mine, theirs = networks()
+    eager, _ = networks()
+    eager.load_state_dict(theirs.state_dict())
+    batches = [(drawn(4, 2, 6, 6), rng.integers(0, 3, 4)) for _ in range(3)]
+    x, y = ad.Variable("x", (4, 2, 6, 6), "float32"), ad.Variable("y", (4,), "int64")
+    loss = nn.CrossEntropyLoss()(mine(x), y)
+    step = ad.Executor([loss, dl.optim.SGD(mine.parameters(), 0.05).minimize(loss)])
+    for images, labels in batches:
+        value = step.run({x: images, y: labels}, convert_to_numpy_ret_vals=True)[0]
+        theirs.zero_grad()
+        wanted = torch.nn.functional.cross_entropy(theirs(torch.tensor(images)), torch.tensor(labels))
+        wanted.backward()
+        for weights in theirs.parameters():
+            weights.data -= 0.05 * weights.grad
+        close(value, wanted, "float32", "loss")
+        eager.zero_grad()
+        nn.CrossEntropyLoss()(eager(images), labels).backward()
+        for parameter in eager.parameters():
+            parameter.value = parameter.value - 0.05 * parameter.grad.numpy()
+    for name, value in theirs.state_dict().items():
+        for model in (mine, eager):
+            found = model.state_dict()[name]
+            np.testing.assert_allclose(found, value.numpy(), rtol=1e-3, atol=1e-4, err_msg=name)
+    assert int(mine[1].num_batches_tracked) == int(eager[1].num_batches_tracked) == 3
+    before = mine.state_dict()
+    images = batches[0][0]
+    close(mine.eval()(images).numpy(), theirs.eval()(torch.tensor(images)), "float32", "evaluation")
+    for name, value in mine.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_batch_norm_of_a_variable_without_a_shape() -> None:
+    mine, theirs = nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
+    x, value = ad.Variable("x"), drawn(4, 3, 2, 2)
+    (found,) = ad.Executor([mine(x)], "numpy").run({x: value})
+    close(found, theirs(torch.tensor(value)), "float32", mine)
+    close(mine.running_var.value, theirs.running_var, "float32", mine)
+    flat = ad.Variable("flat")
+    error_of(ShapeError, ad.Executor([nn.BatchNorm1d(3)(flat)], "numpy").run, {flat: drawn(4, 3, 2)})
+
+
+def test_dropout_draws_anew_each_run_and_its_backward_takes_the_forwards_mask() -> None:
+    dl.manual_seed(3)
+    layer = nn.Dropout(0.3)
+    x = dl.tensor(np.ones((100, 101), "float32"), requires_grad=True)
+    y = layer(x)
+    y.backward()
+    first = y.numpy()
+    np.testing.assert_array_equal(first, x.grad.numpy())
+    np.testing.assert_array_equal(np.unique(first), np.asarray([0, 1 / 0.7], "float32"))
+    assert abs((first == 0).mean() - 0.3) < 5 * (0.3 * 0.7 / first.size) ** 0.5
+    assert (layer(x).numpy() != first).any()
+    dl.manual_seed(3)
+    np.testing.assert_array_equal(layer(x).numpy(), first)
+
+    v = ad.Variable("v", (40, 25), "float32")
+    out = nn.Sequential(layer, nn.Dropout(0.3))(v)
+    step = ad.Executor([layer(v), out, *ad.gradients(out, [v])])
+    ones = np.ones((40, 25), "float32")
+    runs = [step.run({v: ones}, convert_to_numpy_ret_vals=True) for _ in range(3)]
+    for alone, twice, grad in runs:
+        np.testing.assert_array_equal(twice, grad)
+        kept, both = (alone != 0).mean(), (twice != 0).mean()
+        assert abs(kept - 0.7) < 0.08 and abs(both - 0.49) < 0.08  # two layers have two masks
+    for i in (0, 1):
+        assert all((runs[0][i] != other[i]).any() for other in runs[1:])
+
+    assert layer.eval()(x) is x and nn.Dropout(0.0)(x) is x
+    assert (nn.Dropout(1.0)(x).numpy() == 0).all()
+    assert "[0, 1]" in error_of(GraphError, nn.Dropout, 1.5)
+    key = dl.tensor(np.array([1, 0, 0, 0], "uint32"))
+    np.testing.assert_array_equal(F.dropout(x, 0.5, key=key).numpy(), F.dropout(x, 0.5, key=key).numpy())
+    dl.manual_seed(0)
+
+
+def test_a_padding_index_has_no_gradient_and_the_vector_zero() -> None:
+    layer = nn.Embedding(4, 3, padding_idx=-4)
+    assert layer.padding_idx == 0 and not layer.weight.value[0].any() and layer.weight.value[1:].all()
+    y = layer(np.array([[0, 2], [2, 1]]))
+    y.backward()
+    assert not y.numpy()[0, 0].any()
+    assert layer.weight.grad.numpy()[:, 0].tolist() == [0, 1, 2, 0]
+    error_of(GraphError, nn.Embedding, 4, 3, 4)
+
+
+class Encoder(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        self.layers = nn.ModuleList([nn.Identity(), layer])
+
+    def forward(self, x: Any) -> Any:
+        return self.layers[1](self.layers[0](x))
+
+
+def test_wrong_shapes_name_the_path() -> None:
+    for layer, label, shape in (
+        (nn.Conv2d(3, 8, 3, 2, 1), "Conv2d(3, 8, 3, stride=2, padding=1)", (2, 4, 8, 8)),
+        (nn.Conv2d(3, 8, 1, bias=False), "Conv2d(3, 8, 1, bias=False)", (4, 8, 8)),
+        (nn.Conv2d(3, 8, (3, 5), dilation=2), "Conv2d(3, 8, (3, 5), dilation=2)", (2, 3, 5, 8)),
+        (nn.BatchNorm2d(3, momentum=None), "BatchNorm2d(3, momentum=None)", (2, 4, 8, 8)),
+        (nn.BatchNorm1d(3, affine=False), "BatchNorm1d(3, affine=False)", (2, 3, 4, 4)),
+        (nn.BatchNorm1d(3), "BatchNorm1d(3)", (1, 3)),  # no variance of one value
+        (nn.LayerNorm((4, 6)), "LayerNorm((4, 6))", (2, 6, 4)),
+        (nn.MaxPool2d(3, 2), "MaxPool2d(3, stride=2)", (1, 1, 2, 8)),
+        (nn.AvgPool2d((2, 3)), "AvgPool2d((2, 3), stride=(2, 3))", (4, 4)),
+        (nn.AdaptiveAvgPool2d(2), "AdaptiveAvgPool2d(2)", (4, 4)),
+    ):
+        told = error_of(ShapeError, Encoder(layer), np.zeros(shape, "float32"))
+        assert told.startswith(f"layers.1: {label} got {shape}"), told
+        declared = ad.Variable("d", shape, "float32")
+        assert error_of(ShapeError, Encoder(layer), declared).startswith(f"layers.1: {label} got {shape}")
+    told = error_of(ShapeError, nn.MSELoss(), np.zeros((4, 1)), np.zeros(4))
+    assert told.startswith("MSELoss() got (4, 1)") and "beside (4,)" in told, told
+    told = error_of(ShapeError, nn.CrossEntropyLoss(), np.zeros((4, 3)), np.zeros(3, "int64"))
+    assert told.startswith("CrossEntropyLoss() got (4, 3)") and "beside (3,)" in told, told
+
+
+def test_wrong_settings_are_refused() -> None:
+    for words, kind, args, kwargs in (
+        ("kernel_size", nn.Conv2d, (3, 4, 0), {}),
+        ("2 groups", nn.Conv2d, (3, 4, 3), {"groups": 2}),
+        ("padding", nn.Conv2d, (3, 4, 3), {"padding": "same"}),
+        ("more than half", nn.MaxPool2d, (2,), {"padding": 2}),
+        ("output_size", nn.AdaptiveAvgPool2d, (0,), {}),
+        ("normalized_shape", nn.LayerNorm, ((),), {}),
+        ("ignore_index", nn.CrossEntropyLoss, (), {"ignore_index": 0.5}),
+        ("reduction", nn.MSELoss, ("average",), {}),
+    ):
+        assert words in error_of(GraphError, kind, *args, **kwargs), words
+    x = ad.Variable("x")
+    assert "running_mean" in error_of(GraphError, F.batch_norm, x, None, None, axes=(0,))
+
+
+@pytest.mark.slow
+def test_attention() -> None:
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    arrays = [drawn(2, 3, n, d) for n, d in ((5, 4), (7, 4), (7, 6))]
+    variables = [ad.Variable(name, x.shape, "float32") for name, x in zip("qkv", arrays, strict=True)]
+    seen, bias = rng.uniform(size=(2, 1, 5, 7)) < 0.6, drawn(5, 7)
+    seen[0, 0, 2] = False  # a query that sees nothing
+    for mine, kwargs, ctx in (
+        ({}, {}, "numpy"),
+        ({"is_causal": True}, {"is_causal": True}, "numpy"),
+        ({"attn_mask": dl.tensor(bias)}, {"attn_mask": torch.tensor(bias)}, "numpy"),
+        ({"attn_mask": dl.tensor(seen)}, {"attn_mask": torch.tensor(seen)}, dl.cpu(0)),
+    ):
+        tensors = [torch.tensor(x, requires_grad=True) for x in arrays]
+        expected = theirs(*tensors, **kwargs)
+        (expected * expected).sum().backward()
+        y = F.scaled_dot_product_attention(*variables, **mine)
+        executor = ad.Executor([y, *ad.gradients(y * y, variables)], ctx)
+        found = executor.run(dict(zip(variables, arrays, strict=True)), convert_to_numpy_ret_vals=True)
+        for value, wanted in zip(found, [expected, *[tensor.grad for tensor in tensors]], strict=True):
+            close(value, wanted, "float32", mine)
+    unknown = [ad.Variable(name) for name in "qkv"]
+    executor = ad.Executor([F.scaled_dot_product_attention(*unknown)], "numpy")
+    (value,) = executor.run(dict(zip(unknown, arrays, strict=True)))
+    close(value, theirs(*map(torch.tensor, arrays)), "float32", "unknown shapes")
+    assert "must be known" in error_of(GraphError, F.scaled_dot_product_attention, *unknown, is_causal=True)
+    v, zeros = dl.tensor(np.ones((1, 50, 1), "float32")), dl.tensor(np.zeros((1, 50, 4), "float32"))
+    dropped = F.scaled_dot_product_attention(zeros, zeros, v, dropout_p=0.5).numpy()
+    assert 0 < abs(dropped - 1).max() < 1 and abs(dropped.mean() - 1) < 0.1
+
+
+def test_what_only_moves_values() -> None:
+    x = drawn(2, 3, 4)
+    for pads in ((1, 2), (1, 0, 0, 2), (0, 1, 2, 0, 1, 1)):
+        wanted = torch.nn.functional.pad(torch.tensor(x), pads, value=0.5)
+        close(F.pad(dl.tensor(x), pads, value=0.5).numpy(), wanted, "float32", pads)
+    numbers = np.array([[0, 2], [1, 1]])
+    found = F.one_hot(dl.tensor(numbers), 3).numpy()
+    np.testing.assert_array_equal(found, torch.nn.functional.one_hot(torch.tensor(numbers), 3).numpy())
+    assert found.dtype == np.int64
+    error_of(GraphError, F.pad, dl.tensor(x), (1, 2, 3))

@@ -1,0 +1,255 @@
+"""More modules against torch.nn, collections of modules and Parameters, what a Module can do, wrong arguments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn
+from dlsys.errors import DTypeError, GraphError
+from helpers import error_of
+from optional import optional, torch
+from test_nn_layers import Pair, close, compare, drawn
+
+rng = np.random.default_rng(2)
+t = optional("torch.nn")
+
+
+def layers(dtype: str) -> list[Pair]:
+    """Pairs of layers that test_nn_layers.py has not."""
+    found = []
+    edges = np.array([[-3, -1, 0, 1, 3, 6, 7, -0.5, 2.5, -4]], dtype)  # where pieces meet
+    found.append(Pair(nn.ReLU6(), t.ReLU6(), [edges], dtype))
+    for shape, name, args, kwargs in (
+        ((1, 2, 3, 4), "ZeroPad2d", ((1, 0, 2, 3),), {}),
+        ((1, 2, 3, 4), "ConstantPad2d", (1, 0.5), {}),
+        ((2, 3), "Identity", (7, "any"), {"thing": 1}),
+    ):
+        mine, theirs = getattr(nn, name)(*args, **kwargs), getattr(t, name)(*args, **kwargs)
+        found.append(Pair(mine, theirs, [drawn(*shape, dtype=dtype)], dtype))
+    return found
+
+
+@pytest.mark.slow
+def test_layers_compute_what_torch_nn_computes() -> None:
+    for dtype in ("float32", "float64"):
+        compare(layers(dtype), "numpy")
+
+
+def test_compiled_layers_do_too() -> None:
+    one_each = {type(pair.mine): pair for pair in layers("float32")}
+    kinds = (nn.ReLU6, nn.ConstantPad2d)
+    compare([one_each[kind] for kind in kinds], dl.cpu(0))
+
+
+@pytest.mark.slow
+def test_a_norm_called_several_times_in_one_run_moves_its_statistics_as_often() -> None:
+    for momentum in (0.1, None):
+        for way in ("together", "apart", "nested", "compiled", "numpy")[:: 1 if momentum else 2]:
+            mine, theirs = nn.BatchNorm1d(3, momentum=momentum), t.BatchNorm1d(3, momentum=momentum)
+            xs = [drawn(6, 3) + i for i in range(3)]
+            if way == "nested":
+                mine(mine(mine(xs[0])) * 2.0 + 1.0).numpy()
+                theirs(theirs(theirs(torch.tensor(xs[0]))) * 2 + 1)
+            elif way in ("together", "apart"):
+                ys = [mine(x) for x in xs]
+                if way == "together":
+                    (ys[2] * 2.0 + ys[0] + ys[1]).sum().backward()
+                for y in ys:
+                    y.numpy()
+            else:
+                variables = [ad.Variable(f"x{i}", x.shape, "float32") for i, x in enumerate(xs)]
+                ys = [mine(x) for x in variables]
+                executor = ad.Executor([ys[2] + ys[1], ys[0]], "cpu" if way == "compiled" else way)
+                executor.run(dict(zip(variables, xs, strict=True)))
+            for x in xs if way != "nested" else ():
+                theirs(torch.tensor(x))
+            for name, value in theirs.named_buffers():
+                close(dict(mine.named_buffers())[name].value, value, "float32", (momentum, way, name))
+
+
+def test_lists_and_dicts_of_modules() -> None:
+    a, b, c = (nn.Linear(2, 2) for _ in range(3))
+    x = drawn(1, 2)
+    mine, theirs = nn.Sequential(a, b), t.Sequential(t.Linear(2, 2), t.Linear(2, 2))
+    for each, extra in ((mine, c), (theirs, t.Linear(2, 2))):
+        each.append(extra)
+        each.append(type(extra)(2, 3))
+    assert mine.state_dict().keys() == theirs.state_dict().keys()
+    assert mine[1:3].state_dict().keys() == theirs[1:3].state_dict().keys()
+    mine.load_state_dict(theirs.state_dict())
+    close(mine(x).numpy(), theirs(torch.tensor(x)), "float32", "sequence")
+    assert mine[2] is c and mine[-1].out_features == 3 and list(mine[:2]) == [a, b]
+    mine[0] = nn.Identity()
+    assert len(mine) == 4 and mine(x) is not None
+    error_of(IndexError, mine.__getitem__, 4)
+    members = nn.ModuleList([a]).append(c)
+    assert list(members) == [a, c] and len(members[1:]) == 1
+    assert "must be a Module, not int" in error_of(GraphError, nn.Sequential, 3)
+
+
+def test_what_a_module_can_do() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential({"inner": nn.BatchNorm1d(4)}))
+    assert model.get_submodule("1.inner") is model[1].inner and model.get_submodule("") is model
+    assert "no module 'outer' (of '1.outer')" in error_of(GraphError, model.get_submodule, "1.outer")
+    assert next(model.named_parameters("net"))[0] == "net.0.weight" and not model.parameters(recurse=False)
+    layer = nn.Linear(2, 2)
+    layer.register_parameter("scale", ad.Parameter(np.ones(2, "float32")))
+    layer.register_parameter("shift", None)
+    layer.register_buffer("seen", np.zeros(1), persistent=False)
+    assert layer.shift is None and {"weight", "bias", "scale"} == layer.state_dict().keys()
+    assert "must be a Parameter, not ndarray" in error_of(GraphError, layer.register_parameter, "a", np.ones(2))
+
+    assert model.double() is model
+    assert {value.dtype for value in (*model.parameters(), *model.buffers())} == {"float64", "int64"}
+    x = rng.standard_normal((5, 3))
+    y = model(x)
+    assert y.dtype == "float64" and model.to(np.float32)(x.astype("float32")).dtype == "float32"
+    assert model.to(torch.float64).cpu().to("cpu").get_submodule("0").weight.dtype == "float64"
+    assert model.float().get_submodule("0").weight.dtype == "float32"
+    for wrong in ("float16", np.int32, torch.bfloat16):
+        assert "not " in error_of(DTypeError, model.to, wrong)
+    shared = nn.ModuleList([layer, layer])
+    shared.add_module("again", nn.Linear(2, 2))
+    shared.again.weight = layer.weight
+    assert len(shared.double().parameters()) == 5 - 1 and shared.again.weight is layer.weight
+
+    (model(dl.tensor(x, "float32")) * 2.0).sum().backward()
+    model.zero_grad(set_to_none=False)
+    assert not model[0].weight.grad.numpy().any()
+
+
+class Child(nn.Module):
+    def __init__(self, parent: nn.Module, shared: nn.Module) -> None:
+        self.parent, self.shared = parent, shared
+        self.weight = ad.Parameter(np.ones(2, "float32"))
+        self.itself = self
+
+    def forward(self, x: ad.Node) -> ad.Node:
+        return self.shared(x * self.weight)
+
+
+class Family(nn.Module):
+    def __init__(self) -> None:
+        shared = nn.Linear(2, 2)
+        self.first, self.second = Child(self, shared), Child(self, shared)
+
+    def forward(self, x: ad.Node) -> ad.Node:
+        return self.second(self.first(x))
+
+
+def test_a_module_may_refer_to_its_parent() -> None:
+    """And to itself: every walk of the modules ends; one that modules share has all its names in a state."""
+    model = Family()
+    names = [f"{child}.{name}" for child in ("first", "second") for name in ("weight", "shared.weight", "shared.bias")]
+    state = model.state_dict()
+    assert list(state) == names and model.load_state_dict(state).missing_keys == []
+    assert list(model.first.state_dict())[:3] == ["weight", "parent.second.weight", "parent.second.shared.weight"]
+    lines = repr(model).splitlines()
+    assert sum(line.endswith("# above") for line in lines) == 4 and len(lines) == 9
+    assert "    (parent): Family()  # above" in lines and "    (itself): Child()  # above" in lines
+    assert len(model.parameters()) == 4 and len(list(model.modules())) == 4
+    assert not model.eval().first.training and model.double().second.weight.dtype == "float64"
+    assert model(rng.standard_normal((3, 2))).shape == (3, 2)
+
+
+def test_a_parameter_in_a_buffers_place_is_a_parameter() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", np.ones(2, "float32"), persistent=False)
+
+    model, other = Scaled(), Scaled()
+    model.scale = other.scale  # another buffer is a tensor
+    model.scale = model.scale * 2
+    assert [name for name, _ in model.named_buffers()] == ["scale"] and not list(model.parameters())
+    model.scale = nn.Parameter(np.ones(2, "float32"))
+    assert [name for name, _ in model.named_parameters()] == ["scale"] == list(model.state_dict())
+    assert not list(model.named_buffers())
+    optimizer = dl.optim.SGD(model.parameters(), lr=1.0)
+    (model.scale * 3).sum().backward()
+    optimizer.step()
+    assert model.scale.tolist() == [-2, -2]
+    norm = nn.BatchNorm1d(2).double()
+    assert not any(isinstance(value, nn.Parameter) for value in norm.buffers()) and norm.running_var.dtype == "float64"
+
+
+def test_clipping_in_place_is_pytorchs() -> None:
+    values = [100 * rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (5,))]
+    for max_norm in (2.0, 1e3):
+        mine = [ad.Parameter(value) for value in values]
+        theirs = [torch.tensor(value, requires_grad=True) for value in values]
+        for a, b, value in zip(mine, theirs, values, strict=True):
+            a.grad, b.grad = dl.tensor(value), torch.tensor(value)
+        found = nn.utils.clip_grad_norm_(iter(mine), max_norm)
+        np.testing.assert_allclose(found, float(t.utils.clip_grad_norm_(theirs, max_norm)), rtol=1e-5)
+        assert isinstance(found, float) and found.item() == float(found)
+        before = [parameter.grad.numpy() for parameter in mine]
+        assert nn.utils.clip_grad_norm_(mine, math.inf) <= max_norm * (1 + 1e-5)  # only measures
+        assert all((parameter.grad.numpy() == value).all() for parameter, value in zip(mine, before, strict=True))
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4)
+
+
+def test_wrong_arguments_are_named() -> None:
+    cases: list[tuple[str, Any, tuple[Any, ...]]] = [
+        ("Linear: in_features must be an integer >= 1, not 0", nn.Linear, (0, 2)),
+        ("Linear: in_features must be an integer >= 1, not 'a'", nn.Linear, ("a", 2)),
+        ("Linear: out_features must be an integer >= 1, not -3", nn.Linear, (2, -3)),
+        ("Linear: out_features must be an integer >= 1, not 2.0", nn.Linear, (2, 2.0)),
+        ("Conv2d: groups must be an integer >= 1, not 0", nn.Conv2d, (2, 2, 3, 1, 0, 1, 0)),
+        ("Conv2d: 3 and 4 channels do not divide into 2 groups", nn.Conv2d, (3, 4, 3, 1, 0, 1, 2)),
+        ("Conv2d: padding must be an integer >= 0", nn.Conv2d, (3, 4, 3, 1, "full")),
+        ("Embedding: num_embeddings must be an integer >= 1", nn.Embedding, (0, 4)),
+        ("Dropout: p must be a number in [0, 1], not 1.5", nn.Dropout, (1.5,)),
+        ("Dropout: p must be a number in [0, 1], not 'half'", nn.Dropout, ("half",)),
+        ("BatchNorm2d: num_features must be an integer >= 1", nn.BatchNorm2d, (0,)),
+        ("MultiheadAttention: num_heads must be an integer >= 1", nn.MultiheadAttention, (4, 0)),
+        ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
+        ("GRUCell: input_size must be an integer >= 1", nn.GRUCell, ("a", 2)),
+        ("MaxPool2d: dilation=2 is not supported", nn.MaxPool2d, (2, 2, 0, 2)),
+        ("MaxPool2d: return_indices=True is not supported", nn.MaxPool2d, (2, 2, 0, 1, True)),
+        ("MaxPool2d: ceil_mode=True is not supported", nn.MaxPool2d, (2, 2, 0, 1, False, True)),
+        ("AvgPool2d: ceil_mode=True is not supported", nn.AvgPool2d, (2, 2, 0, True)),
+        ("approximate must be 'none' or 'tanh', not 'erf'", nn.GELU, ("erf",)),
+    ]
+    parameter, model = ad.Parameter(np.ones(2)), nn.Sequential(nn.Linear(2, 2))
+    cases += [
+        ("BatchNorm1d: eps must be a number >= 0, not 'a'", nn.BatchNorm1d, (3, "a")),
+        ("BatchNorm1d: momentum must be a number in [0, 1], not 2", nn.BatchNorm1d, (3, 1e-5, 2)),
+        ("ModuleList: needs a list of modules, not int", nn.ModuleList, (3,)),
+        ("uniform_ needs a <= b", nn.init.uniform_, (parameter, 1, -1)),
+        ("normal_: std must be a number >= 0", nn.init.normal_, (parameter, 0, -1)),
+        ("zeros_ sets a Parameter, not a list", nn.init.zeros_, ([1],)),
+        ("xavier_uniform_ sets a Parameter, not a str", nn.init.xavier_uniform_, ("w",)),
+        ("takes tensors and arrays, not int", model, (3,)),
+        ("takes tensors and arrays, not int", nn.MSELoss(), (parameter, 3)),
+        ("mode must be True or False, not 'yes'", model.train, ("yes",)),
+        ("give the model's parameters(), not the Sequential", dl.optim.SGD, (model,)),
+    ]
+    for words, kind, args in cases:
+        told = error_of(GraphError, kind, *args)
+        assert words in told, told
+    for dtype in ("float16", "abc", "int32"):
+        assert f"float32 or float64, not '{dtype}'" in error_of(DTypeError, nn.Linear, 2, 2, dtype=dtype)
+    assert model.load_state_dict({}, strict=False).missing_keys == ["0.weight", "0.bias"]
+    assert len(dl.optim.SGD(model.named_parameters()).parameters) == 2
+
+
+def test_arguments_of_pytorch_without_effect_warn() -> None:
+    x, model = dl.ones(2), nn.Linear(2, 2)
+    cases: list[tuple[str, Any, Any, dict[str, Any]]] = [
+        *((f"{name}: inplace=True", getattr(nn, name), (), {}) for name in ("ReLU", "ReLU6", "Tanh", "Dropout")),
+        ("to: non_blocking=True", x.to, ("cpu",), {"non_blocking": True}),
+        ("to: non_blocking=True", model.to, ("cpu",), {"non_blocking": True}),
+    ]
+    for words, kind, args, kwargs in cases:
+        kwargs = kwargs or {"inplace": True}
+        with pytest.warns(RuntimeWarning, match=f"{words} has no effect: ") as warned:
+            kind(*args, **kwargs)
+        assert len(warned) == 1 and warned[0].filename == __file__
+        kind(*args, **dict.fromkeys(kwargs, False))

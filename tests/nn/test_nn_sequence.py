@@ -1,0 +1,266 @@
+"""Recurrent networks, attention, transformers: names, numbers and gradients are PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn
+from dlsys.errors import GraphError, ShapeError
+from dlsys.kernels import unrolled_calls
+from helpers import error_of
+from optional import torch
+
+RNG = np.random.default_rng(7)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def flat(value: Any) -> list[Any]:
+    """The leaves of nested tuples."""
+    return [leaf for item in value for leaf in flat(item)] if isinstance(value, (tuple, list)) else [value]
+
+
+def close(mine: np.ndarray, theirs: np.ndarray, what: str = "") -> None:
+    scale = max(float(np.abs(theirs).max(initial=0)), 1e-3)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * scale, err_msg=what)
+
+
+def compare(
+    mine: nn.Module, theirs: torch.nn.Module, arrays: Sequence[np.ndarray], call: Any, ctx: Any = None
+) -> None:
+    """Outputs of `call(module, tensors)`, and gradients of a weighted sum of them, are PyTorch's; by the operators'
+    NumPy rules, as to compile so many small graphs takes minutes, unless another context is given."""
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    assert mine.load_state_dict(theirs.state_dict()) == ([], [])
+    theirs.zero_grad()
+    xs = [dl.tensor(a, requires_grad=True) for a in arrays]
+    ts = [torch.tensor(a, requires_grad=True) for a in arrays]
+    outputs = [y for y in flat(call(mine, xs)) if y is not None]
+    wanted = [y for y in flat(call(theirs, ts)) if y is not None]
+    assert [y.shape for y in outputs] == [tuple(y.shape) for y in wanted]
+    weights = [drawn(*y.shape) for y in outputs]
+    total: Any = 0
+    for y, w in zip(outputs, weights, strict=True):
+        total = ad.reducesum_op(y * dl.tensor(w)) + total
+    sum((y * torch.tensor(w)).sum() for y, w in zip(wanted, weights, strict=True)).backward()
+    parameters = dict(mine.named_parameters())
+    leaves = [*xs, *parameters.values()]
+    grads = ad.gradients(total, leaves)
+    values = ad.Executor([*outputs, *grads], ctx=ctx or dl.numpy()).run({}, convert_to_numpy_ret_vals=True)
+    for value, y in zip(values, wanted, strict=False):
+        close(value, y.detach().numpy())
+    expected = [*ts, *dict(theirs.named_parameters()).values()]
+    names = [*(f"input {i}" for i in range(len(xs))), *parameters]
+    for name, value, leaf in zip(names, values[len(outputs) :], expected, strict=True):
+        close(value, np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy(), f"gradient of {name}")
+
+
+def both(name: str, *args: Any, **kwargs: Any) -> tuple[nn.Module, torch.nn.Module]:
+    torch.manual_seed(3)
+    return getattr(nn, name)(*args, **kwargs), getattr(torch.nn, name)(*args, **kwargs)
+
+
+def state_of(name: str, states: Sequence[Any]) -> Any:
+    return tuple(states) if "LSTM" in name else states[0]
+
+
+def test_cells() -> None:
+    for name, kwargs in (("RNNCell", {}), ("RNNCell", {"nonlinearity": "relu"}), ("LSTMCell", {}), ("GRUCell", {})):
+        for bias in (True, False):
+            mine, theirs = both(name, 5, 4, bias=bias, **kwargs)
+            states = [drawn(3, 4) for _ in range(2 if name == "LSTMCell" else 1)]
+            compare(mine, theirs, [drawn(3, 5), *states], lambda m, t, n=name: m(t[0], state_of(n, t[1:])))
+        compare(mine, theirs, [drawn(3, 5)], lambda m, t: m(t[0]))
+        compare(mine, theirs, [drawn(5)], lambda m, t: m(t[0]))
+
+
+@pytest.mark.slow
+def test_layers_over_time() -> None:
+    for name, kwargs in (("RNN", {}), ("RNN", {"nonlinearity": "relu"}), ("LSTM", {}), ("GRU", {})):
+        for first in (False, True):
+            mine, theirs = both(name, 5, 4, num_layers=2, batch_first=first, bias=not first, **kwargs)
+            states = [drawn(2, 3, 4) for _ in range(2 if name == "LSTM" else 1)]
+            x = drawn(3, 6, 5) if first else drawn(6, 3, 5)
+            compare(mine, theirs, [x, *states], lambda m, t, n=name: m(t[0], state_of(n, t[1:])))
+        compare(mine, theirs, [x], lambda m, t: m(t[0]))
+
+
+def test_what_a_recurrent_layer_refuses() -> None:
+    lstm = nn.LSTM(3, 2)
+    told = error_of(ShapeError, lstm, ad.Variable("x"))
+    assert "sequence length must be known" in told and "x" in told
+    assert "LSTM(3, 2) got (4, 2, 5)" in error_of(ShapeError, lstm, drawn(4, 2, 5))
+    error_of(ShapeError, lstm, drawn(0, 2, 3))
+    error_of(GraphError, lstm, drawn(4, 2, 3), drawn(1, 2, 2))
+    told = error_of(ShapeError, lstm, drawn(4, 2, 3), (drawn(1, 3, 2), drawn(1, 2, 2)))
+    assert "has shape (1, 3, 2), not (1, 2, 2)" in told
+    error_of(GraphError, nn.RNN, 3, 2, 1, "sigmoid")
+    error_of(GraphError, nn.GRU, 3, 2, 0)
+
+
+@pytest.mark.slow
+def test_dropout_between_layers_is_for_training() -> None:
+    lstm, x = nn.LSTM(3, 4, num_layers=2, dropout=1.0), drawn(4, 2, 3)
+
+    def value() -> np.ndarray:
+        (found,) = ad.Executor([lstm(x)[0]], ctx=dl.numpy()).run({})
+        return found
+
+    trained = value()
+    lstm.weight_ih_l1.value = np.zeros((16, 4))  # as the second layer's input is all zeros
+    np.testing.assert_allclose(trained, value(), atol=1e-6)
+    mine, theirs = both("LSTM", 5, 4, num_layers=2, dropout=0.5)
+    compare(mine.eval(), theirs.eval(), [drawn(6, 3, 5)], lambda m, t: m(t[0]))
+
+
+@pytest.mark.slow
+def test_compiled_layers_over_time() -> None:
+    for name, layers in (("LSTM", 2), ("GRU", 1)):
+        mine, theirs = both(name, 5, 8, num_layers=layers)
+        compare(mine, theirs, [drawn(4, 3, 5)], lambda m, t: m(t[0]), dl.cpu())
+
+
+def kernels(length: int) -> tuple[int, int]:
+    """Of an LSTM's training step how many kernels run, and how many there are."""
+    dl.manual_seed(0)
+    lstm, x = nn.LSTM(4, 8), ad.Variable("x", (length, 2, 4))
+    output, _ = lstm(x)
+    loss = ad.reducesum_op(output * output)
+    executor = ad.Executor([loss, *ad.gradients(loss, lstm.parameters())])
+    executor.memory_plan({x: (length, 2, 4)})
+    calls, specs = unrolled_calls(executor._latest().calls), executor.specs()
+    return len(calls), len({spec.key for spec in specs})
+
+
+def test_the_steps_of_time_share_their_kernels() -> None:
+    (few, few_kinds), (many, kinds) = kernels(16), kernels(36)
+    assert few_kinds == kinds < 30  # no step has a kernel of its own, not even for taking arrays apart
+    assert many - few == 20 * 10, (few, many)  # a product a gate and one of the states, forwards and backwards
+
+
+def test_a_step_of_an_lstm_keeps_its_gates_and_states_alone() -> None:
+    length, batch, width = 20, 16, 32
+    lstm, x = nn.LSTM(width, width), ad.Variable("x", (length, batch, width))
+    output, _ = lstm(x)
+    loss = ad.reducesum_op(output * output)
+    executor = ad.Executor([loss, *ad.gradients(loss, lstm.parameters())])
+    plan = executor.memory_plan({x: (length, batch, width)})
+    assert plan.bytes_planned <= 1.05 * plan.lower_bound
+    state = length * batch * width * 4  # of all steps: i, f, g, o; c, tanh c, h; and the gradients of the gates
+    weights = 4 * width * width * 4
+    assert plan.bytes_planned < 12 * state + 4 * weights
+    products = [line for line in executor.groups().splitlines() if " contraction " in line]
+    assert len(products) == 4 + 8 + 8  # the input's part; a step forwards and backwards; the weights' gradients
+
+
+@pytest.mark.slow
+def test_attention() -> None:
+    for kwargs in ({}, {"batch_first": True}, {"bias": False}):
+        mine, theirs = both("MultiheadAttention", 8, 2, **kwargs)
+        q, k = drawn(3, 4, 8), drawn(5, 4, 8) if not kwargs.get("batch_first") else drawn(3, 6, 8)
+        compare(mine, theirs, [q], lambda m, t: m(t[0], t[0], t[0]))
+        compare(mine, theirs, [q, k, k + 1], lambda m, t: m(*t))
+    compare(mine, theirs, [drawn(4, 2, 8)], lambda m, t: m(t[0], t[0], t[0], need_weights=False))
+    assert mine(*[drawn(4, 2, 8)] * 3, need_weights=False)[1] is None
+
+
+def masked(kind: str, mask: np.ndarray) -> Any:
+    """A call of self-attention, batch first, with a mask by PyTorch's name for it."""
+
+    def call(module: Any, tensors: Any) -> Any:
+        given = dl.tensor(mask) if isinstance(module, nn.Module) else torch.tensor(mask)
+        return module(tensors[0], tensors[0], tensors[0], **{kind: given})
+
+    return call
+
+
+def test_masks_of_attention() -> None:
+    mine, theirs = both("MultiheadAttention", 8, 2, batch_first=True)
+    x = drawn(3, 5, 8)
+    hidden = RNG.random((5, 5)) < 0.4
+    hidden[:, 2] = False
+    for mask in (hidden, drawn(5, 5), np.broadcast_to(hidden, (6, 5, 5)).copy(), drawn(6, 5, 5)):
+        compare(mine, theirs, [x], masked("attn_mask", mask))
+    padding = np.arange(5) >= np.array([[5], [3], [1]])
+    compare(mine, theirs, [x], masked("key_padding_mask", padding))
+    causal = torch.nn.Transformer.generate_square_subsequent_mask(5)
+
+    def call(module: Any, t: Any) -> Any:
+        own = {} if isinstance(module, nn.Module) else {"attn_mask": causal}
+        return module(t[0], t[0], t[0], is_causal=True, need_weights=False, **own)
+
+    compare(mine, theirs, [x], call)
+
+
+def test_what_attention_refuses() -> None:
+    error_of(GraphError, nn.MultiheadAttention, 8, 3)
+    attention = nn.MultiheadAttention(8, 2)
+    assert "declare" in error_of(ShapeError, attention, *[ad.Variable("x")] * 3)
+    assert "got (4, 2, 6)" in error_of(ShapeError, attention, *[drawn(4, 2, 6)] * 3)
+    error_of(ShapeError, attention, drawn(4, 2, 8), drawn(3, 2, 8), drawn(5, 2, 8))
+
+
+def test_encoders() -> None:
+    for kwargs in (
+        {"dropout": 0.0},
+        {"dropout": 0.3, "activation": "gelu", "norm_first": True, "batch_first": True},
+        {"dropout": 0.0, "norm_first": True, "layer_norm_eps": 1e-3, "bias": False},
+    ):
+        mine, theirs = both("TransformerEncoderLayer", 8, 2, 12, **kwargs)
+        compare(mine.eval(), theirs.eval(), [drawn(3, 4, 8)], lambda m, t: m(t[0]))
+    torch.manual_seed(1)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True)
+    theirs = torch.nn.TransformerEncoder(layer, 2, torch.nn.LayerNorm(8), enable_nested_tensor=False)
+    mine = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), 2, nn.LayerNorm(8))
+    padding = np.arange(4) >= np.array([[4], [2], [3]])
+
+    def call(module: Any, t: Any) -> Any:
+        given = dl.tensor(padding) if isinstance(module, nn.Module) else torch.tensor(padding)
+        return module(t[0], src_key_padding_mask=given)
+
+    compare(mine, theirs, [drawn(3, 4, 8)], call)
+    first, second = mine.layers
+    made = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12), 2)
+    assert first.linear1.weight is not second.linear1.weight and len(made.layers) == 2
+    error_of(GraphError, nn.TransformerEncoder, 3, 2)
+    error_of(GraphError, nn.TransformerEncoderLayer, 8, 2, 12, 0.0, "swoosh")
+
+
+class TorchBlock(torch.nn.Module):
+    """What `nn.GPTBlock` computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln_1 = torch.nn.LayerNorm(8)
+        self.attn = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.ln_2 = torch.nn.LayerNorm(8)
+        self.mlp = torch.nn.Sequential()
+        self.mlp.add_module("c_fc", torch.nn.Linear(8, 32))
+        self.mlp.add_module("gelu", torch.nn.GELU())
+        self.mlp.add_module("c_proj", torch.nn.Linear(32, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.ln_1(x)
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        x = x + self.attn(y, y, y, attn_mask=causal, need_weights=False)[0]
+        return x + self.mlp(self.ln_2(x))
+
+
+@pytest.mark.slow
+def test_a_causal_block() -> None:
+    torch.manual_seed(2)
+    compare(nn.GPTBlock(8, 2), TorchBlock(), [drawn(3, 5, 8)], lambda m, t: m(t[0]))
+    compare(nn.GPTBlock(8, 2), TorchBlock(), [drawn(3, 5, 8)], lambda m, t: m(t[0]), dl.cpu())
+    block, x = nn.GPTBlock(8, 2), drawn(1, 5, 8)
+    changed = x.copy()
+    changed[0, 3, 0] += 1
+    (before,), (after,) = (ad.Executor([block(a)], ctx=dl.numpy()).run({}) for a in (x, changed))
+    np.testing.assert_array_equal(before[0, :3], after[0, :3])
+    assert np.abs(before[0, 3:] - after[0, 3:]).min() > 0

@@ -1,0 +1,352 @@
+"""Every operator through the registry: shapes, dtypes, gradients twice; then what single operators mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from cases import Case, is_float
+from dlsys import autodiff as ad
+from dlsys import ops
+from dlsys.compiler import analyse
+from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.gradients import gradients
+from dlsys.graph import FLOATS, INTEGERS, OPS, Node, Op, find_topo_sort
+from helpers import CASES, LIKE, LOOPS, NO_CASES, OF_PASSES, error_of, evaluate, inputs_of, numpy_value
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import te
+
+EPSILON = 1e-5  # central differences of float64: truncation and rounding both near 1e-10
+TOLERANCE = 1e-6
+
+
+def each_case(but: tuple[str, ...] = ()) -> Iterator[tuple[str, Case]]:
+    return ((name, case) for name, cases in CASES.items() if name not in but for case in cases)
+
+
+def value(node: Node, feed: dict[Node, np.ndarray]) -> np.ndarray:
+    return evaluate([node], feed)[0]
+
+
+def check_gradient(label: str, output: Node, feed: dict[Node, np.ndarray], seed: int) -> None:
+    """d sum(output) along random directions, by `gradients` and by central differences."""
+    rng = np.random.default_rng(seed)
+    variables = [variable for variable in feed if is_float(feed[variable])]
+    grads = evaluate(gradients(output, variables), feed)
+    for variable, grad in zip(variables, grads, strict=True):
+        assert grad.shape == feed[variable].shape, (label, variable)
+        direction = rng.standard_normal(grad.shape)
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = {**feed, variable: np.asarray(feed[variable] + sign * EPSILON * direction)}
+            ends.append(value(output, moved).sum())
+        expected = (ends[0] - ends[1]) / (2 * EPSILON)
+        found = float((grad * direction).sum())
+        scale = 1.0 + float(np.abs(grad * direction).sum())
+        assert abs(found - expected) <= TOLERANCE * scale, (label, variable, found, expected)
+
+
+def test_every_operator_has_cases_of_its_own() -> None:
+    assert set(CASES) == set(OPS) - set(NO_CASES)
+    for name, case in each_case():
+        assert case.build(*case.variables()).op is OPS[name], name
+
+
+@pytest.mark.slow
+def test_shape_rule_numpy_and_te_agree() -> None:
+    for name, case in each_case(but=LOOPS):
+        variables = case.variables()
+        node = case.build(*variables)
+        given = any(node is x for x in variables)  # a placeholder
+        shape = node.op.infer_shape(node, inputs_of(node, list(case.shapes)))
+        for drawn in Op.dtypes:
+            feed = dict(zip(variables, case.draw(drawn), strict=True))
+            dtypes = case.dtypes(drawn)
+            dtype = drawn if given else node.op.infer_dtype(node, inputs_of(node, dtypes))
+            result = value(node, feed)
+            if name in LIKE:
+                assert (result.shape, str(result.dtype)) == (shape, dtype), (name, case.shapes)
+                continue
+            tensors = [] if given else [te.placeholder(s, t) for s, t in zip(case.shapes, dtypes, strict=True)]
+            tensor = node.op.te(node, inputs_of(node, tensors), shape, dtype)
+            assert result.shape == shape, (name, case.shapes)
+            assert tuple(int(extent) for extent in tensor.shape) == shape, (name, case.shapes)
+            assert str(tensor.dtype) == str(result.dtype) == dtype, (name, dtype)
+
+
+def test_loops_have_the_shapes_of_their_steps() -> None:
+    for _, case in each_case(but=tuple(set(CASES) - set(LOOPS))):
+        variables = case.variables()
+        node = case.build(*variables)
+        feed = dict(zip(variables, case.draw(), strict=True))
+        executor = ad.Executor([node])
+        assert executor.infer_shape(feed)[node] == value(node, feed).shape
+        assert executor.node_to_dtype_map[node] == str(value(node, feed).dtype)
+
+
+def test_operators_of_passes_have_no_gradients_and_say_so() -> None:
+    for name, case in each_case():
+        if name in OF_PASSES:
+            node = case.build(*case.variables())
+            told = error_of(GraphError, node.op.gradient, node, node)
+            assert "it has none" in told or "there is no gradient" in told
+
+
+@pytest.mark.slow
+def test_gradients_are_central_differences() -> None:
+    for name, case in each_case(but=OF_PASSES):
+        variables = case.variables()
+        output = case.build(*variables)
+        weights = ops.Variable("w")
+        feed = dict(zip(variables, case.draw(), strict=True))
+        result = value(output, feed)
+        if not is_float(result) or not any(is_float(feed[variable]) for variable in variables):
+            continue
+        feed[weights] = np.random.default_rng(1).standard_normal(result.shape)
+        check_gradient(f"{name} {case.shapes}", ops.mul_op(output, weights), feed, seed=2)
+
+
+@pytest.mark.slow
+def test_gradients_of_gradients_are_central_differences() -> None:
+    for name, case in each_case(but=OF_PASSES):
+        variables = case.variables()
+        weights = ops.Variable("w")
+        output = case.build(*variables)
+        feed = dict(zip(variables, case.draw(), strict=True))
+        rng = np.random.default_rng(3)
+        result = value(output, feed)
+        if not is_float(result) or not any(is_float(feed[variable]) for variable in variables):
+            continue
+        feed[weights] = rng.standard_normal(result.shape)
+        variables = [variable for variable in variables if is_float(feed[variable])]
+        firsts = gradients(ops.mul_op(output, weights), variables)
+        for variable, first in zip(variables, firsts, strict=True):
+            cotangent = ops.Variable("v")
+            inner = {**feed, cotangent: rng.standard_normal(feed[variable].shape)}
+            label = f"{name} {case.shapes} twice by {variable}"
+            check_gradient(label, ops.mul_op(first, cotangent), inner, seed=4)
+
+
+def test_shape_only_inputs_are_not_read_and_get_no_gradient() -> None:
+    for name, case in each_case(but=(*OF_PASSES, *LOOPS)):
+        node = case.build(*case.variables())
+        grads = node.op.gradient(node, node) if node.inputs else []
+        for position in node.op.shape_only:
+            assert grads[position] is None, name
+            arrays = case.draw()
+            before = numpy_value(node, arrays)
+            other = np.nan if is_float(arrays[position]) else 1
+            arrays[position] = np.full_like(arrays[position], other)
+            np.testing.assert_array_equal(numpy_value(node, arrays), before)
+
+
+def test_elementwise_operators_depend_on_one_index_only() -> None:
+    for name, case in each_case():
+        node = case.build(*case.variables())
+        if node.op.kind != "elementwise" or node.op.constant or case.shapes != ((3, 31),) * len(case.shapes):
+            continue
+        arrays = case.draw()
+        before = node.op.numpy(node, inputs_of(node, arrays))
+        for array in filter(is_float, arrays):
+            array[1, 2] *= 1.25
+        changed = node.op.numpy(node, inputs_of(node, arrays)) != before
+        changed[1, 2] = False
+        assert not changed.any(), name
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
+def test_reductions_are_numpys(shape: list[int], data: st.DataObject) -> None:
+    rank = len(shape)
+    axes = data.draw(st.none() | st.integers(-rank, rank - 1) | st.sets(st.integers(0, rank - 1)).map(tuple))
+    keepdims = data.draw(st.booleans())
+    x = ops.Variable("x")
+    array = np.random.default_rng(6).standard_normal(shape)
+    output = ops.reducesum_op(x, axes, keepdims)
+    np.testing.assert_allclose(value(output, {x: array}), array.sum(axis=axes, keepdims=keepdims))
+    np.testing.assert_array_equal(value(gradients(output, [x])[0], {x: array}), np.ones(shape))
+
+
+def test_matmul_gradients_in_all_four_transposes() -> None:
+    rng = np.random.default_rng(7)
+    a_np, b_np, g_np = rng.standard_normal((3, 5)), rng.standard_normal((5, 2)), rng.standard_normal((3, 2))
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            a, b, g = ops.Variable("a"), ops.Variable("b"), ops.Variable("g")
+            product = ops.matmul_op(a, b, trans_a, trans_b)
+            assert (product.matmul_attr_trans_A, product.matmul_attr_trans_B) == (trans_a, trans_b)
+            feed = {a: a_np.T if trans_a else a_np, b: b_np.T if trans_b else b_np, g: g_np}
+            grad_a, grad_b = evaluate(gradients(ops.mul_op(product, g), [a, b]), feed)
+            np.testing.assert_allclose(grad_a.T if trans_a else grad_a, g_np @ b_np.T)
+            np.testing.assert_allclose(grad_b.T if trans_b else grad_b, a_np.T @ g_np)
+
+
+def test_relu_at_zero_and_the_closed_gate() -> None:
+    x, g = ops.Variable("x"), ops.Variable("g")
+    feed = {x: np.array([-1.0, 0.0, 2.0, np.nan, -3.0]), g: np.array([np.nan, np.inf, 5.0, 7.0, 1.0])}
+    np.testing.assert_array_equal(value(ops.relu_gradient_op(x, g), feed), [0.0, 0.0, 5.0, 0.0, 0.0])
+    np.testing.assert_array_equal(value(ops.relu_op(x), feed), [0.0, 0.0, 2.0, np.nan, 0.0])
+    np.testing.assert_array_equal(value(gradients(ops.relu_op(x), [x])[0], feed), [0.0, 0.0, 1.0, 0.0, 0.0])
+
+
+def test_cross_entropy_is_the_mean_and_survives_large_logits() -> None:
+    rng = np.random.default_rng(8)
+    logits, labels = ops.Variable("logits"), ops.Variable("labels")
+    loss = ops.softmaxcrossentropy_op(logits, labels)
+    z, y = rng.standard_normal((6, 4)), rng.uniform(size=(6, 4))  # rows of labels that do not sum to 1
+    softmax = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    result = evaluate([loss, *gradients(loss, [logits, labels])], {logits: z, labels: y})
+    np.testing.assert_allclose(result[0], [-(y * np.log(softmax)).sum(axis=1).mean()])
+    np.testing.assert_allclose(result[1], (softmax * y.sum(axis=1, keepdims=True) - y) / 6)
+    np.testing.assert_allclose(result[2], -np.log(softmax) / 6)
+
+    extreme = np.array([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]])
+    one_hot = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    for dtype in Op.dtypes:
+        feed = {logits: extreme.astype(dtype), labels: one_hot.astype(dtype)}
+        found, grad = evaluate([loss, *gradients(loss, [logits])], feed)
+        np.testing.assert_allclose(found, [(2e4 + np.log(2.0)) / 2], rtol=1e-6)
+        np.testing.assert_allclose(grad, [[0.5, -0.5, 0.0], [0.0, 0.25, -0.25]], atol=1e-6)
+
+
+def test_constants_take_the_dtype_of_the_node() -> None:
+    x = ops.Variable("x")
+    for constant in (2, 2.5, np.float64(2.5), np.float32(2.5), np.int64(2), np.array(2.5)):
+        for node in (x + constant, constant * x, x / constant, constant / x, constant - x, x**constant):
+            for dtype in Op.dtypes:
+                assert value(node, {x: np.ones((2, 2), dtype)}).dtype == dtype
+    with np.errstate(over="ignore"):
+        assert np.isinf(value(x * 1e300, {x: np.ones(2, "float32")})).all()
+
+
+def test_full_is_of_its_own_dtype_and_rounded_to_it() -> None:
+    for dtype in Op.dtypes:
+        for number, expected in ((0.1, np.dtype(dtype).type(0.1)), (np.nan, np.nan), (-np.inf, -np.inf)):
+            node = ops.full_op((2, 1), number, dtype)
+            np.testing.assert_array_equal(value(node, {}), np.full((2, 1), expected, dtype))
+            np.testing.assert_equal(node.attrs["value"], float(expected))
+    assert value(ops.full_op(3, 1e300), {}).tolist() == [np.inf] * 3
+    assert "negative" in error_of(GraphError, ops.full_op, (2, -1), 0.0)
+    assert "real number" in error_of(GraphError, ops.full_op, (2,), "0")
+    assert "dtype complex64 is not one of" in error_of(GraphError, ops.full_op, (2,), 0.0, "complex64")
+    for dtype, number, expected in (("int64", -3, -3), ("bool", 2, True), ("uint32", 2**32 - 1, 2**32 - 1)):
+        found = value(ops.full_op((2,), number, dtype), {})
+        assert str(found.dtype) == dtype and found.tolist() == [expected] * 2
+
+
+def test_power_gradient_at_zero() -> None:
+    x = ops.Variable("x")
+    for constant, expected in ((0, 0.0), (1, 1.0), (2, 0.0)):
+        assert value(gradients(x**constant, [x])[0], {x: np.zeros(1)})[0] == expected
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    x, y, z = ops.Variable("x"), ops.Variable("y"), ops.Variable("z")
+    wrong = [
+        (ops.add_op(x, y), [(2, 3), (4,)]),
+        (ops.matmul_op(x, y), [(2, 3), (2, 3)]),
+        (ops.matmul_op(x, y), [(2, 3, 4), (3, 4, 3)]),
+        (ops.matmul_op(x, y, trans_A=True), [(2, 3), (3, 4)]),
+        (ops.relu_gradient_op(x, y), [(2, 3), (3,)]),
+        (ops.softmaxcrossentropy_op(x, y), [(2, 3), (2, 4)]),
+        (ops.softmaxcrossentropy_op(x, y), [(), ()]),
+        (ops.softmax_op(x), [()]),
+        (ops.reducesum_op(x, 2), [(2, 3)]),
+        (ops.reducesum_op(x, (0, -2)), [(2, 3)]),
+        (ops.reducesumaxiszero_op(x), [()]),
+        (ops.reshape_op(x, (4, 2)), [(2, 3)]),
+        (ops.reshape_op(x, (-1, 4)), [(2, 3)]),
+        (ops.reshape_op(x, (-1, -1)), [(2, 3)]),
+        (ops.reshape_op(x, (-1, 0)), [(0, 3)]),
+        (ops.transpose_op(x, (0, 0)), [(2, 3)]),
+        (ops.transpose_op(x, (1,)), [(2, 3)]),
+        (ops.sum_to_like_op(x, y), [(3,), (2, 3)]),
+        (ops.conv2d_op(x, y), [(1, 2, 4, 4), (1, 3, 3, 3)]),
+        (ops.conv2d_op(x, y), [(1, 2, 4, 4), (1, 2, 5, 3)]),
+        (ops.conv2d_op(x, y), [(2, 4, 4), (1, 2, 5, 3)]),
+        (ops.conv2d_input_gradient_op(x, y, z), [(1, 1, 3, 3), (1, 1, 3, 2), (1, 1, 4, 4)]),
+        (ops.broadcast_axes_op(x, y, 0), [(3,), (2, 4)]),
+    ]
+    for node, shapes in wrong:
+        text = error_of(ShapeError, node.op.infer_shape, node, shapes)
+        assert text.startswith(f"{node.op.name}: ")
+        assert text.endswith(f" [node {node.name}, made at {node.location}]")
+    assert "(2, 3) and (4,)" in error_of(ShapeError, ops.broadcast_rule, (2, 3), (4,))
+
+
+def test_dtypes_that_do_not_agree_are_named() -> None:
+    a, b = ops.Variable("a"), ops.Variable("b")
+    node = ops.matmul_op(a, b)
+    text = error_of(DTypeError, node.op.infer_dtype, node, ["float32", "float64"])
+    where = f"[node {node.name}, made at {node.location}]"
+    assert text == f"matmul: dtypes differ: a is float32, b is float64 {where}"
+    assert "b is int64" in error_of(DTypeError, node.op.infer_dtype, node, ["float32", "int64"])
+    like = ops.broadcastto_op(a, b)
+    assert like.op.infer_dtype(like, ["float32", "float64"]) == "float32"
+
+
+def test_arguments_that_no_operator_takes() -> None:
+    x = ops.Variable("x")
+    assert "input 1 must be a node, not float" in error_of(GraphError, ops.add_op, x, 3.0)
+    assert "must be a real number, not str" in error_of(GraphError, ops.add_byconst_op, x, "3")
+    assert "must be a real number, not complex" in error_of(GraphError, ops.mul_byconst_op, x, 3j)
+    assert "range" in error_of(GraphError, ops.mul_byconst_op, x, 10**400)
+    assert "axes" in error_of(GraphError, ops.reducesum_op, x, 1.5)
+    assert "shape" in error_of(GraphError, ops.reshape_op, x, (2.0, 3))
+    for stride, padding in ((0, 0), (1, -1), ((1, 2, 3), 0), (1.5, 0), ("1", 0)):
+        assert "integer >=" in error_of(GraphError, ops.conv2d_op, x, x, stride, padding)
+    assert "dtype" in error_of(GraphError, ops.Variable, "v", None, "float33")
+    assert "dtype" in error_of(GraphError, ops.Variable, "v", None, "int8")
+    assert "negative" in error_of(GraphError, ops.Variable, "v", (-1, 2))
+
+
+def _pointwise(dtype: str, values: np.ndarray) -> tuple[list[Node], dict[Node, np.ndarray]]:
+    """A node of each case of each pointwise operator that takes the dtype, and feeds of these values, drawn."""
+    random, nodes, feed = np.random.default_rng(5), [], {}
+    for _, case in each_case(but=OF_PASSES):
+        variables = case.variables()
+        node = case.build(*variables)
+        if node.op.kind != "elementwise" or dtype not in node.op.dtypes or case.parameters or node in set(variables):
+            continue
+        if node.const_attr == 0:
+            continue  # x + 0.0 is taken for x, and x * 0.0 for 0.0 or NaN
+        arrays = case.draw("float32")
+        taken = [i for i, array in enumerate(arrays) if is_float(array)]
+        for i in taken:
+            arrays[i] = random.choice(values, arrays[i].shape).astype(dtype)
+        try:
+            types = {x: (x.attrs["shape"], str(array.dtype)) for x, array in zip(variables, arrays, strict=True)}
+            analyse(find_topo_sort([node]), [node], types)
+        except DTypeError:
+            continue
+        if taken:
+            nodes.append(node)
+            feed.update(zip(variables, arrays, strict=True))
+    return nodes, feed
+
+
+@pytest.mark.slow
+def test_zeros_keep_the_signs_that_numpy_gives_them() -> None:
+    """But for -0.0 ** 0.5, 0.0 in C, which NumPy takes for a square root, and for the lesser of two zeros."""
+    either = ("power", "clip")
+    for dtype in FLOATS:
+        nodes, feed = _pointwise(dtype, np.array([0.0, -0.0]))
+        assert len(nodes) > 60
+        for node, found, wanted in zip(nodes, ad.Executor(nodes).run(feed, True), evaluate(nodes, feed), strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=node.name)
+            if is_float(wanted) and node.op.name not in either:
+                known = ~np.isnan(wanted)
+                np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known], err_msg=node.name)
+
+
+@pytest.mark.slow
+def test_integers_at_their_limits_are_numpys() -> None:
+    for dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        values = np.array([limits.min, limits.min + 1, 0, 1, 2, limits.max - 1, limits.max], dtype)
+        nodes, feed = _pointwise(dtype, values)
+        assert len(nodes) > 10
+        for node, found, wanted in zip(nodes, ad.Executor(nodes).run(feed, True), evaluate(nodes, feed), strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{node.name} of {dtype}")

@@ -1,0 +1,63 @@
+"""Sorts: the order of elements along an axis, and the first of them."""
+
+from __future__ import annotations
+
+import dlsys
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys.errors import GraphError, ShapeError
+from helpers import error_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.data())
+def test_sorts_are_numpys_for_all_values(data: st.DataObject) -> None:
+    """Signed zeros and infinities, NaN of both signs, and many equal elements."""
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    shape = (data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40)))
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1.5, -1.5, 1e-42, -1e-42], dtype)
+    x = special[np.random.default_rng(data.draw(st.integers(0, 2**16))).integers(0, len(special), shape)]
+    axis, largest = data.draw(st.integers(0, 1)), data.draw(st.booleans())
+    count = data.draw(st.integers(0, shape[axis]))
+    v = ad.Variable("x")
+    nodes = [*ad.sort_op(v, axis, largest), ad.argsort_op(v, axis, largest), *ad.topk_op(v, count, axis, largest)]
+    values, places, again, first, where = ad.Executor(nodes).run({v: x}, convert_to_numpy_ret_vals=True)
+    nan = np.isnan(x)  # of two keys, the last counts first
+    order = np.lexsort((np.where(nan, 0, -x if largest else x), nan ^ largest), axis)
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(again, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis))
+    np.testing.assert_array_equal(where, np.take(order, range(count), axis))
+    np.testing.assert_array_equal(first, np.take(values, range(count), axis))
+
+
+@pytest.mark.slow
+def test_long_rows_are_sorted_and_give_gradients() -> None:
+    """A row of 2^15 elements takes digits of 11 bits; the gradient of what is sorted goes back to its place."""
+    rng = np.random.default_rng(0)
+    x, weight = rng.standard_normal((2, 1 << 15)).astype("float32"), rng.standard_normal((2, 1 << 15)).astype("float32")
+    v, w = ad.Variable("x"), ad.Variable("w")
+    (values, places), (first, where) = ad.sort_op(v), ad.topk_op(v, 100)
+    gradient = ad.gradients(ad.mul_op(values, w), [v])[0]
+    found = ad.Executor([values, places, first, where, gradient]).run({v: x, w: weight}, convert_to_numpy_ret_vals=True)
+    order, down = np.argsort(x, -1, kind="stable"), np.argsort(-x, -1, kind="stable")[:, :100]
+    want = np.empty_like(x)
+    np.put_along_axis(want, order, weight, -1)
+    for a, b in zip(found, [np.sort(x, -1), order, np.take_along_axis(x, down, -1), down, want], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_sorts_of_what_is_not_there_are_named() -> None:
+    known, x = dlsys.tensor([[1.0, 2.0, 3.0]]), ad.Variable("x")
+    assert "there are no 4 elements along axis -1 of (1, 3)" in error_of(ShapeError, known.topk, 4)
+    assert "axis 2 is out of range" in error_of(ShapeError, known.sort, 2)
+    assert "k must not be negative" in error_of(GraphError, ad.topk_op, x, -1)
+    assert "the axis" in error_of(GraphError, ad.sort_op, x, 0.5)
+    told = error_of(ShapeError, lambda: ad.Executor(list(ad.topk_op(x, 4))).infer_shape({x: (2, 3)}))
+    assert "there are no 4 elements along axis -1 of (2, 3)" in told
+    told = error_of(ShapeError, lambda: ad.Executor([ad.argsort_op(x, 2)]).infer_shape({x: (2, 3)}))
+    assert "axis 2 is out of range" in told

@@ -1,0 +1,311 @@
+"""Optimizers against PyTorch; errors; the step that is taken at once is compiled once, and a graph's."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn, optim
+from dlsys.graph import find_topo_sort
+from dlsys.optim.methods import one_minus_power
+from helpers import error_of, evaluate
+from optional import torch
+
+STEPS = 40
+TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
+
+
+def batches(dtype: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Two batches of inputs and one-hot labels: gradients keep changing their signs."""
+    rng = np.random.default_rng(0)
+    return [
+        (rng.standard_normal((9, 5)).astype(dtype), np.eye(3, dtype=dtype)[rng.integers(0, 3, 9)])
+        for _ in range(2)
+    ]
+
+
+def start(dtype: str) -> list[np.ndarray]:
+    """Weights (5, 3) and a bias (3,)."""
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal((5, 3)).astype(dtype), rng.standard_normal(3).astype(dtype)]
+
+
+class Model:
+    """Logistic regression, and the optimizer that `make` makes of its two parameters."""
+
+    def __init__(self, make: Callable[[list[ad.Parameter]], optim.Optimizer], dtype: str, ctx: Any) -> None:
+        self.x, self.y = ad.Variable("X"), ad.Variable("y_")
+        self.parameters = [
+            ad.Parameter(value, name) for value, name in zip(start(dtype), ("W", "b"), strict=True)
+        ]
+        w, b = self.parameters
+        self.loss = ad.softmaxcrossentropy_op(self.x @ w + b, self.y)
+        self.opt = make(self.parameters)
+        self.executor = ad.Executor([self.loss, self.opt.minimize(self.loss)], ctx=ctx)
+        self.batches = batches(dtype)
+
+    def train(self, steps: int, first: int = 0) -> list[list[np.ndarray]]:
+        """The parameters after each step."""
+        history = []
+        for step in range(first, first + steps):
+            x, y = self.batches[step % 2]
+            loss, nothing = self.executor.run({self.x: x, self.y: y})
+            assert nothing is None and np.asarray(loss).shape == (1,)
+            history.append([parameter.value for parameter in self.parameters])
+        return history
+
+
+CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.5}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.2, "momentum": 0.8, "weight_decay": 0.02}),
+    ("Adam", {}),
+    ("Adam", {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.01, "betas": (0.0, 0.5)}),
+    ("AdamW", {"lr": 0.05}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.0}),
+    ("RMSprop", {}),
+    ("RMSprop", {"lr": 0.003, "alpha": 0.9, "momentum": 0.9, "weight_decay": 0.01}),
+    ("RMSprop", {"eps": 1e-4}),
+]
+COMPILED = [CONFIGURATIONS[i] for i in (1, 3, 5, 7, 11)]
+
+
+def agree(found: list[list[np.ndarray]], expected: list[list[Any]], dtype: str, what: Any) -> None:
+    assert len(found) == len(expected)
+    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        for a, b in zip(ours, theirs, strict=True):
+            assert str(a.dtype) == dtype
+            np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE[dtype], err_msg=f"{what}, {step}")
+    assert np.abs(found[0][0] - found[-1][0]).max() > 0.02, what  # a way on which rules differ
+
+
+def make(name: str, options: dict[str, Any]) -> Callable[[list[ad.Parameter]], optim.Optimizer]:
+    return lambda parameters: getattr(optim, name)(parameters, **options)
+
+
+def torch_history(name: str, options: dict[str, Any], dtype: str) -> list[list[np.ndarray]]:
+    """The parameters after each step of PyTorch's optimizer."""
+    tensors = [torch.tensor(value, requires_grad=True) for value in start(dtype)]
+    optimizer = getattr(torch.optim, name)(tensors, **options)
+    history = []
+    for step in range(STEPS):
+        x, y = (torch.tensor(array) for array in batches(dtype)[step % 2])
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(x @ tensors[0] + tensors[1], y).backward()
+        optimizer.step()
+        history.append([tensor.detach().numpy().copy() for tensor in tensors])
+    return history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), CONFIGURATIONS)
+def test_optimizers_follow_torch_and_compile_once(name: str, options: dict[str, Any]) -> None:
+    for dtype in TOLERANCE:
+        expected = torch_history(name, options, dtype)
+        agree(Model(make(name, options), dtype, dl.numpy()).train(STEPS), expected, dtype, (name, options))
+        if dtype == "float32" and (name, options) in COMPILED:
+            model = Model(make(name, options), dtype, dl.cpu())
+            agree(model.train(STEPS), expected, dtype, (name, options))
+            assert model.executor.compilations == 1
+
+
+def test_parameters_of_two_dtypes_share_one_learning_rate() -> None:
+    single, double = ad.Parameter(np.ones(3, "float32")), ad.Parameter(np.ones((2, 2)))
+    opt = optim.Adam([single, double], lr=0.25)
+    grads = [*ad.gradients(single * 3, [single]), *ad.gradients(double * -2, [double])]
+    executor = ad.Executor([opt.update(grads)], ctx="numpy")
+    executor.run({})
+    opt.lr = 0.5
+    executor.run({})  # the gradients are constant, so Adam moves by lr
+    np.testing.assert_allclose(single.value, np.full(3, 0.25), rtol=1e-6)
+    np.testing.assert_allclose(double.value, np.full((2, 2), 1.75), rtol=1e-7)
+    assert (single.value.dtype, double.value.dtype) == (np.float32, np.float64)
+
+
+def test_unused_parameter_has_gradient_zeros() -> None:
+    used, unused = ad.Parameter(np.ones(2)), ad.Parameter(np.full(3, 2.0))
+    for opt in (optim.SGD([used, unused], lr=0.1, momentum=0.9), optim.Adam([used, unused])):
+        ad.Executor([opt.minimize(used * used)], ctx="numpy").run({})
+        assert (unused.value == 2).all() and (used.value < 1).all()
+
+
+def test_what_an_option_of_zero_switches_off_adds_no_node() -> None:
+    def count(opt: Callable[[list[ad.Parameter]], optim.Optimizer]) -> int:
+        parameter, gradient = ad.Parameter(np.ones(3)), ad.Variable("g")
+        optimizer = opt([parameter])
+        return sum(not node.op.immediate for node in find_topo_sort([optimizer.update([gradient])]))
+
+    # gradient, parameter, lr, product, difference, assign, group
+    assert count(lambda p: optim.SGD(p, lr=0.1)) == 7
+    # and the buffer, its product with the momentum, the sum, its assign
+    assert count(lambda p: optim.SGD(p, lr=0.1, momentum=0.9)) == 11
+    assert count(lambda p: optim.SGD(p, lr=0.1, weight_decay=0.1)) == 9
+    assert count(lambda p: optim.AdamW(p, weight_decay=0.0)) == count(optim.Adam)
+    assert count(lambda p: optim.AdamW(p, weight_decay=0.1)) == count(optim.Adam) + 3
+
+
+def test_bias_correction_keeps_its_digits() -> None:
+    steps = np.array([1, 2, 3, 10, 100, 1000, 12345, 1e6, 2**24])
+    step = ad.Variable("step")
+    for beta in (0.0, 0.5, 0.9, 0.999, 0.999999):
+        exact = np.array([1 - beta**t if beta < 0.99 else -math.expm1(t * math.log(beta)) for t in steps])
+        node = one_minus_power(beta, step)
+        for dtype, rtol in (("float32", 1e-6), ("float64", 1e-14)):
+            (value,) = evaluate([node], {step: steps.astype(dtype)})
+            np.testing.assert_allclose(value, exact, rtol=rtol)
+            if beta == 0.999:
+                (value,) = ad.Executor([node]).run({step: steps.astype(dtype)}, True)
+                np.testing.assert_allclose(value, exact, rtol=rtol)
+
+
+def test_mistakes_in_the_parameters_are_named() -> None:
+    w, variable = ad.Parameter([1.0], name="W"), ad.Variable("x")
+    cases: list[tuple[Any, str]] = [
+        ([], "SGD: the list of parameters is empty"),
+        ([w, w], "SGD: parameter W is given twice"),
+        ([{"params": [w]}, {"params": [w]}], "SGD: parameter W is given twice"),
+        ([w, variable], "SGD: placeholder x (made at test_optim.py:"),
+        ([np.zeros(3)], "SGD: a ndarray is not a Parameter"),
+        (w, "must be a list of Parameters or groups, not parameter W"),
+        (None, "must be a list of Parameters or groups, not a NoneType"),
+        ([w, {"params": [w]}], "must be Parameters or groups, not both"),
+        ([{"lr": 0.1}], 'must have the key "params"'),
+        ([{"params": []}], "a parameter group is empty"),
+        ([{"params": 3}], 'a group\'s "params" must be a list of Parameters, not a int'),
+        ([{"params": [w], "beta": 1, "alpha": 2}], "unknown settings: alpha, beta"),
+        ([{"params": [w], "lr": -1}], "SGD: lr must be a number >= 0"),
+    ]
+    for parameters, expected in cases:
+        text = error_of(dl.GraphError, optim.SGD, parameters, lr=0.1)
+        assert expected in text, text
+
+
+def test_mistakes_in_the_options_are_named() -> None:
+    parameters = [ad.Parameter([1.0])]
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (optim.SGD, {"lr": -0.1}, "SGD: lr must be a number >= 0, not -0.1"),
+        (optim.SGD, {"lr": math.nan}, "lr must be a number >= 0"),
+        (optim.SGD, {"lr": math.inf}, "lr must be a number >= 0"),
+        (optim.SGD, {"lr": "fast"}, "SGD: lr must be a number >= 0, not 'fast'"),
+        (optim.SGD, {"lr": 10**400}, "lr must be a number >= 0"),
+        (optim.SGD, {"lr": 1, "momentum": -1}, "SGD: momentum must be a number >= 0"),
+        (optim.SGD, {"lr": 1, "weight_decay": -1}, "weight_decay must be a number >= 0"),
+        (optim.SGD, {"lr": 1, "nesterov": True}, "nesterov requires a momentum"),
+        (optim.SGD, {"lr": 1, "momentum": 0.9, "dampening": 0.1}, "SGD: dampening must be 0, not 0.1"),
+        (optim.Adam, {"betas": (0.9, 1.0)}, "Adam: betas must be a number in [0, 1), not 1.0"),
+        (optim.AdamW, {"betas": 0.9}, "AdamW: betas must be two numbers, not 0.9"),
+        (optim.Adam, {"eps": -1e-8}, "eps must be a number >= 0"),
+        (optim.RMSprop, {"alpha": -1}, "RMSprop: alpha must be a number >= 0"),
+    ]
+    for kind, options, expected in cases:
+        text = error_of(dl.GraphError, kind, parameters, **options)
+        assert expected in text, text
+    opt = optim.SGD(parameters, lr=0.1)
+    assert "lr must be a number >= 0" in error_of(dl.GraphError, setattr, opt, "lr", -1)
+    assert opt.lr == 0.1
+
+
+def test_mistakes_in_gradients_are_named() -> None:
+    w, b = ad.Parameter(np.zeros((2, 3)), "W"), ad.Parameter(np.zeros(3), "b")
+    opt = optim.SGD([w, b], lr=0.1)
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: opt.minimize(3.0), "SGD.minimize: the loss must be a node, not float"),  # type: ignore[arg-type]
+        (lambda: opt.update([w]), "SGD.update: 1 gradients for 2 parameters"),
+        (lambda: opt.update(w), "SGD.update: needs a list of gradients"),  # type: ignore[arg-type]
+        (lambda: opt.update([w, 1.0]), "gradients must be nodes, not float"),  # type: ignore[list-item]
+    ]
+    for call, expected in cases:
+        text = error_of(dl.GraphError, call)
+        assert expected in text, text
+    swapped = ad.Executor([opt.update([b * 1.0, w * 1.0])], ctx="numpy")
+    assert "b has shape (3,), the value (2, 3)" in error_of(dl.ShapeError, swapped.run, {})
+    narrow = ad.Parameter(np.zeros((2, 3), "float32"), "V")
+    promoted = ad.Executor([optim.SGD([narrow], lr=0.1).update([w])])
+    assert "V is float32, the value float64" in error_of(dl.DTypeError, promoted.run, {})
+    two = ad.Executor([opt.minimize(w), opt.minimize(w)])
+    assert "assigned twice" in error_of(dl.GraphError, two.run, {})
+
+
+rng = np.random.default_rng(3)
+
+
+def _pair(shapes: list[tuple[int, ...]]) -> tuple[list[dl.Tensor], list[torch.Tensor]]:
+    values = [rng.standard_normal(shape) for shape in shapes]
+    return [nn.Parameter(v) for v in values], [torch.nn.Parameter(torch.tensor(v)) for v in values]
+
+
+def _backward(parameters: list, scale: float) -> None:
+    sum((p * p * (scale + i)).sum() for i, p in enumerate(parameters)).backward()
+
+
+def _close(mine: list[dl.Tensor], theirs: list[torch.Tensor]) -> None:
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_step_is_compiled_once_for_the_same_gradients_and_options() -> None:
+    mine, theirs = _pair([(3, 4), (5,), ()])
+    for name, options in (("Adam", {"lr": 0.02}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("RMSprop", {"lr": 0.01})):
+        a, b = getattr(optim, name)(mine, **options), getattr(torch.optim, name)(theirs, **options)
+        rates = [optim.lr_scheduler.StepLR(a, 2), torch.optim.lr_scheduler.StepLR(b, 2)]
+        for step in range(5):
+            a.zero_grad(), b.zero_grad()
+            _backward(mine, 0.1 + step), _backward(theirs, 0.1 + step)
+            a.step(), b.step()
+            [rate.step() for rate in rates]
+            _close(mine, theirs)
+        assert len(a._stepping._compiled) == 1, name
+        for group in (a.param_groups[0], b.param_groups[0]):
+            group["weight_decay"] = 0.3
+        for _ in range(2):
+            a.step(), b.step()
+            _close(mine, theirs)
+        assert len(a._stepping._compiled) == 2, name
+
+
+@pytest.mark.slow
+def test_a_parameter_that_sits_out_leaves_the_groups_count() -> None:
+    mine, theirs = _pair([(4,), (2, 2)])
+    a, b = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)
+    for step in range(6):
+        a.zero_grad(), b.zero_grad()
+        out = {1: 0, 3: 1}.get(step)
+        chosen = [i for i in range(2) if i != out]
+        _backward([mine[i] for i in chosen], step + 1.0), _backward([theirs[i] for i in chosen], step + 1.0)
+        for kept in b.state.values():
+            kept["step"].fill_(step)  # PyTorch counts for each parameter
+        a.step(), b.step()
+        _close(mine, theirs)
+    state = a.state_dict()["state"]
+    assert [float(state[i]["step"]) for i in range(2)] == [6, 6]
+    assert a.state[mine[0]]["step"] is a.state[mine[1]]["step"]
+    assert len(a._stepping._compiled) == 3  # for both, and for each alone
+    twin = optim.Adam(mine, lr=0.1)
+    twin.load_state_dict(b.state_dict() | {"state": {i: {**b.state_dict()["state"][i], "step": 3 * i} for i in (0, 1)}})
+    assert float(twin.state[mine[0]]["step"].value) == 3
+
+
+def test_a_gradient_may_be_a_node_and_an_optimizer_be_copied() -> None:
+    (w,), (v,) = _pair([(3,)])
+    a, b = optim.AdamW([w], lr=0.1), torch.optim.AdamW([v], lr=0.1)
+    for _ in range(2):
+        a.zero_grad(), b.zero_grad()
+        _backward([w], 1.0), _backward([v], 1.0)
+        w.grad, v.grad = w.grad * 3 + 1, v.grad * 3 + 1
+        a.step(), b.step()
+    _close([w], [v])
+    twin = copy.deepcopy(a)
+    other = twin.parameters[0]
+    other.grad = dl.tensor(np.ones(3))
+    twin.step()
+    _close([w], [v])
+    assert other is not w and not np.allclose(other.numpy(), w.numpy())

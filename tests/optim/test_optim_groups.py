@@ -1,0 +1,267 @@
+"""Optimizers: groups, parameters that do not all move together, changed settings, and what is kept between runs."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn, optim
+from helpers import error_of
+from optional import torch
+from test_optim import CONFIGURATIONS, Model, make
+from test_serialization import same
+
+TOLERANCE = {"float32": 2e-5, "float64": 1e-11}
+RULES: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.02}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+    ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
+    ("AdamW", {"lr": 0.02}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.5}),
+]
+SHAPES = ((3, 2), (4,), ())
+
+
+def drawn(dtype: str, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.standard_normal(shape), dtype) for shape in SHAPES]
+
+
+def moved(step: int) -> list[bool]:
+    """Which parameters have a gradient in a step: the second now and then, the third from step 7 on."""
+    return [True, step % 3 != 1, step >= 7]
+
+
+def gradients(step: int, dtype: str) -> list[np.ndarray | None]:
+    return [g if has else None for g, has in zip(drawn(dtype, 1 + step % 5), moved(step), strict=True)]
+
+
+def torch_history(name: str, options: dict[str, Any], dtype: str, steps: int) -> list[list[np.ndarray]]:
+    tensors = [torch.tensor(value, requires_grad=True) for value in drawn(dtype)]
+    reference = getattr(torch.optim, name)(tensors, **options)
+    history = []
+    for step in range(steps):
+        for tensor, value in zip(tensors, gradients(step, dtype), strict=True):
+            tensor.grad = None if value is None else torch.tensor(value)
+            if name.startswith("Adam"):  # PyTorch counts the steps of each parameter, here a group's are counted
+                zeros = {key: torch.zeros_like(tensor) for key in ("exp_avg", "exp_avg_sq")}
+                reference.state[tensor] = {**(reference.state[tensor] or zeros), "step": torch.tensor(float(step))}
+        reference.step()
+        history.append([tensor.detach().numpy().copy() for tensor in tensors])
+    return history
+
+
+def close(found: list[ad.Parameter], wanted: list[np.ndarray], dtype: str, what: Any) -> None:
+    for parameter, value in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(parameter.value, value, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=what)
+
+
+@pytest.mark.slow
+def test_parameters_without_a_gradient_sit_out() -> None:
+    for name, options in RULES:
+        for dtype in TOLERANCE:
+            parameters = [ad.Parameter(value) for value in drawn(dtype)]
+            opt = getattr(optim, name)(parameters, **options)
+            feeds = [ad.Variable(f"g{i}", value.shape, dtype) for i, value in enumerate(drawn(dtype))]
+            executors: dict[tuple[bool, ...], ad.Executor] = {}
+            executors[True, True, True] = ad.Executor([opt.update(feeds)], "numpy")  # made first, run last
+            for step, wanted in enumerate(torch_history(name, options, dtype, 100)):
+                has = tuple(moved(step))
+                if has not in executors:
+                    update = opt.update([f if h else None for f, h in zip(feeds, has, strict=True)])
+                    executors[has] = ad.Executor([update], "numpy")
+                given = zip(feeds, gradients(step, dtype), strict=True)
+                executors[has].run({f: g for f, g in given if g is not None})
+                close(parameters, wanted, dtype, f"{name} {options}, step {step}")
+
+
+def test_a_group_joins_and_settings_change() -> None:
+    first, second, third = drawn("float64")
+    mine = [ad.Parameter(first), ad.Parameter(second)]
+    theirs = [torch.tensor(value, requires_grad=True) for value in (first, second)]
+    opt, reference = optim.SGD(mine[:1], lr=0.3), torch.optim.SGD(theirs[:1], lr=0.3)
+    for step in range(6):
+        for parameter, tensor, value in zip(mine, theirs, drawn("float64", step), strict=False):
+            parameter.grad, tensor.grad = dl.tensor(value), torch.tensor(value)
+        opt.step(), reference.step()
+        close(mine, [tensor.detach().numpy() for tensor in theirs], "float64", f"step {step}")
+        groups: list[Any] = [opt.param_groups, reference.param_groups]
+        if step == 1:
+            for optimizer, values in ((opt, mine), (reference, theirs)):
+                optimizer.add_param_group({"params": values[1:], "lr": 0.1, "weight_decay": 0.2})
+        elif step == 3:
+            for each in groups:
+                each[0]["lr"] *= 0.5
+                each[1]["momentum"] = 0.9
+                each[1]["weight_decay"] = 0.0
+    assert groups[0][1]["lr"] == 0.1 and groups[0][0]["initial_lr"] == 0.15
+    assert groups[0][1]["params"] == [mine[1]] and groups[1][0].keys() >= {"params", "lr", *opt.defaults}
+    assert groups[0][0].keys() == {"params", "lr", "initial_lr", *opt.defaults}
+    for message, call in (
+        ("parameter_", lambda: opt.add_param_group({"params": mine[:1]})),
+        ("unknown settings: betas", lambda: opt.add_param_group({"params": ad.Parameter(third), "betas": 1})),
+        ('must have the key "params"', lambda: opt.add_param_group({"lr": 1})),
+        ("must be a dict, not a list", lambda: opt.add_param_group([ad.Parameter(third)])),
+        ("momentum must be a number >= 0", lambda: groups[0][0].update(momentum=-1)),
+        ("no setting 'rate'", lambda: groups[0][0].update(rate=-1)),
+        ("lr must be a number >= 0", lambda: groups[0][0].update(lr=-1)),
+    ):
+        text = error_of(dl.GraphError, call)
+        assert message in text, text
+    assert len(opt.groups) == 2 and len(opt.state) == 2
+
+
+def test_closure_and_gradients_of_zeros() -> None:
+    parameter = ad.Parameter(np.ones(2, "float32"))
+    opt = optim.SGD([parameter], lr=0.5)
+
+    def closure() -> ad.Node:
+        opt.zero_grad()
+        loss = (parameter * parameter).sum()
+        loss.backward()
+        return loss
+
+    assert float(opt.step(closure)) == 2 and parameter.value.tolist() == [0, 0]
+    opt.zero_grad(set_to_none=False)
+    assert parameter.grad.numpy().tolist() == [0, 0]
+
+
+def test_one_node_in_two_executors_and_batch_sizes_shares_the_state() -> None:
+    model = Model(make("Adam", {"lr": 0.01}), "float64", "numpy")
+    train = model.opt.minimize(model.loss)
+    other = ad.Executor([train], ctx="numpy")
+    x, y = model.batches[0]
+    model.train(1)
+    other.run({model.x: x[:4], model.y: y[:4]})
+    model.train(1)
+    assert [kept["step"] for kept in model.opt.state_dict()["state"].values()] == [3, 3]
+
+
+def test_training_goes_on_from_a_state_dict() -> None:
+    for name, options in [CONFIGURATIONS[i] for i in (0, 3, 5, 11)]:
+        model = Model(make(name, options), "float32", "numpy")
+        model.train(5)
+        model.opt.lr = 0.25
+        model.opt.groups[0].schedule_lr(0.125)
+        state, values = model.opt.state_dict(), [parameter.value for parameter in model.parameters]
+        expected = model.train(5, first=5)
+        again = Model(make(name, options), "float32", "numpy")
+        again.opt.load_state_dict(state)
+        assert (again.opt.lr, again.opt.groups[0].initial_lr) == (0.125, 0.25)
+        for parameter, value in zip(again.parameters, values, strict=True):
+            parameter.value = value
+        for a, b in zip(again.train(5, first=5), expected, strict=True):
+            assert all((p == q).all() for p, q in zip(a, b, strict=True)), name
+
+
+def test_state_dict_holds_copies_and_load_is_strict() -> None:
+    model = Model(make("Adam", {}), "float32", "numpy")
+    model.train(2)
+    state = model.opt.state_dict()
+    assert list(state["state"]) == [0, 1]
+    assert all(sorted(kept) == ["exp_avg", "exp_avg_sq", "step"] for kept in state["state"].values())
+    (group,) = state["param_groups"]
+    assert group["params"] == [0, 1] and group["betas"] == (0.9, 0.999) and group["lr"] == group["initial_lr"]
+    assert state["state"][1]["step"] == 2 and state["state"][0]["exp_avg"].shape == (5, 3)
+    before = copy.deepcopy(state)
+    model.train(1)
+    assert same(state, before)
+
+    load, present = model.opt.load_state_dict, model.opt.state_dict()
+    kept = state["state"]
+    for kind, words, wrong in (
+        (dl.GraphError, 'needs a dictionary of "state" and "param_groups"', [1]),
+        (dl.GraphError, 'needs a dictionary of "state" and "param_groups"', kept),
+        (dl.GraphError, "param_groups must be a list", {**state, "param_groups": {"lr": 1}}),
+        (dl.GraphError, "groups have [2] parameters, the state's [2, 2]", {**state, "param_groups": [group, group]}),
+        (dl.GraphError, "have [2] parameters, the state's [1]", {**state, "param_groups": [{**group, "params": [0]}]}),
+        (dl.GraphError, "unexpected settings: momentum", {**state, "param_groups": [{**group, "momentum": 0.9}]}),
+        (dl.GraphError, "lr must be a number >= 0", {**state, "param_groups": [{**group, "lr": -1}]}),
+        (dl.GraphError, "betas must be two numbers", {**state, "param_groups": [{**group, "betas": 3}]}),
+        (dl.GraphError, "missing keys: state.1.exp_avg; unexpected keys: state.7, state.1.other",
+         {**state, "state": {0: kept[0], 7: {}, 1: {**{k: kept[1][k] for k in ("exp_avg_sq", "step")}, "other": 0}}}),
+        (dl.ShapeError, "state.1.exp_avg has shape (3,), the value (4,)",
+         {**state, "state": {**kept, 1: {**kept[1], "exp_avg": np.zeros(4)}}}),
+        (dl.DTypeError, "state.1.exp_avg is <U1, not an array of numbers",
+         {**state, "state": {**kept, 1: {**kept[1], "exp_avg": ["a"] * 3}}}),
+    ):  # fmt: skip
+        assert words in error_of(kind, load, wrong), words
+    assert same(model.opt.state_dict(), present)
+
+
+@pytest.mark.slow
+def test_states_of_pytorch_load_and_training_goes_on_as_there() -> None:
+    x = np.random.default_rng(0).standard_normal((6, 5)).astype("float32")
+    for name, options in (
+        ("SGD", {"lr": 0.05}),
+        ("SGD", {"lr": 0.05, "momentum": 0.9}),
+        ("Adam", {"lr": 0.02, "weight_decay": 0.1}),
+        ("AdamW", {"lr": 0.02}),
+        ("RMSprop", {"momentum": 0.5}),
+    ):
+        mine, theirs = nn.Linear(5, 3), torch.nn.Linear(5, 3)
+        opt = getattr(optim, name)(mine.parameters())
+        reference = getattr(torch.optim, name)(theirs.parameters(), **options)
+
+        def step(network: Any, optimizer: Any, values: Any) -> None:
+            optimizer.zero_grad()
+            (network(values) ** 2).mean().backward()
+            optimizer.step()
+
+        opt.load_state_dict(reference.state_dict())  # before its first step: nothing is kept yet
+        for _ in range(2):
+            step(theirs, reference, torch.tensor(x))
+        mine.load_state_dict(theirs.state_dict())
+        opt.load_state_dict(reference.state_dict())
+        for _ in range(2):
+            step(theirs, reference, torch.tensor(x))
+            step(mine, opt, dl.tensor(x))
+        for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+            np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_options_are_part_of_the_state() -> None:
+    opt = optim.SGD([{"params": [ad.Parameter(np.zeros(2))], "momentum": 0.5}, {"params": [ad.Parameter(np.ones(3))]}])
+    state = opt.state_dict()
+    assert [group["momentum"] for group in state["param_groups"]] == [0.5, 0.0]
+    state["param_groups"][1] |= {"momentum": 0.7, "nesterov": True}
+    opt.load_state_dict(state)
+    assert [group["momentum"] for group in opt.groups] == [0.5, 0.7] and opt.groups[1]["nesterov"]
+    state["param_groups"][1]["maximize"] = True
+    assert "maximize must be False" in error_of(dl.GraphError, opt.load_state_dict, state)
+
+
+def test_everything_in_one_file_goes_on_to_the_same_bits() -> None:
+    x = np.random.default_rng(0).standard_normal((6, 5)).astype("float32")
+
+    def made() -> tuple[Any, Any, Any]:
+        model = nn.Linear(5, 3)
+        optimizer = optim.Adam(model.parameters(), 0.05)
+        return model, optimizer, optim.lr_scheduler.StepLR(optimizer, 2)
+
+    def train(model: Any, optimizer: Any, schedule: Any) -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            (model(x) ** 2).mean().backward()
+            optimizer.step()
+            schedule.step()
+
+    run = made()
+    train(*run)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "checkpoint.safetensors")
+        names = ("model", "optimizer", "schedule")
+        dl.save({**{name: part.state_dict() for name, part in zip(names, run, strict=True)}, "epoch": 3}, path)
+        train(*run)
+        again, found = made(), dl.load(path)
+        assert found["epoch"] == 3
+        for name, part in zip(names, again, strict=True):
+            part.load_state_dict(found[name])
+    train(*again)
+    assert same([part.state_dict() for part in again], [part.state_dict() for part in run])

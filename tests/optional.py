@@ -1,0 +1,38 @@
+"""PyTorch and onnxruntime, of the extra `test-all`: where one is not installed, the tests that use it are skipped."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NoReturn
+
+EXTRA = "pip install '.[test-all]'"
+
+
+def skip(what: str) -> NoReturn:
+    """Skips the test that runs, or the file that is being imported, for want of a part of the extra."""
+    import pytest
+
+    pytest.skip(f"needs {what}: {EXTRA}", allow_module_level=True)
+
+
+class Lacking:
+    """In the place of a module that is not installed: a use skips the test, or the file that is being imported."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        if attribute.startswith("_"):
+            raise AttributeError(attribute)  # as pytest asks of each name of a file
+        skip(self.__name__)
+
+
+def optional(name: str) -> Any:
+    """The module of that name, or what skips those that use it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return Lacking(name)
+
+
+torch, onnxruntime = optional("torch"), optional("onnxruntime")

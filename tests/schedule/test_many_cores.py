@@ -1,0 +1,280 @@
+"""Kernels for many cores: enough parts for all of them, whatever the shape, and right where there are two."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import dlsys
+import numpy as np
+import pytest
+import tvm_ffi
+from dlsys import autodiff as ad
+from dlsys import optim
+from dlsys.cli import cost, main
+from dlsys.graph import Node
+from dlsys.kernels.build import prim_func
+from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.loops import is_ordered
+from dlsys.schedule.target import machine_of
+from helpers import on_threads
+from tvm import tirx
+
+Build = Callable[..., "list[Node]"]
+
+
+def _product(a: Node, b: Node, trans_a: bool = False, trans_b: bool = False) -> list[Node]:
+    return [ad.relu_op(ad.matmul_op(a, b, trans_a, trans_b))]
+
+
+def _convolution(*geometry: Any, **more: Any) -> Build:
+    """The values and both gradients."""
+
+    def build(x: Node, f: Node) -> list[Node]:
+        y = ad.conv2d_op(x, f, *geometry, **more)
+        return [ad.relu_op(y), *ad.gradients(y * y, [x, f])]
+
+    return build
+
+
+CASES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
+    "few rows": (_product, ((32, 400), (400, 1024))),
+    "few rows, by columns": (lambda a, b: _product(a, b, False, True), ((31, 512), (1000, 512))),
+    "few columns": (_product, ((1024, 500), (500, 33))),
+    "square": (lambda a, b: _product(a, b, True, False), ((256, 256), (256, 250))),
+    "by rows of k": (lambda a, b: _product(a, b, True, False), ((700, 130), (700, 100))),
+    "a long sum": (_product, ((64, 2048), (2048, 64))),
+    "a long sum of no parts": (_product, ((60, 3001), (3001, 60))),
+    "a long sum, odd": (lambda a, b: _product(a, b, False, True), ((50, 3000), (60, 3000))),
+    "a vector": (lambda a, b: [ad.matmul_op(a, b)], ((1, 2304), (2304, 2304))),
+    "a vector, and what follows": (_product, ((1, 2304), (2304, 2304))),
+    "few batches": (_product, ((3, 196, 180), (3, 180, 64))),
+    "one image": (_convolution(1, 1), ((1, 64, 28, 28), (96, 64, 3, 3))),
+    "one small image": (_convolution(1, 1), ((1, 256, 7, 7), (256, 256, 3, 3))),
+    "one tap": (_convolution(1, 0), ((2, 96, 14, 14), (300, 96, 1, 1))),
+    "few filters": (_convolution(2, 1), ((4, 3, 112, 112), (24, 3, 3, 3))),
+    "planes": (_convolution(1, 1, 1, 20), ((4, 20, 84, 84), (20, 1, 3, 3))),
+}
+def _of_two(operator: Callable[..., Node]) -> Build:
+    return lambda a, b: [operator([a, b])]
+
+
+OTHERS: dict[str, tuple[Build, tuple[tuple[int, ...], ...], str]] = {
+    "max of all": (lambda x: [ad.max_op(x)], ((1003, 1001),), "float32"),
+    "min of a prime": (lambda x: [ad.min_op(x)], ((1_000_003,),), "float64"),
+    "argmax of all": (lambda x: [ad.argmax_op(x)], ((1_000_000,),), "float32"),
+    "argmin of two rows": (lambda x: [ad.argmin_op(x, 1)], ((2, 500_009),), "float32"),
+    "sum of integers": (lambda x: [ad.sum_op(x)], ((1_000_000,),), "int32"),
+    "sum of few columns of integers": (lambda x: [ad.sum_op(x, 0)], ((100_000, 30),), "int64"),
+    "max down few columns": (lambda x: [ad.max_op(x, 0)], ((100_000, 8),), "float32"),
+    "max over the middle": (lambda x: [ad.max_op(x, 1)], ((2, 1024, 1003),), "float32"),
+    "max over the middle, whole vectors": (lambda x: [ad.max_op(x, 1)], ((2, 1024, 1024),), "float32"),
+    "sum over the middle": (lambda x: [ad.sum_op(x, 1)], ((2, 512, 1003),), "float32"),
+    "sum of all": (lambda x: [ad.sum_op(x)], ((1_000_000,),), "float32"),
+    "two transposes": (lambda x: [ad.transpose_op(x, (0, 2, 1))], ((2, 1024, 1024),), "float32"),
+    "two ragged transposes": (lambda x: [ad.transpose_op(x, (0, 2, 1))], ((2, 1023, 1025),), "float32"),
+    "backwards": (lambda x: [x[:, ::-1]], ((2, 500_000),), "float32"),
+    "two rows and a number each": (lambda x, b: [x + b], ((2, 500_001), (2, 1)), "float32"),
+    "stack": (_of_two(ad.stack_op), ((500_000,), (500_000,)), "float32"),
+    "concatenation": (_of_two(ad.concatenate_op), ((1, 500_000), (1, 500_000)), "float32"),
+    "take of two rows": (
+        lambda x: [ad.take_op(x, ad.Parameter(np.arange(100_000) * 7 % 9_973), 1)],
+        ((2, 10_000),),
+        "float32",
+    ),
+}
+"""What is no contraction: outputs, shapes and dtype of what they are made of."""
+LEAST = 10_000_000  # operations of a contraction that all cores are to share
+
+
+def _executor(name: str) -> tuple[ad.Executor, dict[Node, np.ndarray]]:
+    build, shapes, dtype = OTHERS[name] if name in OTHERS else (*CASES[name], "float32")
+    random = np.random.default_rng(0)
+    nodes = [ad.Variable(f"x{i}", shape, dtype) for i, shape in enumerate(shapes)]
+    scale = 1.0 if dtype.startswith("float") else 1000.0
+    feed = {node: (scale * random.standard_normal(node.attrs["shape"])).astype(dtype) for node in nodes}
+    return ad.Executor(build(*nodes)), feed
+
+
+def _regions(function: Any) -> list[int]:
+    """The parts of each loop that threads share."""
+    found = list[int]()
+
+    def loop(item: tirx.For, visitor: Any) -> None:
+        if item.kind == tirx.ForKind.PARALLEL:
+            found.append(int(item.extent))
+        visitor.default_visit(item)
+
+    tvm_ffi.structural_visit(function.body, [(tirx.For, loop)])
+    return found
+
+
+def _parts(function: Any) -> int:
+    """The most parts of a loop that threads share."""
+    return max([1, *_regions(function)])
+
+
+@pytest.mark.slow
+def test_contractions_have_twice_as_many_parts_as_cores() -> None:
+    seen = 0
+    for name in CASES:
+        executor, feed = _executor(name)
+        executor.infer_shape({node: value.shape for node, value in feed.items()})
+        plan = executor._latest()
+        for key, spec in plan.specs.items():
+            program, group, *_ = plan.program.located(key)
+            shapes = program.graph.shapes
+            flop = sum(
+                node.op.flop(node, [shapes[v] for v in node.inputs], shapes[node])
+                for node in group.nodes
+                if node.op.kind == "contraction"
+            )
+            for cores in (16, 64) if flop >= LEAST else ():
+                target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})
+                function, rule = apply(prim_func(spec), target)
+                assert rule.name in ("contraction", "windows", "reduction"), (name, spec.name, rule.name)
+                least = 2 * cores if name != "a long sum of no parts" else cores  # 3,001 is a prime
+                assert _parts(function) >= least, (name, spec.name, cores, _parts(function))
+                seen += 1
+    assert seen >= 2 * len(CASES)
+
+
+@pytest.mark.slow
+def test_other_kernels_have_parts_for_many_cores() -> None:
+    """At least two a core; 63 steps of 1,003 columns are enough."""
+    for name in OTHERS:
+        executor, feed = _executor(name)
+        executor.infer_shape({node: value.shape for node, value in feed.items()})
+        found = dict.fromkeys((2, 16, 64), 0)
+        for cores in found:
+            target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})
+            plan = executor._latest()
+            found[cores] = max(_parts(apply(prim_func(spec), target)[0]) for spec in plan.specs.values())
+        assert found[2] >= 2 and found[16] >= 32 and found[64] >= 62, (name, found)
+
+
+def _scheduled(build: Build, *arrays: tuple[tuple[int, ...], str], target: Any = None) -> tuple[Any, str]:
+    """The scheduled function of the one kernel of a graph, for 16 cores, and its rule."""
+    nodes = [ad.Variable(f"x{i}", *of) for i, of in enumerate(arrays)]
+    executor = ad.Executor(build(*nodes))
+    executor.infer_shape({node: shape for node, (shape, _) in zip(nodes, arrays, strict=True)})
+    *_, spec = executor._latest().specs.values()
+    function, rule = apply(prim_func(spec), resolve_target(target or CORES))
+    return function, rule.name
+
+
+CORES = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 16}
+
+
+def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_them_out() -> None:
+    def sort(x: Node) -> list[Node]:
+        return [ad.argsort_op(x, -1)]
+
+    def scatter(x: Node, i: Node) -> list[Node]:
+        return ad.gradients(ad.take_op(x, i, 0), [x])
+
+    long = ((1000, 300), "float32")
+    function, rule = _scheduled(sort, long)
+    assert (rule, _parts(function)) == ("loops", 64)
+    memory = [tuple(map(int, array.shape)) for array in function.body.block.alloc_buffers]
+    assert memory == [(2, 64, 300), (2, 64, 300), (2, 64, 4, 256)]  # of a thousand rows 64 at once
+    launches = _scheduled(sort, long, target="cuda")[0].script()
+    assert 'T.thread_binding(64, thread="threadIdx.x")' in launches and "T.parallel" not in launches
+    for columns, parts in ((512, [1000, 8]), (500, [1000, 8]), (64, [])):  # zeros by rows, sums by 64 columns
+        function, rule = _scheduled(scatter, ((1000, columns), "float32"), ((2000,), "int64"))
+        assert (rule, _regions(function)) == ("loops", parts), columns
+    assert _parts(_scheduled(sort, ((4, 10), "float32"))[0]) == 1  # too little work
+
+
+def test_a_loop_that_reads_what_another_index_stored_is_ordered() -> None:
+    out, given = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32")
+    square = tirx.decl_buffer((8, 8), "float32")
+    i, k = tirx.Var("i", "int32"), tirx.Var("k", "int32")
+    one, serial = tirx.const(1.0, "float32"), tirx.ForKind.SERIAL
+
+    def ordered(buffer: Any, store: list[Any], load: list[Any]) -> bool:
+        body = tirx.BufferStore(buffer, tirx.BufferLoad(buffer, load) + one, store)
+        return is_ordered(tirx.For(i, 0, 8, serial, tirx.For(k, 0, 2, serial, body)))
+
+    assert not ordered(out, [i], [i])
+    assert not ordered(out, [i * 2 + k], [i * 2 + k])
+    assert not ordered(square, [i, tirx.BufferLoad(given, [k])], [i, k])
+    assert not ordered(square, [i // 8, i % 8], [i // 8, i % 8])
+    assert ordered(out, [i + k], [i + k])  # index 0 stores what index 1 reads
+    assert ordered(out, [i], [i + 1])
+    assert ordered(out, [k], [k])
+    assert ordered(out, [i // 2], [i // 2])
+    assert ordered(out, [tirx.BufferLoad(given, [i])], [tirx.BufferLoad(given, [i])])
+    assert ordered(square, [k, i], [i, k])
+    assert not is_ordered(tirx.For(i, 0, 8, serial, tirx.BufferStore(out, one, [tirx.BufferLoad(given, [i])])))
+
+
+@pytest.mark.slow
+def test_schedules_for_many_cores_run_right_on_two() -> None:
+    for name in (*CASES, *OTHERS):
+        executor, feed = _executor(name)
+        wanted = ad.Executor(executor.eval_node_list, ctx=dlsys.numpy()).run(feed, True)
+        for cores in (16, 64):
+            with mock.patch("dlsys.schedule.target.get_num_threads", lambda cores=cores: cores):
+                found = ad.Executor(executor.eval_node_list).run(feed, True)
+            for a, b in zip(found, wanted, strict=True):
+                off = 5e-6 if name in CASES or (name.startswith("sum") and b.dtype.kind == "f") else 0.0
+                np.testing.assert_allclose(a, b, rtol=0, atol=off * np.abs(b).max(), err_msg=f"{name}, {cores}")
+
+
+@pytest.mark.slow
+def test_updates_follow_sums_that_many_cores_share() -> None:
+    """The update of filters whose gradient is made in parts is in the sum of the parts."""
+    random = np.random.default_rng(0)
+    x, start = random.standard_normal((4, 8, 60, 60)).astype("float32"), random.standard_normal((8, 1, 3, 3))
+    found = []
+    for cores in (2, 64):
+        images, filters = ad.Variable("images", x.shape), ad.Parameter(start.astype("float32"), "filters")
+        loss = ad.mean_op(ad.conv2d_op(images, filters, 1, 1, groups=8) ** 2)
+        step = [loss, optim.SGD([filters], lr=0.1).minimize(loss)]
+        with on_threads(2), mock.patch("dlsys.schedule.target.get_num_threads", lambda cores=cores: cores):
+            ad.Executor(step).run({images: x})
+        found.append(filters.numpy())
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
+
+
+def test_the_model_counts_what_the_loops_do() -> None:
+    """Of a product in tiles all multiply-adds, of a sum of columns all additions, in the parts that threads share."""
+    a, b, x = ad.Variable("a", (256, 512)), ad.Variable("b", (512, 256)), ad.Variable("x", (4096, 1024))
+    target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 16})
+    machine = machine_of(target)
+    executor = ad.Executor([ad.matmul_op(a, b), ad.reducesum_op(x, 0)])
+    executor.infer_shape({a: (256, 512), b: (512, 256), x: (4096, 1024)})
+    product, columns = (
+        cost.regions(apply(prim_func(spec), target)[0]) for spec in executor._latest().specs.values()
+    )
+    packed, multiplied = product
+    assert multiplied.parts >= 32 and packed.arithmetic == 512 * 256
+    assert 256 * 256 * 512 <= multiplied.arithmetic <= 1.02 * 256 * 256 * 512  # and what is cleared and stored
+    assert sum(multiplied.arrays.values()) == 4 * (256 * 512 + 512 * 256 + 256 * 256)
+    assert sum(region.arithmetic for region in columns) >= 4096 * 1024
+    one, some, many = (cost.Cores(machine, count) for count in (1, 16, 64))
+    assert 8 < one.seconds(multiplied) / some.seconds(multiplied) < 16
+    alone = cost.Region(arithmetic=10**6)
+    limits = many.limits(alone)
+    assert many.seconds(alone) == one.seconds(alone) == max(limits.values()) == limits["few parts"]
+    much = cost.Region(parts=64, arrays={"array": 2**32})
+    limits = many.limits(much)
+    assert one.seconds(much) == 2**32 / one.memory and max(limits.values()) == limits["memory"]
+
+
+@pytest.mark.slow
+def test_roofline_predicts_a_step_on_many_cores() -> None:
+    seconds = []
+    for cores in (1, 8, 64):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert main(["roofline", "--cores", str(cores), "--batch", "1000"]) == 0
+        *_, last = out.getvalue().strip().splitlines()
+        found = re.fullmatch(r"a step of mlp, batch 1000: ([\d.]+) us at least on (\d+) cores .*: a prediction", last)
+        assert found is not None and found[2] == str(cores), last
+        seconds.append(float(found[1]))
+    assert seconds[0] > 4 * seconds[1] > 4 * seconds[2], seconds

@@ -1,0 +1,772 @@
+"""Schedules: every operator's scheduled kernel against its NumPy rule, and what the loops look like."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import dlsys as dl
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from cases import Case
+from dlsys import autodiff as ad
+from dlsys import compute, kernels, schedule
+from dlsys.errors import TargetError
+from dlsys.graph import Node
+from dlsys.ops import pack_panels_op
+from dlsys.schedule import common, machine_code, strided
+from dlsys.schedule import target as targets
+from helpers import CASES, LIKE, LOOPS, error_of, inputs_of
+from tvm import s_tir, te, tirx
+
+TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-11, "atol": 1e-13}}
+
+
+BOTH = 2  # so many cases of an operator are compiled for both dtypes, the others for one in turn
+
+
+def _function(name: str, shapes: Sequence[Any], dtypes: str | Sequence[str], build: Callable[..., Any]) -> Any:
+    dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
+    given = enumerate(zip(shapes, dtypes, strict=True))
+    inputs = [te.placeholder(shape, dtype, name=f"x{i}") for i, (shape, dtype) in given]
+    return te.create_prim_func([*inputs, build(*inputs)]).with_attr("global_symbol", name)
+
+
+def _compile(functions: dict[str, Any]) -> Any:
+    target = schedule.host_target()
+    scheduled = {name: schedule.apply(function, target)[0] for name, function in functions.items()}
+    return tvm.compile(tvm.IRModule(scheduled), target=target)
+
+
+def _call(kernel: Any, inputs: Sequence[np.ndarray], shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    result = tvm.runtime.empty(shape, dtype)
+    kernel(*(tvm.runtime.tensor(x) for x in inputs), result)
+    return result.numpy()
+
+
+def _check_operator(name: str, cases: Sequence[Case]) -> None:
+    functions: dict[str, Any] = {}
+    expected: dict[str, tuple[Node, list[np.ndarray], np.ndarray]] = {}
+    for number, case in enumerate(cases):
+        for dtype in list(TOLERANCE)[number % 2 : number % 2 + 1] if number >= BOTH else TOLERANCE:
+            variables = case.variables()
+            node = case.build(*variables)
+            if node in set(variables):
+                continue  # a placeholder has no kernel
+            drawn = dict(zip(variables, case.draw(dtype), strict=True))
+            inputs = [drawn[variable] for variable in node.inputs if variable in drawn]
+            shape = node.op.infer_shape(node, inputs_of(node, [x.shape for x in inputs]))
+            want = node.op.numpy(node, inputs_of(node, inputs))
+            key = f"{name}_{len(functions)}"
+            functions[key] = _function(
+                key,
+                [x.shape for x in inputs],
+                [str(x.dtype) for x in inputs],
+                lambda *x, n=node, s=shape, d=want: n.op.te(n, inputs_of(n, list(x)), s, str(d.dtype)),
+            )
+            expected[key] = (node, inputs, want)
+    if not functions:
+        return
+    module = _compile(functions)
+    for key, (_, inputs, want) in expected.items():
+        got = _call(module[key], inputs, want.shape, str(want.dtype))
+        message = f"{key}: {[x.shape for x in inputs]} {want.dtype}"
+        tolerance = TOLERANCE.get(str(want.dtype), {"rtol": 0})  # integers and booleans to the bit
+        np.testing.assert_allclose(got, want, err_msg=message, **tolerance)
+
+
+OPERATORS = [name for name in CASES if name not in (*LOOPS, *LIKE)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_equals_its_numpy_rule(name: str) -> None:
+    _check_operator(name, CASES[name])
+
+
+FEWEST = [f"{name}.PARALLEL_WORK" for name in ("pointwise", "windows", "rows", "loops", "reduction", "product")]
+FEWEST += ["rows.PARALLEL_SHORT", "tiles.PARALLEL_FLOP"]
+CASES_EACH = 2  # the first of an operator that have something to share
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_in_parallel_equals_its_numpy_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM 0.27 has simplified the indices of loops that were fused to run in parallel to wrong ones."""
+    for fewest in FEWEST:
+        monkeypatch.setattr(f"dlsys.schedule.cpu.{fewest}", 2)
+    shared = [case for case in CASES[name] if all(math.prod(shape) > 1 for shape in case.shapes)]
+    _check_operator(name, shared[:CASES_EACH])
+
+
+# name: input shapes, formula, NumPy's; sizes large enough to be split, with and without a remainder
+LARGE: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any]]] = {
+    "relu": ([(997, 251)], compute.relu, lambda x: np.where(x <= 0, 0, x)),
+    "add_row": ([(301, 257), (257,)], compute.add, lambda x, y: x + y),
+    "add_column": ([(300, 256), (300, 1)], compute.add, lambda x, y: x + y),
+    "transpose": ([(301, 263)], lambda x: compute.transpose(x, (1, 0)), lambda x: x.T),
+    "transpose_staged": ([(512, 1024)], lambda x: compute.transpose(x, (1, 0)), lambda x: x.T),
+    "transpose_add": (
+        [(3, 64, 48), (3, 48, 64)],
+        lambda x, y: compute.add(compute.transpose(x, (0, 2, 1)), y),
+        lambda x, y: x.transpose(0, 2, 1) + y,
+    ),
+    "column_sum": ([(1000, 256)], lambda x: compute.reduce_sum(x, (0,)), lambda x: x.sum(0)),
+    "column_sum_odd": ([(997, 251)], lambda x: compute.reduce_sum(x, (0,)), lambda x: x.sum(0)),
+    "row_sum": ([(300, 256)], lambda x: compute.reduce_sum(x, (1,)), lambda x: x.sum(1)),
+    "row_sum_odd": ([(31, 997)], lambda x: compute.reduce_sum(x, (1,)), lambda x: x.sum(1)),
+    "sum": ([(400, 256)], lambda x: compute.reduce_sum(x, (0, 1)), lambda x: x.sum()),
+    "sum_odd": ([(397, 251)], lambda x: compute.reduce_sum(x, (0, 1)), lambda x: x.sum()),
+    "channel_sum": ([(4, 3, 28, 28)], lambda x: compute.reduce_sum(x, (0, 2, 3)), lambda x: x.sum((0, 2, 3))),
+    "channel_sum_4x4": ([(90, 5, 4, 4)], lambda x: compute.reduce_sum(x, (0, 2, 3)), lambda x: x.sum((0, 2, 3))),
+    "channel_sum_3x5": ([(99, 7, 3, 5)], lambda x: compute.reduce_sum(x, (0, 2, 3)), lambda x: x.sum((0, 2, 3))),
+}
+
+
+@pytest.mark.slow
+def test_large_and_odd_sizes_equal_numpy():
+    random = np.random.default_rng(0)
+    module = _compile({name: _function(name, shapes, "float32", f) for name, (shapes, f, _) in LARGE.items()})
+    for name, (shapes, _, reference) in LARGE.items():
+        inputs = [random.uniform(-1, 1, shape).astype("float32") for shape in shapes]
+        want = np.asarray(reference(*(x.astype("float64") for x in inputs)))
+        got = _call(module[name], inputs, want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4, err_msg=name)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    exponential = np.exp(x - x.max(-1, keepdims=True))
+    return exponential / exponential.sum(-1, keepdims=True)
+
+
+def test_a_log_of_each_row_is_computed_along_vectors():
+    shapes, dtypes = [(200, 65), (200,)], ["float32", "int64"]
+    function = _function("loss", shapes, dtypes, compute.cross_entropy)
+    scheduled, rule = schedule.apply(function, schedule.host_target())
+    rows, _, behind = scheduled.script().partition('T.sblock("cross_entropy")')
+    assert rule.name == "reduction" and "1060439283" in behind and "1060439283" not in rows  # a number of log's formula
+    random = np.random.default_rng(4)
+    x, y = random.standard_normal(shapes[0]).astype("float32"), random.integers(0, 65, 200)
+    y[3], x[5, 7], y[5], y[6] = -100, -np.inf, 7, 99
+    got = _call(_compile({"loss": function})["loss"], [x, y], (200,), "float32")
+    wide = x.astype("float64")
+    want = np.log(np.exp(wide).sum(1)) - wide[np.arange(200), np.where((y < 0) | (y > 64), 0, y)]
+    want[3], want[6] = 0, np.nan
+    assert np.isposinf(got[5])
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_what_is_read_from_memory_is_fetched_ahead():
+    """The next row where elements of most of its lines are picked."""
+    random = np.random.default_rng(6)
+    cases = (((512, 1000), (512, 200), 1), ((64, 64, 100), (64, 64, 20), 2), ((64, 100, 64), (64, 9, 64), 1))
+    for shape, places, axis in cases:
+        x, i = ad.Variable("x"), ad.Variable("i", dtype="int64")
+        values, index = random.standard_normal(shape).astype("float32"), random.integers(0, shape[axis], places)
+        executor = ad.Executor([ad.take_along_axis_op(x, i, axis)])
+        (found,) = executor.run({x: values, i: index}, convert_to_numpy_ret_vals=True)
+        np.testing.assert_array_equal(found, np.take_along_axis(values, index, axis))
+        assert ("llvm.prefetch" in executor.script()) is (axis == len(shape) - 1), shape
+
+
+@pytest.mark.slow
+def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
+    """Of a large array, and in one pass alone: a line in each step, and one for the rest of the row."""
+    for rows, is_large in ((300, True), (100, False)):
+        x, w = ad.Variable("x", (rows, 1000)), ad.Variable("w", (1000,))
+        script = ad.Executor([ad.layer_norm_op(x, w, w)]).script(feed_shapes={x: (rows, 1000), w: (1000,)})
+        fetches = [line for line in script.splitlines() if "llvm.prefetch" in line]
+        assert all("in0[" in line and "+ 1" in line for line in fetches)
+        assert (0 < len(fetches) <= 3) is is_large, script
+        assert script.rfind("llvm.prefetch") < re.search(r"normalize\[.*\] = ", script).start()
+
+
+@pytest.mark.slow
+def test_results_of_rows_are_stored_in_one_pass() -> None:
+    for count, length in ((4096, 1024), (1536, 1536)):
+        shapes = {ad.Variable(name): (count, length) if name in "xg" else (length,) for name in "xgwb"}
+        x, g, w, b = shapes
+        y = ad.layer_norm_op(x, w, b)
+        script = ad.Executor([y, *ad.gradients(y * g, [x, w, b])]).script(feed_shapes=shapes)
+        rows = next(part for part in script.split("T.sblock(") if part.startswith('"rows"'))
+        kept = f"T.alloc_buffer(({length},)"
+        assert rows.count(kept) == 3, script  # two sums down the columns, and the normalized row
+        stores = [i for i, line in enumerate(rows.splitlines()) if re.match(r" +(normalize|mul)\w*\[.*, .*\] = ", line)]
+        assert len(stores) == 2 and stores[1] == stores[0] + 1, script
+        softmax = ad.Executor([ad.softmax_op(x), *ad.gradients(ad.softmax_op(x) * g, [x])])
+        assert kept in softmax.script(feed_shapes=shapes)  # the exponentials
+
+
+@pytest.mark.slow
+def test_llvm_is_given_vectors_of_places_and_of_tests_for_nan() -> None:
+    """Its SLP vectorizer, which would put scalars together, is off: see `schedule.machine_code`."""
+    x, y, i = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32"), tirx.Var("i", "int32")
+    value = tirx.BufferLoad(x, [i])
+    chosen = tirx.Select(tirx.any(value == 3.0, tirx.isnan(value)), i, tirx.const(99, "int32"))
+    body = tirx.For(i, 0, 16, tirx.ForKind.VECTORIZED, tirx.BufferStore(y, chosen, [i]))
+    function = tirx.PrimFunc([x, y], body).with_attr("global_symbol", "main")
+    codes = [machine_code.compiled({"main": function}, schedule.host_target()).inspect_source("asm")]
+    shapes = {ad.Variable("x"): (512, 2048), ad.Variable("labels", dtype="int64"): (512,)}
+    loss = ad.cross_entropy_op(*shapes)
+    codes.append(ad.Executor([loss, *ad.gradients(loss, [next(iter(shapes))])]).source("asm", feed_shapes=shapes))
+    for code in codes:
+        assert re.findall(r"\bv?(?:ucomiss|comiss|pinsrd)\b", code) == []  # one element each
+
+
+def _own_arrays(function: tirx.PrimFunc) -> list[Any]:
+    """The arrays that a function has between its loops and within them."""
+    found = list(function.body.block.alloc_buffers)
+    tvm_ffi.structural_walk(function.body, (tirx.AllocBuffer, lambda item: found.append(item.buffer)))
+    return found
+
+
+def _fetched(code: Any, buffer: Any, loops: list[Any], found: list[tuple[list[Any], list[Any]]]) -> None:
+    """The indices at which lines of a buffer are fetched, with the loops around each."""
+
+    def loop(item: tirx.For, visitor: Any) -> None:
+        _fetched(item.body, buffer, [*loops, item] if item.loop_var.name != "once" else loops, found)
+
+    def call(item: Any, visitor: Any) -> None:
+        load = item.args[0] if str(getattr(item.op, "name", "")).endswith("address_of") else None
+        if load is not None and load.source.same_as(buffer):
+            found.append((list(load.indices), loops))
+        else:
+            visitor.default_visit(item)
+
+    tvm_ffi.structural_visit(code, [(tirx.For, loop), (tvm.ir.Call, call)])
+
+
+@pytest.mark.slow
+def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
+    """All of its lines, and hardly others, of rows along k and of rows along n."""
+    target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})
+    line = 16  # elements
+    for m, n, k, turned in ((600, 160, 256, True), (80, 512, 256, False), (12, 512, 128, False)):
+        shapes = [(m, k), (n, k) if turned else (k, n)]
+        function = _function("k", shapes, "float32", lambda a, b, turned=turned: compute.matmul(a, b, False, turned))
+        fetched: list[tuple[list[Any], list[Any]]] = []  # indices, and the loops around
+        scheduled = schedule.apply(function, target)[0]
+        _fetched(scheduled.body, scheduled.params[1], [], fetched)
+        width = max(int(buffer.shape[1]) for buffer in _own_arrays(scheduled) if buffer.name == "sums")
+        found = set()
+        for indices, loops in fetched:
+            panel, *own = loops
+            for step in itertools.product(*(range(int(loop.extent)) for loop in own)):
+                names = {panel.loop_var: 0, **dict(zip((loop.loop_var for loop in own), step, strict=True))}
+                numbers = {var: tirx.IntImm("int32", value) for var, value in names.items()}
+                row, start = (int(tvm.sym.Analyzer().simplify(common.renamed(i, numbers))) for i in indices)
+                row, start = divmod(row * shapes[1][1] + start, shapes[1][1])  # an address may be that of a later row
+                found.add((row, start // line * line))
+        places = itertools.product(range(0, k, line), range(width, 2 * width))
+        if not turned:
+            places = itertools.product(range(width, 2 * width, line), range(k))
+        wanted = {(row, start) for start, row in places}
+        assert wanted <= found and len(found) <= 1.1 * len(wanted), (m, n, k)
+
+
+@pytest.mark.slow
+def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
+    random = np.random.default_rng(5)
+    for threads in (1, 3):
+        target = schedule.resolve_target({"kind": "llvm", "num-cores": threads})
+        for m, n, k in ((100, 96, 512), (130, 32, 1024), (100, 96, 500), (100, 90, 512)):
+            function = _function("k", [(m, k), (n, k)], "float64", lambda a, b: compute.matmul(a, b, False, True))
+            scheduled, rule = schedule.apply(function, target)
+            assert rule.name == "contraction"
+            wide = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+            turned = "square" in schedule.apply(function, wide)[0].script()
+            assert turned == (k % 16 == 0), (m, n, k)  # where 90 columns are whole panels and a rest, those
+            a, b = random.standard_normal((m, k)), random.standard_normal((n, k))
+            kernel = tvm.compile(tvm.IRModule({"k": scheduled}), target=target)["k"]
+            np.testing.assert_allclose(_call(kernel, [a, b], (m, n), "float64"), a @ b.T, rtol=1e-10, atol=1e-10)
+
+
+def test_nan_and_infinity_survive_scheduling():
+    x = np.linspace(-2, 2, 70, dtype="float32").reshape(2, 35)
+    x[0, 3], x[1, 7], x[1, 34] = np.nan, np.inf, -np.inf
+    formulas: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+        "relu": (compute.relu, lambda v: np.where(v <= 0, 0, v)),
+        "zero": (lambda v: compute.mul_by_const(v, 0.0), lambda v: v * 0),
+        "columns": (lambda v: compute.reduce_sum(v, (0,)), lambda v: v.sum(0)),
+        "rows": (lambda v: compute.reduce_sum(v, (1,)), lambda v: v.sum(1)),
+        "softmax": (compute.softmax, _softmax),
+    }
+    module = _compile({name: _function(name, [x.shape], "float32", f) for name, (f, _) in formulas.items()})
+    for name, (_, reference) in formulas.items():
+        with np.errstate(all="ignore"):
+            want = reference(x)
+        got = _call(module[name], [x], want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, err_msg=name)
+
+
+def _llvm(shapes: Sequence[Any], formula: Callable[..., Any]) -> str:
+    return _compile({"k": _function("k", shapes, "float32", formula)}).mod.inspect_source("ll")
+
+
+def test_inner_loops_are_packed():
+    matrix, lanes = (64, 257), schedule.machine_of(schedule.host_target()).lanes("float32")
+    cases: dict[str, tuple[list[Any], Callable[..., Any], str]] = {
+        "relu": ([matrix], compute.relu, "fcmp"),
+        "relu_gradient": ([matrix, matrix], compute.relu_gradient, "fcmp"),
+        "mul": ([matrix], lambda x: compute.mul_by_const(x, 2.5), "fmul"),
+        "add": ([matrix, (257,)], compute.add, "fadd"),
+        "sgd_update": ([matrix, matrix], lambda x, g: compute.sgd_update(x, g, 0.1), "fsub"),
+        "column_sum": ([matrix], lambda x: compute.reduce_sum(x, (0,)), "fadd"),
+        "row_sum": ([(64, 256)], lambda x: compute.reduce_sum(x, (1,)), "fadd"),
+    }
+    for name, (shapes, formula, instruction) in cases.items():
+        lines = _llvm(shapes, formula).splitlines()
+        widths = [int(part.split(" x float>")[0]) for line in lines if instruction in line
+                  for part in line.split("<")[1:] if " x float>" in part]  # fmt: skip
+        assert widths and max(widths) >= lanes, (name, widths)
+
+
+def test_only_large_kernels_are_parallel():
+    target = schedule.host_target()
+    column_sum = lambda x: compute.reduce_sum(x, (0,))  # noqa: E731
+    for formula in (compute.relu, column_sum, compute.softmax):
+        name = getattr(formula, "__name__", "")
+        large = schedule.apply(_function("k", [(1000, 256)], "float32", formula), target)[0].script()
+        assert "T.parallel" in large, name
+        small = _llvm([(10, 10)], formula)
+        assert not any("call" in line and "ParallelLaunch" in line for line in small.splitlines()), name
+
+
+@pytest.mark.slow
+def test_sums_do_not_depend_on_the_number_of_threads():
+    x = np.random.default_rng(0).standard_normal((1000, 256)).astype("float32")
+    for axes in ((0,), (0, 1), (1,)):
+        found = []
+        for cores in (1, 2, 7, 64):
+            target = tvm.target.Target({**dict(schedule.host_target().export()), "num-cores": cores})
+            function = _function("k", [x.shape], "float32", lambda x, axes=axes: compute.reduce_sum(x, axes))
+            module = tvm.compile(tvm.IRModule({"k": schedule.apply(function, target)[0]}), target=target)
+            found.append(_call(module["k"], [x], x.sum(axes).shape, "float32"))
+        for one in found[1:]:
+            np.testing.assert_array_equal(one, found[0], err_msg=str(axes))
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def _convolve(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: tuple[int, int]) -> np.ndarray:
+    padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, f.shape[2:], axis=(2, 3))
+    return np.einsum("ncyzij,ocij->noyz", windows[:, :, :: stride[0], :: stride[1]], f, optimize=True)
+
+
+def _conv_same(x: Any, f: Any) -> Any:
+    return compute.conv2d(x, f, (1, 1), (1, 1))
+
+
+def _gated(z: Any) -> Any:
+    return compute.mul(z, compute.sigmoid(z))
+
+
+def _update(x: Any, grad: Any, w: Any) -> Any:
+    decayed = compute.add(compute.matmul(x, grad, True), compute.mul_by_const(w, 0.5))
+    return compute.sub(w, compute.mul_by_const(decayed, 0.25))
+
+
+# name: input shapes, formula, NumPy's, the bare contraction's formula of the first two inputs
+FUSED: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "bias_relu": (
+        [(50, 70), (70, 37), (37,)],
+        lambda x, w, b: compute.relu(compute.add(compute.matmul(x, w), b)),
+        lambda x, w, b: np.maximum(x @ w + b, 0),
+        compute.matmul,
+    ),
+    "scalar_silu": (
+        [(48, 64), (64, 64), ()],
+        lambda x, w, s: _gated(compute.mul(compute.matmul(x, w), s)),
+        lambda x, w, s: _silu(x @ w * s),
+        compute.matmul,
+    ),
+    "gate": (
+        [(50, 30), (70, 30), (50, 70)],
+        lambda g, w, x: compute.relu_gradient(x, compute.matmul(g, w, False, True)),
+        lambda g, w, x: np.where(x > 0, g @ w.T, 0),
+        lambda g, w: compute.matmul(g, w, False, True),
+    ),
+    "update": (
+        [(100, 70), (100, 37), (70, 37)],
+        _update,
+        lambda x, g, w: w - 0.25 * (x.T @ g + 0.5 * w),
+        lambda x, g: compute.matmul(x, g, True),
+    ),
+    "conv_bias_residual": (
+        [(2, 8, 14, 14), (32, 8, 3, 3), (32, 1, 1), (2, 32, 14, 14)],
+        lambda x, f, b, y: compute.relu(compute.add(compute.add(_conv_same(x, f), b), y)),
+        lambda x, f, b, y: np.maximum(_convolve(x, f, (1, 1), (1, 1)) + b + y, 0),
+        _conv_same,
+    ),
+    "conv_silu": (
+        [(2, 3, 13, 17), (10, 3, 3, 3)],
+        lambda x, f: _gated(_conv_same(x, f)),
+        lambda x, f: _silu(_convolve(x, f, (1, 1), (1, 1))),
+        _conv_same,
+    ),
+}
+
+
+def test_ragged_products_keep_their_rule_on_several_threads():
+    for threads in (1, 2, 3):
+        target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+        for shapes in ([(1000, 256), (256, 100)], [(1000, 10), (10, 100)], [(500, 300), (300, 33)]):
+            function = _function("k", shapes, "float32", compute.matmul)
+            scheduled, rule = schedule.apply(function, target)
+            assert rule.name == "contraction"
+            assert ("T.parallel" in scheduled.script()) == (threads > 1), (shapes, threads)
+
+
+@pytest.mark.slow
+def test_the_last_panel_may_be_narrow_where_threads_pack_their_own():
+    random = np.random.default_rng(7)
+    for threads, shapes in ((2, [(32, 128), (128, 729)]), (3, [(16, 300), (300, 209)]), (2, [(9, 64), (64, 3001)])):
+        machine = schedule.Machine("llvm", 512, 32, threads)
+        scheduled = schedule.cpu.contraction.schedule(_function("k", shapes, "float64", compute.matmul), machine)
+        assert scheduled is not None
+        assert scheduled.script().count("T.parallel") == 1  # else all wait until all panels are packed
+        module = tvm.compile(tvm.IRModule({"main": scheduled}), target=schedule.host_target())
+        a, b = (random.uniform(-1, 1, shape) for shape in shapes)
+        found = _call(module["main"], [a, b], (a @ b).shape, "float64")
+        np.testing.assert_allclose(found, a @ b, rtol=0, atol=1e-13 * shapes[0][1])
+
+
+def test_threads_share_out_whole_rows_of_images():
+    function = _function("k", [(1, 16, 57, 57), (64, 16, 3, 3)], "float32", compute.conv2d)
+    for threads, tiles in ((16, 5), (2, 140), (3, 95)):  # 55 x 55 results, whose rows are five tiles of 11
+        scheduled = schedule.cpu.contraction.schedule(function, schedule.Machine("llvm", 512, 32, threads))
+        assert scheduled is not None
+        script = scheduled.script()
+        places = re.findall(r"sums\[.*\+ x0\[0, \w+, (.*)\] \* ", script)
+        assert len(places) == 1 and "55" not in places[0], places  # no place takes a division by the length of a row
+        counts = re.findall(r"for tile in range\((\d+)\)|T.min\((\d+), 275", script)
+        assert [int(a or b) for a, b in counts] == [tiles], (threads, counts)
+
+
+def test_vectors_of_elements_some_apart_are_loads_of_neighbours():
+    x = tirx.decl_buffer((256,), "float32", "x")
+    for stride in (2, 3, 4):
+        for lanes in (2, 3, 7, 8, 13, 16, 17, 28, 32, 56):
+            found = strided.contiguous(tirx.BufferLoad(x, [tirx.Ramp(5, stride, lanes)]))
+            read: list[int] = []
+            assert _places(found, read) == [5 + stride * i for i in range(lanes)]
+            assert max(read) == 5 + stride * (lanes - 1)  # nothing beyond
+    own = tirx.decl_buffer((256,), "float32", "own", scope="local")  # which is to become registers
+    for array, at in ((x, tirx.Ramp(0, 1, 16)), (x, tirx.Ramp(0, 5, 16)), (x, 3), (own, tirx.Ramp(0, 2, 16))):
+        load = tirx.BufferLoad(array, [at])
+        assert strided.contiguous(load) is load
+
+
+def _places(vector: Any, read: list[int]) -> list[int]:
+    """Which elements of the array a vector holds; `read` gets those that it is made of."""
+    if isinstance(vector, tirx.Shuffle):
+        held = [place for part in vector.vectors for place in _places(part, read)]
+        return [held[int(i)] for i in vector.indices]
+    at = vector.indices[0]
+    assert not isinstance(at, tirx.Ramp) or int(at.stride) == 1
+    loaded = [int(at.base) + i for i in range(int(at.lanes))] if isinstance(at, tirx.Ramp) else [int(at)]
+    read += loaded
+    return loaded
+
+
+@pytest.mark.slow
+def test_strided_reads_equal_numpy():
+    random, target = np.random.default_rng(3), schedule.host_target()
+    inputs, functions = {}, {}
+    for stride, size, rows in itertools.product((2, 3, 4), (1, 7, 16, 27, 55, 100), (1, 5)):
+        x = random.standard_normal((rows, (size - 1) * stride + 2)).astype("float32")
+        function = _function("k", [x.shape], "float32", partial(_every, size=size, stride=stride))
+        name = f"k_{stride}_{size}_{rows}"
+        functions[name], rule = schedule.apply(function.with_attr("global_symbol", name), target)
+        assert rule.name == "elementwise"
+        inputs[name] = x, stride, size
+    module = machine_code.compiled(functions, target)
+    for name, (x, stride, size) in inputs.items():
+        want = x[:, ::stride][:, :size] * x[:, 1::stride][:, :size]
+        np.testing.assert_array_equal(_call(module[name], [x], want.shape, "float32"), want, err_msg=name)
+
+
+def _every(x: te.Tensor, size: int, stride: int) -> te.Tensor:
+    return te.compute((x.shape[0], size), lambda i, j: x(i, j * stride) * x(i, j * stride + 1), name="every")
+
+
+def _arrays(function: Any) -> int:
+    """Intermediate arrays that are larger than a tile or a value, which lie in registers or on the stack."""
+    lines = [line for line in function.script().splitlines() if "alloc_buffer" in line]
+    return sum('"local"' not in line and not line.strip().startswith("value") for line in lines)
+
+
+@pytest.mark.slow
+def test_an_epilogue_of_long_code_is_a_loop():
+    for name in ("scalar_silu", "conv_silu"):
+        shapes, fused, _, _ = FUSED[name]
+        target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512"})
+        function = schedule.apply(_function(name, shapes, "float32", fused), target)[0]
+        code = tvm.compile(tvm.IRModule({name: function}), target=target).mod.inspect_source("ll")
+        # unrolled with its tile it would be there for each of two dozen vectors
+        assert 1 <= code.count(" fdiv ") <= 4, (name, code.count(" fdiv "))
+
+
+@pytest.mark.slow
+def test_epilogues_join_the_contraction():
+    random, target = np.random.default_rng(2), schedule.host_target()
+    functions = {}
+    for name, (shapes, fused, _, bare) in FUSED.items():
+        functions[name] = _function(name, shapes, "float32", fused).with_attr("tirx.noalias", False)
+        joined, rule = schedule.apply(functions[name], target)
+        alone = schedule.apply(_function(name, shapes[:2], "float32", bare), target)[0]
+        assert rule.name == "contraction", name
+        assert _arrays(joined) == _arrays(alone), name
+    module = _compile(functions)
+    for name, (shapes, _, reference, _) in FUSED.items():
+        inputs = [random.uniform(-1, 1, shape).astype("float32") for shape in shapes]
+        want = reference(*(x.astype("float64") for x in inputs))
+        got = _call(module[name], inputs, want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=name)
+        if shapes[-1] == want.shape:  # the output may lie on what only the epilogue reads
+            arrays = [tvm.runtime.tensor(x) for x in inputs]
+            module[name](*arrays, arrays[-1])
+            np.testing.assert_array_equal(arrays[-1].numpy(), got, err_msg=name)
+
+
+@pytest.mark.slow
+def test_producers_join_the_packing():
+    random = np.random.default_rng(3)
+    matmul: Callable[..., Any] = lambda x, w: compute.matmul(compute.relu(x), compute.mul_by_const(w, 2.0))  # noqa: E731
+    conv: Callable[..., Any] = lambda x, f: compute.conv2d(compute.relu(x), f, (1, 1), padding)  # noqa: E731
+    for m in (4, 48, 50):  # where B, A and neither would be read as they lie
+        function = _function("k", [(m, 70), (70, 64)], "float32", matmul)
+        assert schedule.apply(function, schedule.host_target())[1].name == "contraction"
+        x, w = (random.uniform(-1, 1, s).astype("float32") for s in ((m, 70), (70, 64)))
+        got = _call(_compile({"k": function})["k"], [x, w], (m, 64), "float32")
+        np.testing.assert_allclose(got, np.maximum(x, 0) @ (2 * w), rtol=2e-5, atol=2e-5)
+    for padding in ((0, 0), (1, 1)):
+        x, f = (random.uniform(-1, 1, s).astype("float32") for s in ((2, 8, 14, 14), (32, 8, 3, 3)))
+        function = _function("k", [x.shape, f.shape], "float32", conv)
+        assert schedule.apply(function, schedule.host_target())[1].name == "contraction"
+        want = _convolve(np.maximum(x, 0), f, (1, 1), padding)
+        got = _call(_compile({"k": function})["k"], [x, f], want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+MACHINES = [schedule.Machine("llvm", 512, 32, 1), schedule.Machine("llvm", 256, 16, 3)]
+
+
+@pytest.mark.slow
+def test_convolutions_of_any_geometry_on_any_machine():
+    random = np.random.default_rng(4)
+    for x_shape, f_shape, stride, padding in [
+        ((2, 3, 14, 14), (33, 3, 3, 3), (1, 1), (1, 1)),  # filters beyond whole vectors
+        ((13, 8, 9, 31), (16, 8, 3, 3), (1, 1), (0, 0)),  # batches enough for all threads
+        ((3, 17, 11, 37), (20, 17, 3, 3), (1, 1), (1, 1)),  # a width without divisors
+        ((2, 8, 15, 15), (32, 8, 3, 3), (2, 2), (1, 1)),
+        ((4, 8, 12, 12), (8, 8, 1, 5), (1, 2), (0, 2)),
+        ((1, 16, 28, 28), (32, 16, 5, 1), (1, 1), (2, 0)),
+        ((3, 32, 14, 14), (64, 32, 1, 1), (1, 1), (0, 0)),
+    ]:
+        want = _convolve(np.zeros(x_shape), np.zeros(f_shape), stride, padding).shape
+        x, f, g = (random.uniform(-1, 1, s) for s in (x_shape, f_shape, want))
+        formulas: dict[str, tuple[list[np.ndarray], Callable[..., Any]]] = {
+            "conv": ([x, f], lambda x, f: compute.conv2d(x, f, stride, padding)),  # noqa: B023
+            "dx": ([f, g], lambda f, g: compute.conv2d_input_gradient(f, g, x_shape, stride, padding)),  # noqa: B023
+            "df": ([x, g], lambda x, g: compute.conv2d_filter_gradient(x, g, f_shape, stride, padding)),  # noqa: B023
+        }
+        results = {}
+        for i, machine in enumerate(MACHINES):
+            functions = {}
+            for name, (inputs, formula) in formulas.items():
+                function = _function(name, [a.shape for a in inputs], "float64", formula)
+                scheduled = schedule.cpu.contraction.schedule(function, machine)
+                assert scheduled is not None, (x_shape, name)
+                functions[name] = scheduled.with_attr("global_symbol", name)
+            module = tvm.compile(tvm.IRModule(functions), target=schedule.host_target())
+            shapes = {"conv": want, "dx": x_shape, "df": f_shape}
+            for name, (inputs, _) in formulas.items():
+                results[name, i] = _call(module[name], inputs, shapes[name], "float64")
+            expected = _convolve(x, f, stride, padding)
+            np.testing.assert_allclose(results["conv", i], expected, rtol=1e-11, atol=1e-11)
+            # <conv(x, f), g> = <x, dx> = <f, df>, and what differs between machines is rounding
+            product = np.vdot(expected, g)
+            for name, other in (("dx", x), ("df", f)):
+                np.testing.assert_allclose(np.vdot(results[name, i], other), product, rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(results[name, i], results[name, 0], rtol=1e-11, atol=1e-11)
+
+
+def test_wide_convolutions_need_no_im2col():
+    machine = MACHINES[0]
+    for x, f, copied in [
+        ((1, 64, 28, 28), (64, 64, 3, 3), False),
+        ((1, 3, 28, 28), (10, 3, 5, 5), True),  # few filters would leave lanes empty
+    ]:
+        function = _function("k", [x, f], "float32", compute.conv2d)
+        scheduled = schedule.cpu.contraction.schedule(function, machine)
+        assert scheduled is not None
+        packed = re.findall(r"panels?\[.*\] = .*(x[01])\[", scheduled.script())
+        assert set(packed) == {"x0" if copied else "x1"}, packed  # the images, or the filters
+
+
+def test_gradients_of_filters_are_added_up_part_by_part():
+    """Of some images' terms, or some rows', whose panel lies in L2; panels for several threads are packed whole."""
+    for images, terms in (((8, 32, 56, 56), 448), ((2, 32, 112, 112), 448), ((8, 32, 28, 28), 784)):
+
+        def gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
+            return compute.conv2d_filter_gradient(x, grad, (32, 32, 3, 3), padding=(1, 1))
+
+        for machine in MACHINES:
+            scheduled = schedule.cpu.contraction.schedule(_function("k", [images] * 2, "float32", gradient), machine)
+            assert scheduled is not None
+            arrays = {array.name: tuple(map(int, array.shape)) for array in _own_arrays(scheduled)}
+            assert "between" in arrays
+            whole = math.prod((images[0], *images[2:]))
+            assert arrays["panel"][0] == terms if machine.threads == 1 else arrays["panels"][1] == whole
+
+
+@pytest.mark.slow
+def test_cuda_kernels_bind_every_stage():
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+    for shapes, formula, name in [
+        ([(300, 20)], compute.relu, "pointwise"),
+        ([()], compute.relu, "pointwise"),
+        ([(30, 20)], lambda x: compute.reduce_sum(x, (0,)), "reduction"),
+        ([(30, 20)], compute.softmax, "rows"),
+        ([(30, 20), (30, 20)], compute.softmax_cross_entropy, "rows"),
+        ([(30, 20), (20, 5)], compute.matmul, "reduction"),
+        ([(30, 20), (20, 9)], compute.matmul, "contraction"),
+    ]:
+        plain = _function("k", shapes, "float32", formula)
+        function, rule = schedule.apply(plain, target)
+        assert rule.name == name, shapes
+        assert "thread_binding" in schedule.cuda.fallback.RULE.schedule(plain, schedule.machine_of(target)).script()
+        module = tvm.compile(tvm.IRModule({"k": function}), target=target)
+        assert len(module.mod.imports) == 1, shapes  # else it were host code
+
+
+def test_targets():
+    assert schedule.resolve_target("llvm").attrs["mcpu"] == schedule.host_target().attrs["mcpu"]
+    assert (
+        schedule.resolve_target(tvm.target.Target("llvm")).attrs["mcpu"]
+        == schedule.host_target().attrs["mcpu"]
+    )
+    assert str(schedule.resolve_target({"kind": "cuda", "arch": "sm_80"}).kind) == "cuda"
+    assert "a dict" in error_of(TargetError, schedule.resolve_target, "llvm -mcpu=znver3")
+    assert "known: llvm, cuda" in error_of(TargetError, schedule.resolve_target, "bogus")
+    assert "known: llvm, cuda" in error_of(TargetError, schedule.resolve_target, 3)
+    assert "nope" in error_of(TargetError, schedule.resolve_target, {"kind": "llvm", "mcpu": "nope"})
+    wide = schedule.machine_of(schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512"}))
+    assert (wide.vector_bits, wide.registers, wide.lanes("float64")) == (512, 32, 8)
+    narrow = schedule.machine_of(schedule.resolve_target({"kind": "llvm", "mcpu": "x86-64"}))
+    assert (narrow.vector_bits, narrow.registers) == (128, 16)
+
+
+def test_features_that_a_cpus_name_implies_and_cpuid_denies_are_switched_off() -> None:
+    """A hypervisor may mask them; LLVM, told the name alone, uses them and the process dies."""
+    found = targets._found_features()
+    assert found and set(host := schedule.host_target().attrs.get("mattr", ())) <= {f"-{name}" for name in found}
+    assert not any(found[str(name)[1:]] for name in host)
+    if not found.get("avx2"):
+        print("no AVX2: nothing to mask")
+        return
+    wide = schedule.machine_of(schedule.host_target()).vector_bits
+    for name in (targets._host_cpu, targets._host_target, targets._found_features):
+        name.cache_clear()
+    off = {name: there and not name.startswith(("avx", "fma", "vaes", "vpclmul")) for name, there in found.items()}
+    try:
+        with mock.patch.object(targets, "_found_features", lambda: off):
+            target = schedule.host_target()
+            assert schedule.machine_of(target).vector_bits == 128 < wide
+            assert {"-avx2", "-fma"} <= set(map(str, target.attrs["mattr"])) and "avx2" in targets.described(target)
+            function = _function("k", [(64, 64)] * 2, "float32", lambda x, y: compute.matmul(x, y, False, False))
+            code = machine_code.compiled({"k": schedule.apply(function, target)[0]}, target).inspect_source("asm")
+            assert "%xmm" in code and "%ymm" not in code and "vfmadd" not in code
+            assert "lacks avx" in targets.refusal(schedule.resolve_target({"kind": "llvm", "mcpu": "haswell"}))
+    finally:
+        targets._host_cpu.cache_clear(), targets._host_target.cache_clear()
+    assert schedule.machine_of(schedule.host_target()).vector_bits == wide
+
+
+def test_code_for_another_cpu_can_be_read_and_is_not_run() -> None:
+    spec = kernels.KernelSpec("double", "double_elsewhere", (((32,), "float32"),), lambda x: compute.add(x, x))
+    foreign = next(
+        name
+        for name in ("sapphirerapids", "diamondrapids", "knl", "apple-m1")
+        if targets.refusal(schedule.resolve_target({"kind": "llvm", "mcpu": name}))
+    )
+    (kernel,) = kernels.get([spec], {"kind": "llvm", "mcpu": foreign})
+    x = np.ones(32, "float32")
+    assert f"double: compiled for {foreign}, and this CPU lacks " in error_of(TargetError, kernel, x, x * 0)
+    assert kernel.source("asm") and "T.vectorized" in kernel.script()
+    x, y = ad.Variable("x"), ad.Variable("y")
+    elsewhere = dl.relax.compile(x * y, {"kind": "llvm", "mcpu": foreign}, feed_shapes={x: (32,), y: (32,)})
+    ones = np.ones(32, "float32")
+    assert f"compiled for {foreign}" in error_of(TargetError, elsewhere, ones, ones)
+    assert targets.refusal(schedule.host_target()) == ""
+
+
+def test_a_rule_that_takes_a_function_and_fails_is_told() -> None:
+    """It is an error in all tests (see helpers.py); for a user a later rule has the kernel."""
+
+    def fail(func: tirx.PrimFunc, machine: schedule.Machine) -> None:
+        s_tir.Schedule(func).get_sblock("no such block")
+
+    broken = schedule.Rule("broken", "llvm", fail)
+    function = _function("twice", [(3, 4)], "float32", lambda x: compute.add(x, x))
+    with mock.patch.dict(schedule.RULES, llvm=(broken, *schedule.RULES["llvm"])):
+        text = error_of(schedule.ScheduleWarning, schedule.apply, function, schedule.host_target())
+        assert "the rule broken failed, a slower one has the kernel" in text
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            scheduled, rule = schedule.apply(function, schedule.host_target())
+    assert len(told) == 1 and rule.name == "elementwise" and "T.vectorized" in scheduled.script()
+    assert schedule.apply(function, schedule.resolve_target("cuda"))[1].name == "pointwise"  # not its target
+
+
+def test_results_without_elements_beside_one_with_some() -> None:
+    def both(x: te.Tensor) -> list[te.Tensor]:
+        return [te.compute((n, 3), lambda i, j: x[j] * 2.0, f"of_{n}") for n in (2, 0)]
+
+    x = te.placeholder((3,), "float32", name="x")
+    function = te.create_prim_func([x, *both(x)])
+    assert schedule.apply(function, schedule.host_target())[1].name == "elementwise"
+
+
+@pytest.mark.slow
+def test_squares_are_transposed_in_registers() -> None:
+    """Of float32 and int32, on vectors of 16, 8 and 4 numbers: none is put into a register by itself."""
+    random = np.random.default_rng(0)
+    x, w = ad.Variable("x", (64, 96)), ad.Variable("w", (48, 64))
+    cases: list[tuple[Callable[[], Node], Callable[[Any, Any], np.ndarray]]] = [
+        (lambda: ad.transpose_op(x, (1, 0)), lambda a, b: a.T),
+        (lambda: pack_panels_op(w, 16, 48, True), lambda a, b: b.reshape(3, 16, 64).transpose(0, 2, 1)),
+        (lambda: ad.matmul_op(w, x), lambda a, b: b @ a),
+        (lambda: ad.matmul_op(ad.transpose_op(x, (1, 0)), w, trans_B=True), lambda a, b: a.T @ b.T),
+    ]
+    for dtype, count in (("int32", 1), ("float32", 4), ("float64", 4)):
+        arrays = [random.integers(-9, 9, v.attrs["shape"]).astype(dtype) for v in (x, w)]
+        for build, reference in cases[:count]:
+            executor = ad.Executor([build()])
+            feed = dict(zip((x, w), arrays, strict=True))
+            executor.infer_shape(feed)
+            (spec,) = executor._latest().specs.values()
+            wanted = np.ascontiguousarray(reference(*arrays))
+            used = [feed[node] for node in executor._latest().program.groups[0].inputs]
+            for cpu in ("skylake-avx512", "haswell", "x86-64"):
+                kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]
+                if dtype != "float64" and "matmul" not in spec.name:
+                    assert not re.search(r"\bv?(insertps|pinsrd)\b", kernel.source("asm")), (cpu, spec.name)
+                if kernel.named_target.refusal:
+                    continue  # it can be read, but not run here
+                kernel(*used, found := wanted * 0)
+                np.testing.assert_array_equal(found, wanted)
+

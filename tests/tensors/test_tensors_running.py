@@ -1,0 +1,251 @@
+"""Tensors in use: where gradients are off, changes in place, kernels and feeds, and what is compiled how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import tvm_op
+from dlsys.errors import DTypeError, GraphError, KernelArgumentError, ShapeError
+from dlsys.tensors import trace
+from helpers import CASES, error_of
+from optional import torch
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def test_no_grad() -> None:
+    w = dl.tensor([1.0, 2.0], requires_grad=True)
+    before = w * 3.0
+    with dl.no_grad():
+        inside = w * 2.0
+        assert not inside.requires_grad and not dl.is_grad_enabled()
+        with dl.enable_grad():
+            again = w * 5.0
+        leaf = dl.ones(2, requires_grad=True)
+        before.backward(np.ones(2))  # its graph was made outside
+    assert dl.is_grad_enabled() and before.requires_grad and again.requires_grad
+    assert "requires_grad=True" in error_of(GraphError, inside.sum().backward)
+    (leaf * w).sum().backward()
+    assert leaf.grad.tolist() == [1.0, 2.0] and w.grad.tolist() == [4.0, 4.0]
+    w.grad = None
+    (before + inside * w + again).sum().backward()  # inside is a constant
+    assert w.grad.tolist() == [3.0 + 2.0 + 5.0, 3.0 + 4.0 + 5.0]
+
+    @dl.no_grad()
+    def square(a: dl.Tensor) -> dl.Tensor:
+        return a * a
+
+    assert not square(w).requires_grad and not (w > 0.0).requires_grad and not w.argmax().requires_grad
+    assert dl.zeros(2).requires_grad is False
+    try:
+        with dl.no_grad():
+            raise KeyError
+    except KeyError:
+        assert dl.is_grad_enabled()
+
+
+def test_a_training_loop_by_hand_is_pytorchs() -> None:
+    x, y, w0 = random(20, 3), random(20, seed=1), random(3, seed=2)
+
+    def train(m: object, w: object, x: object, y: object) -> np.ndarray:
+        for _ in range(5):
+            loss = ((x @ w - y) ** 2).mean()
+            loss.backward()
+            with m.no_grad():
+                w -= 0.1 * w.grad
+                w *= 0.99
+                w.data += 0.01
+            w.grad = None
+        return w.detach().numpy()
+
+    mine = train(dl, dl.tensor(w0, requires_grad=True), dl.tensor(x), dl.tensor(y))
+    theirs = train(torch, torch.tensor(w0, requires_grad=True), torch.tensor(x), torch.tensor(y))
+    np.testing.assert_allclose(mine, theirs)
+
+
+def test_changes_in_place() -> None:
+    w = dl.tensor([1.0, 2.0], requires_grad=True)
+
+    def add() -> None:
+        nonlocal w
+        w += 1.0
+
+    assert "within no_grad()" in error_of(GraphError, add)
+    assert "within no_grad()" in error_of(GraphError, w.__setitem__, 0, 1.0)
+    total = dl.tensor(0.0)
+    total += (w * w).sum()  # another node, with its history
+    assert total.requires_grad and float(total) == 5.0
+    computed = w * 2.0
+    assert "only leaves" in error_of(GraphError, computed.copyfrom, [1.0, 2.0])
+    assert "shape (3,)" in error_of(ShapeError, dl.zeros(2).copyfrom, np.zeros(3))
+    assert dl.zeros(2).copyfrom([1.0, 2.0]).tolist() == [1.0, 2.0]
+    frozen = np.ones(2, np.float32)
+    frozen.flags.writeable = False
+    with dl.no_grad():
+        shared = dl.from_dlpack(frozen)
+        shared += 1.0
+    assert shared.tolist() == [2.0, 2.0] and frozen.tolist() == [1.0, 1.0]
+
+
+def test_kernels_and_feeds_take_tensors() -> None:
+    shape = (4, 5)
+    add = tvm_op.make_elemwise_add(shape, "llvm", "llvm", "add")
+    a, b, out = dl.ones(shape), dl.randn(*shape, requires_grad=True), dl.zeros(shape)
+    memory = np.from_dlpack(out)
+    before = out * 1.0
+    add(a, b, out)
+    np.testing.assert_array_equal(out.numpy(), b.numpy() + 1)
+    np.testing.assert_array_equal(memory, out.numpy())  # the leaf's own memory
+    assert "overwritten since" in error_of(GraphError, before.numpy)
+    add(a * 2.0, out, out)
+    np.testing.assert_allclose(out.numpy(), b.numpy() + 3, rtol=1e-6)
+    assert "only leaves" in error_of(GraphError, add, a, b, out * 1.0)
+    assert "(4, 5)" in error_of(ShapeError, add, a, dl.ones(5, 4), out)
+    assert "float32" in error_of(DTypeError, add, a, dl.ones(shape, dtype="int64"), out)
+    assert "variable" in error_of(GraphError, add, a, ad.Variable("v", shape), out)
+    matmul = tvm_op.make_matrix_mul((5, 5), False, (5, 5), False, "llvm", "llvm", "mm")
+    m = dl.eye(5)
+    assert "shares memory with input 0" in error_of(KernelArgumentError, matmul, m, m, m)
+    v = ad.Variable("v")
+    for ctx in (dl.cpu(), dl.numpy()):
+        executor = ad.Executor([v * 2.0], ctx)
+        for given in (a, b, a + b):
+            (found,) = executor.run({v: given}, convert_to_numpy_ret_vals=True)
+            np.testing.assert_array_equal(found, 2 * given.numpy())
+    array = dl.device.empty(shape, ctx=dl.cpu())
+    array[:] = 3.0
+    array.copyto(out)
+    assert (out.numpy() == 3).all() and (np.asarray(out) == 3).all()
+
+
+def compiled(function: Callable[[float], object], *values: float) -> int:
+    """How many forms are compiled for the values, one behind the other."""
+    trace.traces.clear()
+    for value in values:
+        function(value)
+    return len(list(trace.traces))
+
+
+@pytest.mark.slow
+def test_numbers_that_change_become_inputs() -> None:
+    x, values = dl.tensor(random(5, 6)), random(5, 6)
+
+    def check(node: dl.Tensor, want: np.ndarray) -> None:
+        np.testing.assert_allclose(node.numpy(), want, rtol=1e-12)
+
+    numbers = (0.3, 1.5, -2.0, 3.0)
+    assert compiled(lambda c: check((x * c + 2.0) / c - c, (values * c + 2) / c - c), *numbers) == 2
+    assert (
+        compiled(
+            lambda c: check(abs(x) ** c * (c / (x + 9.0)), np.abs(values) ** c * (c / (values + 9))), *numbers
+        )
+        == 2
+    )
+    whole = dl.arange(5)
+    assert compiled(lambda c: check(whole * int(c) + int(c), np.arange(5) * int(c) + int(c)), 1, 2, 3) == 2
+    with np.errstate(divide="ignore"):
+        for number in (0.0, -0.0, 0.0):
+            np.testing.assert_array_equal((x / number).numpy(), values / number)
+    assert "no int32" in error_of(DTypeError, lambda: (dl.tensor(3).int() * 2**40).numpy())
+    places = range(5)
+    assert compiled(lambda i: check(x[i], values[i]), *places) == 2
+    assert compiled(lambda i: check(x[1:, ..., i], values[1:, ..., i]), *places, -1) == 2
+    assert (
+        compiled(lambda i: check(x[i : i + 2, None, ::2], values[i : i + 2, None, ::2]), *places) == 2
+    )  # shorter at last
+    t = torch.tensor(values, requires_grad=True)
+    w = dl.tensor(values, requires_grad=True)
+
+    def slope(i: int) -> None:
+        w.grad = t.grad = None
+        (w[i, 1 : i + 3] ** 2).sum().backward()
+        (t[i, 1 : i + 3] ** 2).sum().backward()
+        check(w.grad, t.grad.numpy())
+
+    assert compiled(slope, *places) == 2
+
+
+def with_numbers() -> dict[str, Callable[[ad.Node, float], ad.Node]]:
+    """Of every operator that has a float among its attributes how it is made of a node and that number."""
+    made: dict[str, Callable[[ad.Node, float], ad.Node]] = {}
+    for name, cases in CASES.items():
+        for case in cases:
+            node = case.build(*case.variables())
+            floats = [key for key, value in node.attrs.items() if type(value) is float]
+            if node.op.name == name and floats:
+                made[name] = partial(remade, node, floats[-1])
+    return made
+
+
+def remade(node: ad.Node, key: str, x: ad.Node, number: float) -> ad.Node:
+    """The node with another input and number."""
+    return node.op.make([x] * len(node.inputs), {**node.attrs, key: number})
+
+
+@pytest.mark.slow
+def test_both_zeros_and_nan_are_numbers_of_their_own() -> None:
+    builders = with_numbers()
+    assert {"clip", "pad"} <= set(builders)
+    del builders["dropout"]  # a share of at least 0
+    builders["pad"] = lambda x, c: ad.pad_op(x, ((1, 0),), c)
+    builders |= {"add": ad.add_byconst_op, "mul": ad.mul_byconst_op, "div": ad.div_byconst_op}
+    builders |= {"div of": lambda x, c: ad.const_div_op(c, x), "power": ad.power_byconst_op}
+    builders["full"] = lambda x, c: ad.full_op((3,), c, "float64") * x
+    x = dl.tensor(np.array([2.0, 3.0, 0.5]))  # of negative numbers times 0 the sign is not said
+    for name, build in builders.items():
+        numbers = (0.0, -0.0, 0.0, -0.0) if name != "add" else (0.0, 1.0)  # x + 0 is x, also of -0.0
+        for number in numbers:
+            variable = ad.Variable("x")
+            (want,) = ad.Executor([build(variable, number)], "numpy").run({variable: x.numpy()})
+            got = build(x, number).numpy()
+            np.testing.assert_array_equal(got, want, err_msg=name)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(want), err_msg=f"{name} {number}")
+        if name != "clip":
+            some = [float("nan") for _ in range(4)]  # each another object
+            assert compiled(lambda c, f=build: f(x, c).numpy(), *some) == 1, name
+
+
+def test_a_loop_that_asks_for_a_part_goes_on_from_where_it_was() -> None:
+    w, v = dl.tensor(random(3, 3) / 2, requires_grad=True), dl.tensor(random(3))
+    for mode in (dl.no_grad, dl.enable_grad):
+        with mode():
+            state, found = dl.tensor(random(2, 3)), []
+            trace.traces.clear()
+            for _ in range(12):
+                state = (state @ w).tanh()
+                found.append((state * v).sum().item())  # the state itself is never asked for
+        assert len(list(trace.traces)) <= 4, len(list(trace.traces))  # not one for each round
+    want = random(2, 3)
+    for value in found:
+        want = np.tanh(want @ w.numpy())
+        np.testing.assert_allclose(value, (want * v.numpy()).sum())
+    (state * v).sum().backward()  # the history is there
+    t, s = torch.tensor(w.numpy(), requires_grad=True), torch.tensor(random(2, 3))
+    for _ in range(12):
+        s = (s @ t).tanh()
+    (s * torch.tensor(v.numpy())).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), t.grad.numpy())
+
+
+@pytest.mark.slow
+def test_long_sums() -> None:
+    w = dl.tensor(random(3, 3), requires_grad=True)
+    inputs = random(300, 2, 3)
+    trace.traces.clear()
+    for swapped in (False, True):
+        total = dl.tensor(0.0, "float64")
+        for row in inputs:
+            loss = (dl.tensor(row) @ w).sum()
+            total = loss + total if swapped else total + loss
+        np.testing.assert_allclose(float(total), (inputs @ w.numpy()).sum())
+    chain = w
+    for _ in range(1000):
+        chain = chain * 1.0
+    np.testing.assert_array_equal(chain.numpy(), w.numpy())

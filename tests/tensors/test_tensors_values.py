@@ -1,0 +1,330 @@
+"""Values are those of the time when a tensor was made, as in PyTorch; gradients, `dl.autograd`, and their modes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn, optim
+from dlsys.errors import GraphError, ShapeError
+from dlsys.scopes import scopes
+from helpers import error_of
+from optional import torch
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((16, 4)).astype("float32"), RNG.integers(0, 3, 16)
+
+
+def equal(mine: list[Any], theirs: list[Any]) -> None:
+    assert len(mine) == len(theirs)
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_training_loop_may_keep_what_it_never_asked_for() -> None:
+    def train(model: Any, functional: Any, make: Any, library: Any) -> tuple[list[Any], list[Any]]:
+        opt = library.SGD(model.parameters(), lr=0.5, momentum=0.9)
+        actions, others = [], []
+        for _ in range(5):
+            model.train()
+            actions.append(model[0](make(X)).argmax(1))
+            others.append(functional.cross_entropy(model[0](make(X)), make(Y)))
+            hidden = model[0](make(X))  # what is made of it is asked for, it is not
+            (hidden * 2).sum().item()
+            others.append(hidden)
+            opt.zero_grad()
+            functional.cross_entropy(model(make(X)), make(Y)).backward()
+            opt.step()
+            model.eval()
+            others.append(model(make(X)))  # by the running mean and variance of now
+        return actions, others
+
+    theirs = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3))
+    mine = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    mine.load_state_dict(theirs.state_dict())
+    actions, others = train(mine, nn.functional, dl.tensor, optim)
+    their_actions, their_others = train(theirs, torch.nn.functional, torch.tensor, torch.optim)
+    equal(others, their_others)
+    for a, b in zip(actions, their_actions, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_every_way_of_changing_a_leaf() -> None:
+    def in_place(w: Any, lib: Any) -> None:
+        with lib.no_grad():
+            w -= 0.5
+
+    def by_data(w: Any, lib: Any) -> None:
+        w.data = w.data * 2
+
+    def copied(w: Any, lib: Any) -> None:
+        with lib.no_grad():
+            w.copy_(lib.tensor([3.0, 1.0, 2.0]))
+
+    for change in (in_place, by_data, copied):
+        found = []
+        for lib in (dl, torch):
+            w = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            kept = []
+            for _ in range(4):
+                kept.append((w * w).sum())
+                change(w, lib)
+            found.append([float(value.detach()) for value in kept])
+        np.testing.assert_allclose(*found, rtol=1e-6)
+    model = nn.Linear(4, 3)
+    state = model.state_dict()
+    out, want = model(X), X @ state["weight"].T + state["bias"]
+    for factor in (0, 2, 3):
+        model.load_state_dict({name: factor * value for name, value in state.items()})
+    np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-5)
+
+
+def kept_below(roots: list[Any]) -> list[str]:
+    """The operators of what was computed and kept below some nodes, themselves included."""
+    stack, seen, found = list(roots), set(), []
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            found += [node.op.name] if node.held is not None else []
+            stack += node.inputs
+    return found
+
+
+def test_what_is_kept() -> None:
+    """What was asked for, the root of `backward`, and the outputs of the outermost module call."""
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    opt = optim.SGD(model.parameters(), lr=0.5)
+    logits = model(X)
+    want = np.tanh(X @ model[0].weight.numpy().T + model[0].bias.numpy()) @ model[2].weight.numpy().T
+    want += model[2].bias.numpy()
+    loss = nn.functional.cross_entropy(logits, dl.tensor(Y))
+    loss.backward()
+    assert sorted(kept_below([loss])) == sorted([loss.op.name, logits.op.name])
+    opt.step()
+    np.testing.assert_allclose(logits.numpy(), want, rtol=1e-5, atol=1e-6)  # of the parameters before
+    logits = model(X)
+    loss = nn.functional.cross_entropy(logits, dl.tensor(Y))
+    loss.item()
+    dl.autograd.grad(loss, list(model.parameters()))  # which reads all of the forward pass
+    assert sorted(kept_below([loss])) == sorted([loss.op.name, logits.op.name])
+    hidden = model[1](model[0](X))
+    (hidden * 2.0).sum().item()
+    assert hidden.held is not None and len(kept_below([hidden])) == 2  # two modules called by themselves
+    w = dl.tensor(np.ones(3, "float32"), requires_grad=True)
+    losses = []
+    for _ in range(4):
+        losses.append((w * 3).tanh().sum())
+        losses[-1].backward()
+        with dl.no_grad():
+            w -= 0.1
+    assert len(kept_below(losses)) == 4
+    np.testing.assert_allclose([float(v) for v in losses], 3 * np.tanh([3, 2.7, 2.4, 2.1]), rtol=1e-5)
+
+
+def test_every_value_is_the_same_however_often_it_is_computed() -> None:
+    dl.manual_seed(5)
+    dropout, x = nn.Dropout(0.5), dl.tensor(np.ones((20, 10), "float32"))
+    state = x * 1.0
+    dropped = nn.functional.dropout(state, 0.5)
+    first = (dropped + 0.0).numpy()
+    dl.manual_seed(6)  # a node reads the numbers that the generator stood at when it was made
+    np.testing.assert_array_equal((dropped * 1.0).numpy(), first)
+    np.testing.assert_array_equal(dropped.numpy(), first)
+    assert not np.array_equal(dropout(x).numpy(), first)
+
+
+def test_an_array_that_a_step_has_overwritten_says_so() -> None:
+    w = nn.Parameter(np.ones(3, "float32"))
+    value, taken = w * 2, w.detach()
+    opt = optim.SGD([w], lr=0.1)
+    step = dl.autodiff.Executor([opt.minimize((w * w).sum())])
+    after = w * 3
+    step.run({})
+    for lost in (value, after):
+        assert "overwritten" in error_of(GraphError, lost.numpy)
+    np.testing.assert_allclose((w * 2).numpy(), 1.6, rtol=1e-6)
+    kept = w * 5
+    kept.numpy()
+    step.run({})
+    np.testing.assert_allclose(kept.numpy(), 4.0, rtol=1e-6)  # computed before
+    assert taken.tolist() == w.tolist()  # `detach` is of the same memory, as in PyTorch
+
+
+def test_what_cannot_be_computed_says_so_when_it_is_asked_for() -> None:
+    w = dl.tensor(np.ones(3, "float32"), requires_grad=True)
+    wrong = w @ dl.tensor(np.ones(4, "float32"))  # an error of its own, which no change of w raises
+    waiting = w * dl.autodiff.Variable("x")
+    for _ in range(3):
+        with dl.no_grad():
+            w -= 0.1
+    assert "matmul" in error_of(ShapeError, wrong.numpy)
+    assert "variable" in error_of(GraphError, waiting.numpy)
+
+
+def test_an_array_that_was_replaced_stays_as_long_as_a_node_reads_it() -> None:
+    w = nn.Parameter(np.ones(1000, "float32"))
+    waiting, losses, arrays = [], [], []
+    for i in range(40):
+        losses.append((w * w).sum())
+        losses[-1].backward()
+        waiting.append(w * 2.0)
+        arrays.append(weakref.ref(w.cell.content))
+        w.data = np.full(1000, i, "float32")
+        w.grad = None
+    assert all(array() is not None for array in arrays)
+    assert [value.numpy()[0] for value in waiting] == [2.0 * i for i in (1, *range(39))]
+    assert [loss.item() for loss in losses[:3]] == [1000.0, 0.0, 1000.0]
+    first = (w * 1.0).detach()
+    w.data = w.data + 1
+    assert first.numpy()[0] == 39 and w.numpy()[0] == 40
+    del waiting, losses
+    gc.collect()
+    assert [array() for array in arrays] == [None] * 40
+
+
+def test_copies_and_pickles_of_parameters() -> None:
+    norm = nn.BatchNorm1d(3)
+    norm(dl.tensor(np.arange(12, dtype="float32").reshape(4, 3)))
+    for other in (copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))):
+        np.testing.assert_array_equal(other.running_mean.numpy(), norm.running_mean.numpy())
+        assert other.weight.op is norm.weight.op and other.weight is not norm.weight
+        other.weight.data = np.zeros(3, "float32")
+        assert norm.weight.numpy().tolist() == [1, 1, 1] and int(norm.num_batches_tracked) == 1
+
+
+VALUES = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+
+
+@pytest.mark.slow
+def test_autograd_grad() -> None:
+    x, t = dl.tensor(VALUES, requires_grad=True), torch.tensor(VALUES, requires_grad=True)
+    (mine,) = dl.autograd.grad((x**3).sum(), x, create_graph=True)
+    (theirs,) = torch.autograd.grad((t**3).sum(), t, create_graph=True)
+    np.testing.assert_allclose(mine.numpy(), theirs.detach().numpy())
+    (mine,), (theirs,) = dl.autograd.grad(mine.sum(), [x]), torch.autograd.grad(theirs.sum(), [t])
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy())
+    assert mine.is_leaf and not mine.requires_grad and x.grad is None
+    hidden, w = x * 2, dl.tensor(VALUES[:, 0], requires_grad=True)
+    outputs, weights = [hidden @ x.T, hidden.sum(1) * w], [np.array([[1.0, 2.0], [3.0, 4.0]]), None]
+    found = dl.autograd.grad(outputs, [x, hidden, w], weights)
+    th, tw = t * 2, torch.tensor(VALUES[:, 0], requires_grad=True)
+    wanted = torch.autograd.grad([th @ t.T, th.sum(1) * tw], [t, th, tw], [torch.tensor(weights[0]), torch.ones(2)])
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy())
+    unused = dl.ones(2, requires_grad=True)
+    loss = (x * x).sum()
+    assert "no output depends" in error_of(GraphError, dl.autograd.grad, loss, [x, unused])
+    assert dl.autograd.grad(loss, [x, unused], allow_unused=True)[1] is None
+    assert "shape (3,)" in error_of(ShapeError, dl.autograd.grad, x, x, np.ones(3))
+    assert "2 gradients for 1" in error_of(GraphError, dl.autograd.grad, x, x, [None, None])
+    assert "must be tensors" in error_of(GraphError, dl.autograd.grad, 1.0, x)
+    assert "there are no inputs" in error_of(GraphError, dl.autograd.grad, loss, [])
+    with dl.no_grad():
+        hidden = x * 2
+    assert "no output depends" in error_of(GraphError, dl.autograd.grad, hidden.sum(), x)
+    dl.autograd.backward([loss, hidden.sum() * loss], [None, None])
+    np.testing.assert_allclose(x.grad.numpy(), 2 * VALUES * (1 + 2 * VALUES.sum()))
+    v = ad.Variable("v", (2,), "float32")
+    (slope,) = dl.autograd.grad(v * v, v)
+    (value,) = ad.Executor([slope]).run({v: np.float32([1, 2])}, True)
+    assert value.tolist() == [2, 4]
+
+
+def test_backward_leaves_what_is_asked_for() -> None:
+    def of(library: object) -> list[object]:
+        x, w = (library.tensor(VALUES, requires_grad=True) for _ in range(2))
+        (x**3 * w).sum().backward(inputs=[x])
+        assert w.grad is None
+        first = x.grad
+        x.grad = None
+        (x**3 * w).sum().backward(create_graph=True, inputs=(x, w))
+        slope = x.grad
+        x.grad, w.grad = None, None
+        slope.sum().backward()
+        return [first, slope, x.grad, w.grad]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, of memory
+        wanted = of(torch)
+    for mine, theirs in zip(of(dl), wanted, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.detach().numpy())
+
+
+def test_modes() -> None:
+    x = dl.ones(2, requires_grad=True)
+
+    @dl.no_grad()
+    def plain() -> bool:
+        return (x * 2).requires_grad
+
+    @dl.inference_mode()
+    def inferred() -> bool:
+        return (x * 2).requires_grad
+
+    @dl.set_grad_enabled(False)
+    def switched() -> bool:
+        return (x * 2).requires_grad
+
+    assert not plain() and not inferred() and not switched() and plain.__name__ == "plain"
+    assert dl.is_grad_enabled()
+    with dl.set_grad_enabled(False):
+        assert not dl.is_grad_enabled() and not (x * 2).requires_grad
+        with dl.enable_grad():
+            assert (x * 2).requires_grad and switched() is False and dl.is_grad_enabled()
+        assert not dl.is_grad_enabled()
+    assert dl.is_grad_enabled()
+    dl.set_grad_enabled(False)
+    try:
+        assert not dl.is_grad_enabled()
+        dl.set_grad_enabled(True)
+        assert (x * 2).requires_grad
+    finally:
+        dl.set_grad_enabled(True)
+
+
+def of_two_threads(mode: Any, kind: bool) -> list[list[bool]]:
+    """Whether gradients are on in a function that the mode decorates, and behind it, in two threads of which one begins
+    and ends first: it begins with `kind`, the second without."""
+    first_in, second_in, first_out = (threading.Event() for _ in range(3))
+
+    @mode
+    def call(within: threading.Event, leaves: threading.Event) -> bool:
+        within.set()
+        assert leaves.wait(600)
+        return dl.is_grad_enabled()
+
+    def first() -> list[bool]:
+        dl.set_grad_enabled(kind)
+        found = [call(first_in, second_in), dl.is_grad_enabled()]
+        first_out.set()
+        return found
+
+    def second() -> list[bool]:
+        dl.set_grad_enabled(not kind)
+        assert first_in.wait(600)
+        return [call(second_in, first_out), dl.is_grad_enabled()]
+
+    with ThreadPoolExecutor(2) as pool:
+        return [one.result() for one in [pool.submit(function) for function in (first, second)]]
+
+
+def test_threads_that_share_a_mode_keep_their_own() -> None:
+    shared = dl.set_grad_enabled(False)
+    dl.set_grad_enabled(True)
+    for mode, kind in ((dl.no_grad(), False), (dl.enable_grad(), True), (shared, False)):
+        assert of_two_threads(mode, kind) == [[kind, kind], [kind, not kind]]
+        with mode, mode, ThreadPoolExecutor(1) as pool:
+            assert dl.is_grad_enabled() is kind and pool.submit(dl.is_grad_enabled).result()
+        assert dl.is_grad_enabled() and not scopes.modes

@@ -1,0 +1,420 @@
+"""Training: epochs, records, runs that are stopped and go on to the same bits; the apps start and write."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn, optim, training
+from dlsys.data import DataLoader, TensorDataset
+from dlsys.errors import DataError, GraphError, ShapeError
+from helpers import error_of
+
+PATHS = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.first = nn.Linear(6, 16)
+        self.second = nn.Linear(16, 3)
+
+    def forward(self, x: ad.Node) -> ad.Node:
+        hidden = ad.relu_op(self.first(x))
+        if self.training:
+            generator = dl.random.default_generator
+            hidden = generator.drawing(ad.dropout_op(hidden, generator.key(), 0.25))
+        return self.second(hidden)
+
+
+def run(directory: str | None, epochs: int = 3, **more: object) -> tuple[nn.Module, object]:
+    """A run with all that has state: dropout, Adam, a schedule, shuffled data with a last batch that is smaller."""
+    dl.manual_seed(1)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((50, 6)).astype("float32")
+    y = (x[:, 0] > 0).astype("int64") + (x[:, 1] > 1)
+    model = Net()
+    optimizer = optim.Adam(model.parameters(), lr=0.02)
+    settings: dict[str, object] = {
+        "schedule": optim.CosineAnnealingLR(optimizer, 160),
+        "schedule_each": "step",
+        "metrics": {"accuracy": dl.accuracy},
+        "validation": DataLoader(TensorDataset(x[:30], y[:30]), 16),
+        "progress": False,
+    }
+    data = DataLoader(TensorDataset(x, y), 16, shuffle=True, seed=3)
+    history = dl.fit(
+        model, ad.cross_entropy_op, optimizer, data, epochs=epochs, directory=directory, **{**settings, **more}
+    )
+    return model, history
+
+
+def without_times(history: object) -> list[dict[str, object]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in history.epochs]  # type: ignore[attr-defined]
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+@pytest.mark.slow
+def test_a_run_learns_and_leaves_what_it_says() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model, history = run(folder, epochs=8)
+        losses = [row["loss"] for row in history.epochs]
+        assert losses[-1] < 0.7 * losses[0] and len(history.losses) == 8 * 4
+        rows = [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
+        assert rows == history.epochs and rows[-1]["steps"] == 32
+        assert {"validation_loss", "validation_accuracy", "accuracy", "lr", "seconds"} <= set(rows[0])
+        assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
+        found = dl.load(Path(folder) / "best.safetensors")
+        best = min(range(8), key=lambda i: rows[i]["validation_loss"])
+        assert found["epoch"] == best + 1 and "first.weight" in found["model"]
+        found = dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2], "uint8"))])
+        assert set(found) == {"loss"} and "validation accuracy" in repr(history)
+
+
+@pytest.mark.slow
+def test_a_run_in_parts_is_the_run_in_one() -> None:
+    whole, history = run(None, epochs=4)
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, epochs=1)
+        run(folder, epochs=3)
+        parts, later = run(folder, epochs=4)
+        assert same(whole, parts) and without_times(history) == without_times(later)
+        assert history.losses == later.losses
+        again, _ = run(folder, epochs=4)  # nothing is left to do
+        assert same(again, whole)
+        fresh, _ = run(folder, epochs=4, resume=False)
+        assert same(fresh, whole)
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_bits() -> None:
+    """Killed at several moments, within epochs too."""
+    program = textwrap.dedent(
+        f"""
+        import sys
+        sys.path[:0] = {PATHS!r}
+        import test_training
+        test_training.run(sys.argv[1], epochs=40, save_every=1)
+        print("done", flush=True)
+        """
+    )
+    whole, history = run(None, epochs=40)
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "last.safetensors"
+        for delay in (0.0, 0.02):
+            child = subprocess.Popen([sys.executable, "-c", program, folder], stdout=subprocess.PIPE, text=True)
+            known = last.stat().st_mtime_ns if last.exists() else 0
+            while child.poll() is None:  # however long it takes to begin
+                if last.exists() and last.stat().st_mtime_ns != known:
+                    time.sleep(delay)
+                    break
+                time.sleep(0.002)
+            child.kill()
+            child.communicate()
+            assert dl.load(last)["steps"] > 0
+        resumed, later = run(folder, epochs=40, save_every=1)
+    assert same(whole, resumed) and history.losses == later.losses
+    assert without_times(history) == without_times(later)
+
+
+@pytest.mark.slow
+def test_interrupting_saves_and_says_so() -> None:
+    before = signal.getsignal(signal.SIGINT)  # which may be ignored, as behind a shell's `&`
+    with tempfile.TemporaryDirectory() as folder:
+        seen: list[int] = []
+
+        class Stopping(list):
+            def __iter__(self):
+                seen.append(1)
+                if len(seen) == 2:  # while the second epoch is validated
+                    os.kill(os.getpid(), signal.SIGINT)
+                return super().__iter__()
+
+        batch = np.ones((2, 6), "f4"), np.array([2, 2])
+        error_of(KeyboardInterrupt, run, folder, 5, validation=Stopping([batch]))
+        assert dl.load(Path(folder) / "last.safetensors")["epoch"] == 2
+        assert signal.getsignal(signal.SIGINT) is before
+        parts, _ = run(folder, epochs=5)
+        assert same(parts, run(None, epochs=5)[0])
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_exits_with_143() -> None:
+    """As clusters end jobs: in a process of its own, which goes on to the bits of a run that was not ended."""
+    program = textwrap.dedent(
+        f"""
+        import sys
+        sys.path[:0] = {PATHS!r}
+        import test_training
+        test_training.run(sys.argv[1], epochs=100_000)
+        """
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "last.safetensors"
+        child = subprocess.Popen([sys.executable, "-c", program, folder])
+        deadline = time.monotonic() + 60
+        while not last.exists() and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child.terminate()
+        assert child.wait(60) == 128 + signal.SIGTERM == 143
+        state = dl.load(last)
+        epochs = state["epoch"] + 1
+        resumed, history = run(folder, epochs)
+        whole, other = run(None, epochs)
+    assert same(resumed, whole) and history.losses == other.losses and len(history.losses) > state["steps"]
+
+
+def test_the_second_signal_acts_as_before_and_handlers_are_put_back() -> None:
+    ended: list[str] = []
+
+    class Ending(list):
+        def __iter__(self):
+            for number in (signal.SIGTERM, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+            return super().__iter__()
+
+    def own(number: int, frame: object) -> None:
+        ended.append(signal.Signals(number).name)
+
+    interrupt, before = signal.getsignal(signal.SIGINT), signal.signal(signal.SIGTERM, own)
+    try:
+        stopped = error_of(SystemExit, run, None, 5, validation=Ending([(np.ones((2, 6), "f4"), np.array([2, 2]))]))
+        assert stopped == "143" and ended == ["SIGTERM"] and signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.getsignal(signal.SIGINT) is interrupt
+
+
+def leaves_of(tree: object, way: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """The ways to all parts of a checkpoint."""
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
+    return [way, *(found for key, value in inner for found in leaves_of(value, (*way, key)))]
+
+
+def with_part(tree: object, way: tuple[object, ...], value: object) -> object:
+    """A copy of the tree with another part at the end of the way."""
+    if not way:
+        return value
+    if isinstance(tree, dict):
+        return {**tree, way[0]: with_part(tree[way[0]], way[1:], value)}
+    changed = list(tree)  # type: ignore[call-overload]
+    changed[way[0]] = with_part(changed[way[0]], way[1:], value)  # type: ignore[call-overload]
+    return type(tree)(changed)  # type: ignore[call-arg]
+
+
+@pytest.mark.slow
+def test_every_part_of_a_checkpoint_of_another_kind_is_named() -> None:
+    """Parts of the tree in turn as text, a negative number, nothing and so on: a DataError, or a run all the same."""
+    others: list[object] = ["text", -1, 1.5, None, [], {}, [[]], {"a": {}}, np.zeros(3), float("nan")]
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "last.safetensors"
+        run(folder, epochs=1, save_every=1)
+        state = dl.load(last)
+        state["epoch"], state["history"], state["measured"] = 0, [], [(state["history"][0], 4)] * 4
+        refused = 0
+        for way, other in list(itertools.product(leaves_of(state)[1:], others))[::7]:
+            dl.save(with_part(state, way, other), last)
+            try:
+                run(folder, epochs=0)
+            except DataError as error:
+                assert "last.safetensors" in str(error)
+                refused += 1
+        assert refused > 50
+        for name, value in {
+            "epoch": [-1, 1.0, True, "1", None], "steps": [-1, 2.5, "a", 5], "seconds": [-1.0, "a", float("inf")],
+            "losses": ["a", [1.0] * 4, np.zeros((4, 1)), np.zeros(4, "f4"), np.zeros(3)],
+            "history": [5, "a", [5], [{"loss": 1.0}], [{"epoch": 1, "steps": 4, "loss": "a"}]],
+            "measured": [5, [5], [({"loss": 1.0}, -1)], [({}, 1)], [({"loss": "a"}, 1)]], "first_stream": [-1, "a"],
+        }.items():  # fmt: skip
+            for wrong in value:
+                dl.save({**state, name: wrong}, last)
+                assert f"{name!r} " in error_of(DataError, run, folder, 2), (name, wrong)
+
+
+@pytest.mark.slow
+def test_mistakes_are_named() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, epochs=1)
+        assert "of a run with schedule" in error_of(DataError, run, folder, 2, schedule=None)
+        (Path(folder) / "last.safetensors").write_bytes(b"damaged")
+        assert "last.safetensors" in error_of(DataError, run, folder, 2)
+    assert "schedule_each" in error_of(GraphError, run, None, 1, schedule_each="hour")
+    assert "best" in error_of(GraphError, run, None, 1, best="speed")
+    model = Net()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    batch = [(np.zeros((4, 6), "f4"), np.zeros((4, 3), "f4"))]
+    told = error_of(
+        ShapeError, dl.fit, model, lambda out, y: (out - y) * (out - y), optimizer, batch, epochs=1, progress=False
+    )
+    assert "the loss must be one number, it has shape (4, 3)" in told
+    labels = [(np.zeros((4, 6), "f4"), np.zeros(4, "i8"))]
+    wrong = [
+        ({"data": iter(labels), "epochs": 2}, "no batch in epoch 2"),
+        ({"data": [], "epochs": 1}, "no batch in epoch 1"),
+        ({"data": 5, "epochs": 1}, "must iterate"),
+        ({"data": labels, "epochs": -1}, "integer >= 0"),
+        ({"data": labels, "epochs": 1, "optimizer": optim.SGD(Net().parameters(), lr=0.1)}, "none of the model's"),
+    ]
+    for given, expected in wrong:
+        settings = {"loss": ad.cross_entropy_op, "optimizer": optimizer, "progress": False, **given}
+        assert expected in error_of(GraphError, dl.fit, model, **settings), expected
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, epochs=1)
+        other = nn.Linear(6, 3)
+        told = error_of(
+            DataError, dl.fit, other, ad.cross_entropy_op, optim.SGD(other.parameters(), lr=0.1), labels, epochs=2,
+            directory=folder, progress=False, schedule=None,
+        )  # fmt: skip
+        assert "last.safetensors is of" in told
+        (Path(folder) / "file").write_text("")
+        error_of(DataError, run, str(Path(folder) / "file" / "below"), 1)
+        failing = optim.SGD(model.parameters(), lr=float("1e30"))
+        rows = dl.fit(model, ad.cross_entropy_op, failing, [(np.ones((4, 6), "f4"), np.zeros(4, "i8"))] * 3, epochs=2,
+                      directory=Path(folder) / "nan", progress=False).epochs  # fmt: skip
+        assert not np.isfinite(rows[-1]["loss"])
+        assert json.loads((Path(folder) / "nan" / "log.jsonl").read_text().splitlines()[-1])["loss"] is None
+    told = error_of(GraphError, dl.fit, model, ad.cross_entropy_op, optimizer, ["text"], epochs=1, progress=False)
+    assert "tuple of arrays" in told
+
+
+def test_wrong_arguments_are_named() -> None:
+    model = nn.Linear(6, 3)
+    optimizer = optim.SGD(model.parameters(), lr=1.0)
+    data = [(np.ones((4, 6), "f4"), np.zeros(4, "i8"))]
+    loss, metrics = ad.cross_entropy_op, {"accuracy": dl.accuracy}
+    assert dl.fit(model, loss, optimizer, data, epochs=0, progress=False).epochs == []
+    assert set(dl.evaluate_on(model, loss, data, metrics)) == {"loss", "accuracy"}
+    fitted = (model, loss, optimizer, data)
+    for words, function, args, more in (
+        ("needs a model, a Module, not function", dl.fit, (run, loss, optimizer, data), {}),
+        ("needs an optimizer of dlsys.optim, not Parameters", dl.fit, (model, loss, model.parameters(), data), {}),
+        ("schedule must be one of dlsys.optim, not float", dl.fit, (model, loss, optimizer, data), {"schedule": 0.1}),
+        ("validation must iterate over batches, as a DataLoader, not int", dl.fit, fitted, {"validation": 5}),
+        ("the validation data have no batch", dl.fit, fitted, {"validation": []}),
+        ("the validation data gave no batch in epoch 1", dl.fit, fitted, {"validation": iter([])}),
+        ("loss must be a function of output and targets, not int", dl.evaluate_on, (model, 5, data), None),
+        ("metrics must be a dictionary", dl.evaluate_on, (*fitted[:2], data, 5), None),
+        ("the data gave no batch", dl.evaluate_on, (model, loss, []), None),
+        ("must iterate over batches", dl.evaluate_on, (model, loss, 3), None),
+        ("needs a model", dl.evaluate_on, (loss, model, data), None),
+    ):
+        kwargs = {} if more is None else {"epochs": 1, "progress": False, **more}
+        told = error_of(GraphError, function, *args, **kwargs)
+        assert words in told, told
+
+
+def test_metrics_are_not_named_as_the_historys_own_columns() -> None:
+    """A metric of such a name would replace the column: the loss that is shown, and by which the best is chosen."""
+    model = nn.Linear(6, 3)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    data = [(np.ones((4, 6), "f4"), np.zeros(4, "i8"))]
+    (row,) = dl.fit(
+        model, ad.cross_entropy_op, optimizer, data, epochs=1, validation=data, metrics={"m": dl.accuracy},
+        progress=False,
+    ).epochs  # fmt: skip
+    taken = [name for name in row if name != "m"]
+    assert set(taken) == {*training.COLUMNS, "validation_loss", "validation_m"}
+    before = model.weight.numpy().copy()
+    for name in [*taken, 5, None]:
+        told = error_of(
+            GraphError, dl.fit, model, ad.cross_entropy_op, optimizer, data, epochs=1, metrics={name: dl.accuracy},
+            progress=False,
+        )  # fmt: skip
+        assert repr(name) in told and "fit: a metric" in told
+        told = error_of(GraphError, dl.evaluate_on, model, ad.cross_entropy_op, data, {name: dl.accuracy})
+        assert repr(name) in told and "evaluate_on: a metric" in told
+    assert np.array_equal(model.weight.numpy(), before)
+
+
+def test_callbacks_see_each_step_and_epoch() -> None:
+    steps: list[tuple[int, float]] = []
+    rows: list[dict[str, object]] = []
+    _, history = run(None, epochs=2, on_step=lambda step, loss: steps.append((step, loss)), on_epoch=rows.append)
+    assert steps == list(enumerate(history.losses, 1)) and len(steps) == 8  # type: ignore[attr-defined]
+    assert rows == history.epochs  # type: ignore[attr-defined]
+
+
+def test_a_layer_in_evaluation_stays_so_after_a_measurement() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    model[1].eval()
+    dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2]))])
+    assert [part.training for part in model.modules()] == [True, True, False, True]
+
+
+def test_drawing_leaves_the_programs_backend() -> None:
+    """Of matplotlib, of which a process has one: a notebook's figures stay where they were."""
+    import matplotlib
+
+    for path in Path(dl.__file__).parent.rglob("*.py"):
+        assert "import pyplot" not in (text := path.read_text(encoding="utf-8")) and "matplotlib.use(" not in text, path
+    before = matplotlib.get_backend()
+    matplotlib.use("pdf")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [{"epoch": 1, "steps": 2, "loss": 0.5, "validation_loss": 0.75}]
+            training.History(rows, [1.0, 0.5]).draw(Path(folder) / "loss.png")
+            assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
+        assert matplotlib.get_backend() == "pdf"
+    finally:
+        matplotlib.use(before)
+
+
+def test_steps_of_tensors_are_the_steps_of_graphs() -> None:
+    """`loss.backward(); optimizer.step()` as in PyTorch, against one compiled graph."""
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((8, 6)).astype("f4"), rng.integers(0, 3, 8)
+
+    def models() -> tuple[Net, object]:
+        dl.manual_seed(4)
+        model = Net().eval()
+        return model, optim.AdamW(model.parameters(), lr=0.01)
+
+    eager, first = models()
+    graph, second = models()
+    X, Y = ad.Variable("X"), ad.Variable("Y")
+    loss = ad.cross_entropy_op(graph(X), Y)
+    executor = ad.Executor([loss, second.minimize(loss)])  # type: ignore[attr-defined]
+    for _ in range(4):
+        first.zero_grad()  # type: ignore[attr-defined]
+        value = ad.cross_entropy_op(eager(x), dl.tensor(y))
+        value.backward()
+        first.step()  # type: ignore[attr-defined]
+        found, _ = executor.run({X: x, Y: y}, convert_to_numpy_ret_vals=True)
+        np.testing.assert_allclose(float(value), float(found), rtol=1e-5)
+    for a, b in zip(eager.parameters(), graph.parameters(), strict=True):
+        np.testing.assert_allclose(a.value, b.value, atol=1e-5)
+
+
+APPS = Path(__file__).resolve().parents[2] / "apps"
+CASES = (
+    (("transformer.py", "--model", "lstm", "--words", "100", "--steps", "0", "--sample", "4"), "<eos> "),
+    (("transformer.py", "--steps", "0", "--sample", "4"), "nats a token (perplexity"),
+    (("mlp.py", "--epochs", "0"), "validation accuracy = 0."),
+    (("resnet9.py", "--epochs", "0"), "test accuracy = 0."),
+    (("tvm_eval.py", "--no-torch", "--recompile"), "times as fast"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "expected"), CASES, ids=lambda value: value[0])
+def test_apps_run(command: tuple[str, ...], expected: str) -> None:
+    app, *options = command
+    done = subprocess.run(
+        [sys.executable, str(APPS / app), *options],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and expected in done.stdout, done.stdout
