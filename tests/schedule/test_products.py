@@ -280,7 +280,7 @@ def test_parameters_are_packed_anew_in_every_run() -> None:
 
 
 def _inner_loops(asm: str) -> list[list[str]]:
-    """The straight pieces of code that prefetch, as instructions with their operands."""
+    """The straight pieces of code that multiply, add and prefetch, as instructions with their operands."""
     pieces: list[list[str]] = [[]]
     for line in asm.splitlines():
         code = line.split("#")[0].strip()
@@ -290,7 +290,7 @@ def _inner_loops(asm: str) -> list[list[str]]:
             pieces.append([])
         elif code:
             pieces[-1].append(code)
-    return [piece for piece in pieces if any("prefetch" in code for code in piece)]
+    return [piece for piece in pieces if all(any(name in code for code in piece) for name in ("prefetch", "fmadd"))]
 
 
 def _check(shape_a: tuple[int, int], shape_b: tuple[int, int], trans_a: bool, trans_b: bool) -> None:
