@@ -30,8 +30,10 @@ hooks: _Hooks = _Hooks()
 def install(name: str, load: Callable[[], Callable[..., Any]]) -> None:
     """Let a function of `hooks` be the one that `load` returns, which is called at its first call."""
 
+    installed = vars(hooks)
+
     def first(*args: Any) -> Any:
-        setattr(hooks, name, found := load())
+        installed[name] = found = load()
         return found(*args)
 
-    setattr(hooks, name, first)
+    installed[name] = first

@@ -92,7 +92,8 @@ def test_another_process_compiles_only_what_is_missing() -> None:
     program = "import sys; sys.path[:0] = sys.argv[1:]; import test_compile_cache as t\n"
     program += "for names in (['softmax'], ['softmax', 'matmul']): print(t.compiled(lambda: t.results(*names)))\n"
     program += "print(t.results('softmax', 'matmul'))"
-    command = [sys.executable, "-c", program, str(Path(__file__).parent), str(Path(kernels.__file__).parents[2])]
+    paths = Path(__file__).parent, Path(__file__).parents[1], Path(kernels.__file__).parents[2]
+    command = [sys.executable, "-c", program, *map(str, paths)]
     with directory() as path:
         assert compiled(lambda: results("softmax")) == 1
         outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]

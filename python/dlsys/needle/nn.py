@@ -347,7 +347,7 @@ class MultiHeadAttention(Module):
         queries, keys, width = q.shape[2], k.shape[2], q.shape[3]
         scores = of.matmul_op(q, k, trans_B=True) / math.sqrt(width)
         if self.causal:
-            scores = scores + causal_mask(queries, keys, q.dtype, keys - queries + 1, float(np.finfo(q.dtype).min))
+            scores = scores + causal_mask(queries, keys, q.dtype, keys - queries + 1, finite=True)
         return attended(scores, v, self.dropout)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import flag, integer, number, real
+from ..checks import dtype_named, flag, integer, number, real
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import INTEGERS
+from ..graph import FLOATS, INTEGERS
 from ..ops.rules import axes_attribute, shape_attribute
 from ..random import default_generator
 from ..tensors import Tensor, known_dtype, known_shape, tensor
@@ -245,13 +245,24 @@ def layer_norm(
     return ad.layer_norm_op(input, weight, bias, tuple(range(-len(extents), 0)), eps)
 
 
-@functools.lru_cache(maxsize=64)
 def causal_mask(
-    queries: int, keys: int, dtype: str = "float32", first: int = 1, hidden: float = -math.inf
+    queries: int, keys: int, dtype: str = "float32", first: int = 1, finite: bool = False
 ) -> Node:
-    """(queries, keys): 0 where a query sees a key, those up to its own number, and `hidden` from the diagonal number
-    `first` on; to be added to scores. One leaf serves all layers of all models, and so decides for none where it is
-    computed."""
+    """(queries, keys): 0 where a query sees a key, those up to its own number, and -infinity, or the dtype's least
+    number, from the diagonal number `first` on; to be added to scores. Raises GraphError for sizes that are no
+    integers, DTypeError."""
+    sizes = integer("causal_mask", "queries", queries, 0), integer("causal_mask", "keys", keys, 0)
+    named = dtype_named(dtype)
+    if named is None or named not in FLOATS:
+        raise DTypeError(f"causal_mask: dtype must be one of {', '.join(FLOATS)}, not {dtype!r}")
+    first, finite = integer("causal_mask", "first", first), flag("causal_mask", "finite", finite)
+    return _causal_mask(*sizes, named, first, finite)
+
+
+@functools.lru_cache(maxsize=64)
+def _causal_mask(queries: int, keys: int, dtype: str, first: int, finite: bool) -> Node:
+    """One leaf serves all layers of all models, and so decides for none where it is computed."""
+    hidden = np.finfo(dtype).min if finite else -math.inf
     made: Node = tensor(np.triu(np.full((queries, keys), hidden, dtype), first), name="causal_mask")
     made.cell.roams = True
     return made
