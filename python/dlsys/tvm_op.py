@@ -132,7 +132,8 @@ def make_conv2d(
     x, f = _shape(shapeX), _shape(shapeF)
     strides, pads = pair(func_name, "stride", stride, 1, ShapeError), pair(func_name, "padding", padding, 0, ShapeError)
     if len(x) != 4 or len(f) != 4 or x[1] != f[1]:
-        raise ShapeError(f"{func_name}: takes images (N, C, H, W) and filters (O, C, FH, FW) of one depth C, not {x} and {f}")
+        what = "images (N, C, H, W) and filters (O, C, FH, FW) of one depth C"
+        raise ShapeError(f"{func_name}: takes {what}, not {x} and {f}")
     if min(f[2:]) < 1 or any(x[i] + 2 * pads[i - 2] < f[i] for i in (2, 3)):
         raise ShapeError(f"{func_name}: filters {f} do not fit into images {x} with padding {pads}")
     extents = ((x[i] + 2 * pads[i - 2] - f[i]) // strides[i - 2] + 1 for i in (2, 3))
