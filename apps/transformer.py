@@ -156,6 +156,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     for name, least in (("steps", 0), ("every", 1), ("words", 1), ("sample", 0)):
         if getattr(options, name) < least:
             parser.error(f"argument --{name}: must be {least} or more, not {getattr(options, name)}")
+    if not 0 < options.temperature < np.inf:
+        parser.error(f"argument --temperature: must be a number above 0, not {options.temperature}")
     return options
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -418,3 +419,14 @@ def test_apps_run(command: tuple[str, ...], expected: str) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and expected in done.stdout, done.stdout
+
+
+WRONG = [("temperature", "0"), ("temperature", "nan"), ("sample", "-1"), ("every", "0")]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_apps_name_wrong_arguments(name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = runpy.run_path(str(APPS / "transformer.py"))["arguments"]
+    with pytest.raises(SystemExit) as stopped:
+        arguments([f"--{name}", value])
+    assert stopped.value.code == 2 and f"error: argument --{name}: must be " in capsys.readouterr().err

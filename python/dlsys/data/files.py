@@ -179,7 +179,7 @@ def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) ->
             for name, value in content.items():
                 _verify(value, collection.files[name], name)
         except (OSError, DataError) as error:
-            failures.append(" ".join(f"{urllib.parse.urlsplit(mirror).netloc or mirror}: {error}".split()))
+            failures.append(" ".join(f"{urllib.parse.urlsplit(mirror).netloc or mirror}: {_cause(error)}".split()))
             continue
         try:
             if folder is not None:
@@ -190,6 +190,12 @@ def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) ->
             warn(f"{collection.name} cannot be stored in the cache: {error}", RuntimeWarning)
         return {name: content[name] for name in names}
     raise UnavailableError("; ".join(failures) or f"{collection.name} has no mirrors")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error that an error of requests began with; urllib3's, in between, repeat the URL and each other's text."""
+    inner = error.__cause__ or next(iter(error.args), None)
+    return _cause(inner) if isinstance(inner, BaseException) and str(inner) else error
 
 
 def _from_mirror(collection: Collection, names: Sequence[str], mirror: str) -> dict[str, bytes]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..checks import flag, has_no_effect
+from ..checks import dtype_named, flag, has_no_effect
 from ..device import Context
+from ..errors import DTypeError
 from ..graph import FLOATS, Node
 from ..ops import dtype_name, dtype_of, known_dtype, shape_of
 from .arguments import node_of
@@ -52,6 +53,8 @@ def to(
         elif _is_device(value):
             node = cast("Tensor", moved(node, context_named(cast(Device, value))))
         elif value is not None and not isinstance(value, bool):
+            if isinstance(value, str) and dtype_named(value) is None:
+                raise DTypeError(f"to: {value!r} names no dtype and no device")
             found = dtype_name("to", value)
             node = node if known_dtype(node) == found else ops.cast_op(node, found)
     return ops.copy_op(node) if flag("to", "copy", copy) and node is x else node

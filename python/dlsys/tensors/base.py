@@ -222,8 +222,8 @@ class Values(TensorNode):
             if not self.is_data:
                 return self.name
             values = self.numpy()
-        except DlsysError:  # an error of its own would hide the one that is being told
-            return self.name
+        except DlsysError as error:  # told, not raised: it would hide the one that a message with this text tells
+            return f"{self.name} has no value: {error}"
         shown = np.array2string(
             values, separator=", ", prefix="tensor(", precision=4, threshold=200, edgeitems=3
         )
