@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
@@ -144,13 +143,3 @@ def recurrent(
 def hard_sigmoid(x: Node, alpha: float, beta: float) -> Node:
     """alpha x + beta within [0, 1]."""
     return ad.clip_op(x * alpha + beta, 0.0, 1.0)
-
-
-def softplus(x: Node) -> Node:
-    """log(1 + exp(x)), of large x without infinities."""
-    return ad.relu_op(x) + ad.log_op(1.0 + ad.exp_op(-ad.abs_op(x)))
-
-
-def leaky_relu(x: Node, slope: Any) -> Node:
-    """x where x > 0, else slope * x."""
-    return ad.where_op(x > 0.0, x, x * slope)

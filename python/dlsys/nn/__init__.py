@@ -17,9 +17,10 @@ from .images import (
     Conv2d as Conv2d, MaxPool2d as MaxPool2d, ZeroPad2d as ZeroPad2d,
 )
 from .layers import (
-    CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout, Embedding as Embedding, Flatten as Flatten,
-    GELU as GELU, Identity as Identity, Linear as Linear, LogSoftmax as LogSoftmax, MSELoss as MSELoss,
-    ReLU as ReLU, ReLU6 as ReLU6, Sigmoid as Sigmoid, Softmax as Softmax, Tanh as Tanh,
+    CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout, ELU as ELU, Embedding as Embedding,
+    Flatten as Flatten, GELU as GELU, Hardswish as Hardswish, Identity as Identity, LeakyReLU as LeakyReLU,
+    Linear as Linear, LogSoftmax as LogSoftmax, MSELoss as MSELoss, ReLU as ReLU, ReLU6 as ReLU6,
+    Sigmoid as Sigmoid, SiLU as SiLU, Softmax as Softmax, Softplus as Softplus, Tanh as Tanh,
 )
 from .module import Module as Module
 from .norm import BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, LayerNorm as LayerNorm

@@ -103,6 +103,36 @@ def gelu(input: Node, approximate: str = "none") -> Node:
     return ad.gelu_op(input, approximate)
 
 
+def silu(input: Node) -> Node:
+    """x sigmoid(x)."""
+    return input * ad.sigmoid_op(input)
+
+
+def hardswish(input: Node) -> Node:
+    """x relu6(x + 3) / 6."""
+    require_nodes("hardswish", input)
+    return input * (relu6(input + 3.0) * (1 / 6))
+
+
+def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
+    """x where x > 0, else negative_slope x."""
+    return ad.where_op(input > 0.0, input, input * real("leaky_relu", "negative_slope", negative_slope))
+
+
+def elu(input: Node, alpha: float = 1.0) -> Node:
+    """x where x > 0, else alpha (exp(x) - 1)."""
+    below = ad.exp_op(ad.where_op(input > 0.0, 0.0, input)) - 1.0  # of large x without infinities
+    return ad.where_op(input > 0.0, input, below * real("elu", "alpha", alpha))
+
+
+def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Node:
+    """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
+    beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)
+    scaled = input * beta
+    soft = ad.maximum_op(scaled, 0.0) + ad.log_op(1.0 + ad.exp_op(-ad.abs_op(scaled)))
+    return ad.where_op(scaled > threshold, input, soft / beta)
+
+
 def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
     require_nodes("linear", input, weight, bias)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import integer, number, word
+from ..checks import integer, number, real, word
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
@@ -162,6 +162,54 @@ class Sigmoid(_Function):
     """1 / (1 + exp(-x))."""
 
     function = F.sigmoid
+
+
+class SiLU(_Function):
+    """x sigmoid(x)."""
+
+    function = F.silu
+
+
+class Hardswish(_Function):
+    """x relu6(x + 3) / 6."""
+
+    function = F.hardswish
+
+
+class LeakyReLU(Module):
+    """x where x > 0, else negative_slope x."""
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        """Raises GraphError for a slope that is no number."""
+        warn_of_inplace("LeakyReLU", inplace)
+        self.negative_slope: float = real("LeakyReLU", "negative_slope", negative_slope)
+
+    def forward(self, x: Node) -> Node:
+        return F.leaky_relu(x, self.negative_slope)
+
+
+class ELU(Module):
+    """x where x > 0, else alpha (exp(x) - 1)."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        """Raises GraphError for an alpha that is no number."""
+        warn_of_inplace("ELU", inplace)
+        self.alpha: float = real("ELU", "alpha", alpha)
+
+    def forward(self, x: Node) -> Node:
+        return F.elu(x, self.alpha)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        """Raises GraphError for what are no numbers."""
+        self.beta: float = real("Softplus", "beta", beta)
+        self.threshold: float = real("Softplus", "threshold", threshold)
+
+    def forward(self, x: Node) -> Node:
+        return F.softplus(x, self.beta, self.threshold)
 
 
 class Softmax(Module):
