@@ -8,6 +8,7 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
+from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.nn import functional as F
 from helpers import error_of
@@ -29,49 +30,65 @@ def close(found: Any, wanted: Any, dtype: str, what: Any) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE[dtype] * scale, err_msg=str(what))
 
 
-def both(values: Any, dtype: str, gradients: bool = True) -> tuple[Any, Any]:
-    """An array of floats, in the dtype, as leaves of dlsys and PyTorch; anything else in it as it is."""
-    if not isinstance(values, np.ndarray):
-        return values, values
-    is_float = values.dtype.kind == "f"
-    values, wants = values.astype(dtype) if is_float else values, is_float and gradients
-    return dl.tensor(values, requires_grad=wants), torch.tensor(values, requires_grad=wants)
-
-
 def agree(
     mine: Callable[..., Any],
     theirs: Callable[..., Any],
     *given: Any,
     dtype: str,
     constants: tuple[str, ...] = (),
+    ctx: Any = "numpy",
     **words: Any,
 ) -> None:
-    """Both functions give the same values and gradients of the arguments, arrays or settings."""
-    places = [both(value, dtype) for value in given]
-    named = {name: both(value, dtype, name not in constants) for name, value in words.items()}
+    """Both functions give the same values and gradients: of arguments that are arrays of floats, but for the
+    `constants`, and of Parameters."""
+    feed: dict[Any, np.ndarray] = {}
+    wanted: list[Any] = []
+
+    def both(name: Any, value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, np.ndarray):
+            return value, value
+        if value.dtype.kind != "f":
+            return dl.tensor(value), torch.tensor(value).long()
+        value = value.astype(dtype)
+        if name in constants:
+            return dl.tensor(value), torch.tensor(value)
+        variable, leaf = ad.Variable("x", value.shape, dtype), torch.tensor(value, requires_grad=True)
+        feed[variable] = value
+        wanted.append(leaf)
+        return variable, leaf
+
+    places = [both(place, value) for place, value in enumerate(given)]
+    named = {name: both(name, value) for name, value in words.items()}
     found = mine(*(a for a, _ in places), **{name: a for name, (a, _) in named.items()})
-    wanted = theirs(*(b for _, b in places), **{name: b for name, (_, b) in named.items()})
-    close(found, wanted, dtype, mine)
-    factors = drawn(*wanted.shape).astype(dtype)
-    (found * dl.tensor(factors)).sum().backward()
-    (wanted * torch.tensor(factors)).sum().backward()
-    for number, (a, b) in enumerate([*places, *named.values()]):
-        if isinstance(a, dl.Tensor) and a.requires_grad:
-            close(a.grad, b.grad, dtype, (mine, number))
+    expected = theirs(*(b for _, b in places), **{name: b for name, (_, b) in named.items()})
+    factors = drawn(*expected.shape).astype(dtype)
+    (expected * torch.tensor(factors)).sum().backward()
+    leaves = list(feed)
+    if isinstance(mine, nn.Module):
+        assert [name for name, _ in mine.named_parameters()] == [
+            name for name, _ in theirs.named_parameters()
+        ]
+        leaves += mine.parameters()
+        wanted += theirs.parameters()
+    weighed = ad.reducesum_op(found * dl.tensor(factors))
+    executor = ad.Executor([found, *ad.gradients(weighed, leaves)], ctx)
+    values = executor.run(feed, convert_to_numpy_ret_vals=True)
+    for number, (value, want) in enumerate(
+        zip(values, [expected, *(leaf.grad for leaf in wanted)], strict=True)
+    ):
+        close(value, want, dtype, (mine, number))
 
 
-def module(name: str, *given: Any, args: tuple[Any, ...] = (), dtype: str, **words: Any) -> nn.Module:
-    """A layer of PyTorch's state, whose outputs and gradients agree with PyTorch's, as its Parameters' do."""
+def module(
+    name: str, *given: Any, args: tuple[Any, ...] = (), dtype: str, ctx: Any = "numpy", **words: Any
+) -> nn.Module:
+    """A layer of PyTorch's state, whose outputs and gradients agree with PyTorch's."""
     mine, theirs = getattr(nn, name)(*args, **words), getattr(torch.nn, name)(*args, **words)
     for value in theirs.parameters():
         value.data += 0.2 * torch.tensor(rng.uniform(size=tuple(value.shape)))
     mine, theirs = mine.to(dtype), theirs.to(getattr(torch, dtype))
     assert mine.load_state_dict(theirs.state_dict()) == ([], [])
-    agree(mine, theirs, *given, dtype=dtype)
-    wanted = dict(theirs.named_parameters())
-    assert [key for key, _ in mine.named_parameters()] == list(wanted)
-    for key, value in mine.named_parameters():
-        close(value.grad, wanted[key].grad, dtype, (mine, key))
+    agree(mine, theirs, *given, dtype=dtype, ctx=ctx)
     return mine
 
 
@@ -97,5 +114,122 @@ def test_activations_refuse_what_is_no_number_and_no_tensor() -> None:
         assert f"{name}: " in error_of(dl.errors.GraphError, getattr(nn, name), "wide")
     for function in (F.silu, F.hardswish, F.leaky_relu, F.elu, F.softplus):
         error_of(dl.errors.GraphError, function, np.ones(2))
+        error_of(dl.errors.GraphError, function, "text")
     with pytest.warns(RuntimeWarning, match="inplace=True has no effect"):
         nn.SiLU(inplace=True)
+
+
+EVEN = rng.integers(0, 2, (4, 3)).astype("float64")
+SOME = np.abs(drawn(4, 3)) + 0.1
+SHARES = np.concatenate([[[0.0, 1.0, 0.0]], SOME[1:] / SOME[1:].sum(1, keepdims=True)])
+LOGITS = np.concatenate([drawn(3, 3), [[0.0, 30.0, -30.0]]])
+LOSSES: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]] = [
+    ("l1_loss", (LOGITS, EVEN), {}),
+    ("smooth_l1_loss", (LOGITS, EVEN), {}),
+    ("smooth_l1_loss", (LOGITS, EVEN), {"beta": 0.5}),
+    ("smooth_l1_loss", (LOGITS, EVEN), {"beta": 0.0}),
+    ("mse_loss", (LOGITS, EVEN), {}),
+    ("kl_div", (drawn(4, 3), SOME), {}),
+    ("kl_div", (drawn(4, 3), LOGITS), {"log_target": True}),
+    ("binary_cross_entropy_with_logits", (LOGITS, EVEN), {}),
+    ("binary_cross_entropy_with_logits", (LOGITS, SHARES), {"weight": SOME[:1], "pos_weight": SOME[0]}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:reduction")
+@DTYPES
+@pytest.mark.parametrize(("name", "given", "words"), LOSSES, ids=[name for name, *_ in LOSSES])
+def test_losses_of_two_tensors(
+    name: str, given: tuple[np.ndarray, ...], words: dict[str, Any], dtype: str
+) -> None:
+    for reduction in ("mean", "sum", "none", *(["batchmean"] if name == "kl_div" else [])):
+        settings: dict[str, Any] = {**words, "reduction": reduction}
+        agree(
+            getattr(F, name), getattr(torch.nn.functional, name), *given, dtype=dtype,
+            constants=("weight", "pos_weight"), **settings,
+        )  # fmt: skip
+
+
+def test_a_share_of_0_costs_nothing() -> None:
+    losses = F.kl_div(dl.tensor(np.log(SOME)), dl.tensor(SHARES), "none").numpy()
+    assert np.isfinite(losses).all() and (losses[0, ::2] == 0).all()
+
+
+NUMBERS = np.array([2, 0, -100, 1, 2])
+MAPS = np.array([[[2, 0, 1], [0, 1, 1]], [[0, 0, 2], [1, -100, 2]]])
+OF_CLASSES: list[tuple[tuple[int, ...], np.ndarray, dict[str, Any]]] = [
+    ((5, 3), NUMBERS, {}),
+    ((5, 3), NUMBERS.astype("int32"), {}),
+    ((2, 3, 2, 3), MAPS, {}),
+    ((3,), np.array(1), {}),
+    ((5, 3), np.array([2, 0, 1, 1, 2]), {"ignore_index": 1}),
+]
+
+
+@DTYPES
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("shape", "target", "words"), OF_CLASSES)
+def test_losses_of_classes(
+    shape: tuple[int, ...], target: np.ndarray, words: dict[str, Any], weighted: bool, dtype: str
+) -> None:
+    weight = {"weight": np.array([0.5, 2.0, 0.0])} if weighted else {}
+    t = torch.nn.functional
+    for mine, theirs, more in (
+        (F.nll_loss, t.nll_loss, {}),
+        (F.cross_entropy, t.cross_entropy, {}),
+        (F.cross_entropy, t.cross_entropy, {"label_smoothing": 0.2}),
+    ):
+        for reduction in ("mean", "none"):
+            settings: dict[str, Any] = {**words, **weight, **more, "reduction": reduction}
+            x = drawn(*shape)
+            logs = (
+                x - np.log(np.exp(x).sum(min(1, len(shape) - 1), keepdims=True)) if mine is F.nll_loss else x
+            )
+            agree(mine, theirs, logs, target, dtype=dtype, constants=("weight",), **settings)
+
+
+@DTYPES
+def test_classes_of_probabilities_are_weighted(dtype: str) -> None:
+    for more in ({}, {"label_smoothing": 0.3}):
+        settings: dict[str, Any] = {**more, "weight": SOME[0]}
+        mine, theirs = F.cross_entropy, torch.nn.functional.cross_entropy
+        agree(mine, theirs, LOGITS, SHARES, dtype=dtype, constants=("weight",), **settings)
+
+
+@DTYPES
+def test_losses_as_modules(dtype: str) -> None:
+    weight, x = SOME[0].astype(dtype), LOGITS
+    for name, target, words in (
+        ("L1Loss", EVEN, {"reduction": "sum"}),
+        ("SmoothL1Loss", EVEN, {"beta": 0.3}),
+        ("KLDivLoss", SOME, {"reduction": "batchmean"}),
+        ("KLDivLoss", SOME, {"reduction": "none", "log_target": True}),
+        ("BCEWithLogitsLoss", EVEN, {}),
+        ("BCEWithLogitsLoss", EVEN, {"pos_weight": weight}),
+        ("NLLLoss", np.array([2, 1, 0, 1]), {"ignore_index": 0}),
+        ("NLLLoss", np.array([2, 1, 0, 1]), {"weight": weight}),
+        ("CrossEntropyLoss", np.array([2, 1, 0, 1]), {"weight": weight, "label_smoothing": 0.1}),
+    ):
+        given: dict[str, Any] = dict(words)
+        mine = getattr(nn, name)(**given)
+        theirs = getattr(torch.nn, name)(
+            **{k: torch.tensor(v) if v is weight else v for k, v in given.items()}
+        )
+        assert list(mine.state_dict()) == list(theirs.state_dict())
+        agree(mine, theirs, x, target, dtype=dtype)
+
+
+def test_losses_refuse_other_shapes_reductions_and_classes() -> None:
+    x, y, classes = dl.ones(4, 3), dl.ones(4, 2), dl.tensor([0, 1, 2, 3])
+    for function in (F.l1_loss, F.smooth_l1_loss, F.kl_div, F.binary_cross_entropy_with_logits):
+        name = function.__name__
+        assert f"{name}: shapes differ" in error_of(dl.errors.ShapeError, function, x, y)
+        assert "reduction" in error_of(dl.errors.GraphError, function, x, x, reduction="most")
+        assert f"{name}: takes tensors" in error_of(dl.errors.GraphError, function, x, "text")
+    for layer in (nn.L1Loss(), nn.SmoothL1Loss(), nn.KLDivLoss(), nn.BCEWithLogitsLoss()):
+        assert "beside (4, 2)" in error_of(dl.errors.ShapeError, layer, x, y)
+    for function in (F.nll_loss, F.cross_entropy):
+        assert "index 3 is out of range" in error_of(dl.errors.IndexRangeError, function, x, classes)
+    fitting, wrong = dl.tensor([0, 1, 2, 0]), dl.ones(2)
+    for function in (F.nll_loss, F.cross_entropy):
+        assert "weight (2,)" in error_of(dl.errors.ShapeError, function, x, fitting, wrong)

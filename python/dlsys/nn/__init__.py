@@ -17,10 +17,12 @@ from .images import (
     Conv2d as Conv2d, MaxPool2d as MaxPool2d, ZeroPad2d as ZeroPad2d,
 )
 from .layers import (
-    CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout, ELU as ELU, Embedding as Embedding,
-    Flatten as Flatten, GELU as GELU, Hardswish as Hardswish, Identity as Identity, LeakyReLU as LeakyReLU,
-    Linear as Linear, LogSoftmax as LogSoftmax, MSELoss as MSELoss, ReLU as ReLU, ReLU6 as ReLU6,
-    Sigmoid as Sigmoid, SiLU as SiLU, Softmax as Softmax, Softplus as Softplus, Tanh as Tanh,
+    BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout,
+    ELU as ELU, Embedding as Embedding, Flatten as Flatten, GELU as GELU, Hardswish as Hardswish,
+    Identity as Identity, KLDivLoss as KLDivLoss, L1Loss as L1Loss, LeakyReLU as LeakyReLU, Linear as Linear,
+    LogSoftmax as LogSoftmax, MSELoss as MSELoss, NLLLoss as NLLLoss, ReLU as ReLU, ReLU6 as ReLU6,
+    Sigmoid as Sigmoid, SiLU as SiLU, SmoothL1Loss as SmoothL1Loss, Softmax as Softmax, Softplus as Softplus,
+    Tanh as Tanh,
 )
 from .module import Module as Module
 from .norm import BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, LayerNorm as LayerNorm
