@@ -233,3 +233,72 @@ def test_losses_refuse_other_shapes_reductions_and_classes() -> None:
     fitting, wrong = dl.tensor([0, 1, 2, 0]), dl.ones(2)
     for function in (F.nll_loss, F.cross_entropy):
         assert "weight (2,)" in error_of(dl.errors.ShapeError, function, x, fitting, wrong)
+
+
+def heads_of(library: Any, ones: Callable[..., Any]) -> Any:
+    """A module with modules by name and Parameters by number."""
+    made = library.Module()
+    made.heads = library.ModuleDict({"wide": library.Linear(3, 4), "narrow": library.Linear(3, 1)})
+    made.scales = library.ParameterList([library.Parameter(ones(2)), library.Parameter(ones(1, 3))])
+    return made
+
+
+def test_dictionaries_of_modules_and_lists_of_parameters() -> None:
+    mine, theirs = heads_of(nn, dl.ones), heads_of(torch.nn, torch.ones)
+    state = mine.state_dict()
+    assert [(k, v.shape) for k, v in state.items()] == [(k, v.shape) for k, v in theirs.state_dict().items()]
+    heads, scales = mine.heads, mine.scales
+    assert list(heads) == list(heads.keys()) == ["wide", "narrow"] and "wide" in heads and len(heads) == 2
+    assert dict(heads.items())["wide"] is heads["wide"] is next(iter(heads.values()))
+    heads["more"] = nn.Identity()
+    heads.update([("most", nn.Identity())])
+    assert isinstance(heads.pop("more"), nn.Identity)
+    del heads["most"]
+    assert list(heads) == ["wide", "narrow"]
+    assert "Module" in error_of(dl.errors.GraphError, nn.ModuleDict, {"a": 1})
+    for given in (5, ["ab", "c"]):
+        assert "needs a dictionary" in error_of(dl.errors.GraphError, nn.ModuleDict, given)
+    for container in (heads, scales):
+        assert "no forward" in error_of(dl.errors.GraphError, container, dl.ones(2))
+    scales.append(dl.zeros(2)).extend([np.ones(1)])
+    assert [value.shape for value in scales] == [(2,), (1, 3), (2,), (1,)] and scales[-1].requires_grad
+    assert len(scales[1:3]) == 2 and scales[1:3][0] is scales[1]
+    scales[0] = nn.Parameter(np.zeros(5))
+    assert mine.get_parameter("scales.0").shape == (5,)
+    error_of(IndexError, scales.__getitem__, 4)
+    assert "needs a list" in error_of(dl.errors.GraphError, nn.ParameterList, 5)
+    error_of(dl.errors.GraphError, scales.__setitem__, 0, 5)
+
+
+def test_sequences_are_extended() -> None:
+    model = nn.Sequential(nn.Linear(2, 3))
+    assert model.extend([nn.ReLU(), nn.Linear(3, 1)]) is model and list(model.state_dict())[-1] == "2.bias"
+    assert len(nn.ModuleList([nn.ReLU()]).extend(model)) == 4
+    error_of(dl.errors.GraphError, model.extend, [5])
+
+
+def test_parameters_by_name_and_states_after_a_prefix() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
+    assert model.get_parameter("0.bias") is model[0].bias
+    assert model[0].get_parameter("weight") is model[0].weight
+    for name in ("1.bias", "2.weight", "weight", "", 5):
+        error_of(dl.errors.GraphError, model.get_parameter, name)
+    assert list(model.state_dict(prefix="net.")) == ["net.0.weight", "net.0.bias", "net.1.weight"]
+    assert "prefix" in error_of(dl.errors.GraphError, model.state_dict, prefix=5)
+
+
+def test_forward_hooks_see_and_replace_outputs() -> None:
+    model, seen = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), []
+    handle = model[0].register_forward_hook(lambda module, args, output: seen.append((module, args, output)))
+    x = dl.ones(1, 2)
+    plain = model(x).numpy()
+    ((module, args, output),) = seen
+    assert module is model[0] and args == (x,) and output.shape == (1, 3)
+    doubled = model.register_forward_hook(lambda module, args, output: output * 2)
+    np.testing.assert_allclose(model(x).numpy(), plain * 2)
+    doubled.remove()
+    handle.remove()
+    handle.remove()
+    np.testing.assert_allclose(model(x).numpy(), plain)
+    assert len(seen) == 2
+    assert "takes a function" in error_of(dl.errors.GraphError, model.register_forward_hook, 5)

@@ -11,7 +11,10 @@ from .attention import (
     GPTBlock as GPTBlock, MultiheadAttention as MultiheadAttention, TransformerEncoder as TransformerEncoder,
     TransformerEncoderLayer as TransformerEncoderLayer,
 )
-from .containers import ModuleList as ModuleList, Residual as Residual, Sequential as Sequential
+from .containers import (
+    ModuleDict as ModuleDict, ModuleList as ModuleList, ParameterList as ParameterList, Residual as Residual,
+    Sequential as Sequential,
+)
 from .images import (
     AdaptiveAvgPool2d as AdaptiveAvgPool2d, AvgPool2d as AvgPool2d, ConstantPad2d as ConstantPad2d,
     Conv2d as Conv2d, MaxPool2d as MaxPool2d, ZeroPad2d as ZeroPad2d,

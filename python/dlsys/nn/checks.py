@@ -49,7 +49,8 @@ def warn_of_hidden(name: str, value: Any) -> None:
     hidden = [part for part in parts if type(part) is Parameter or hasattr(part, "named_parameters")]
     if hidden:
         kind = "Parameter" if isinstance(hidden[0], Parameter) else "Module"
-        home = "nn.ModuleList" if kind == "Module" and not isinstance(value, dict) else "an attribute for each"
+        of = f"{kind}{'Dict' if isinstance(value, dict) else 'List'}"
+        home = "an attribute for each" if of == "ParameterDict" else f"nn.{of}"
         told = f"{name} is a {type(value).__name__}, in which parameters() and state_dict() find no {kind}: use {home}"
         warnings.warn(told, stacklevel=3)
 
