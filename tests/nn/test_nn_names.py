@@ -302,3 +302,155 @@ def test_forward_hooks_see_and_replace_outputs() -> None:
     np.testing.assert_allclose(model(x).numpy(), plain)
     assert len(seen) == 2
     assert "takes a function" in error_of(dl.errors.GraphError, model.register_forward_hook, 5)
+
+
+@DTYPES
+def test_norms_of_groups_and_of_squares(dtype: str) -> None:
+    for shape, args in (
+        ((3, 6, 5), (3, 6)),
+        ((2, 6, 3, 5), (2, 6, 1e-2, False)),
+        ((5, 8), (4, 8)),
+        ((4, 4), (1, 4)),
+    ):
+        module("GroupNorm", drawn(*shape), args=args, dtype=dtype)
+    for shape, args in (((3, 7), (7,)), ((2, 3, 5), ((3, 5), 1e-2)), ((3, 5), ([5], 1e-3, False))):
+        module("RMSNorm", drawn(*shape), args=args, dtype=dtype)
+
+
+def test_norms_refuse_what_does_not_fit() -> None:
+    assert "4 channels do not divide into 3 groups" in error_of(dl.errors.GraphError, nn.GroupNorm, 3, 4)
+    assert "GroupNorm(2, 4) got (2, 6)" in error_of(dl.errors.ShapeError, nn.GroupNorm(2, 4), dl.ones(2, 6))
+    assert "RMSNorm: normalized_shape" in error_of(dl.errors.GraphError, nn.RMSNorm, -1)
+    assert "RMSNorm(4) got (2, 6)" in error_of(dl.errors.ShapeError, nn.RMSNorm(4), dl.ones(2, 6))
+    assert "group_norm: " in error_of(dl.errors.ShapeError, F.group_norm, dl.ones(2, 6), 4)
+    for shape in ((), (3,)):
+        error_of(dl.errors.DlsysError, F.rms_norm, dl.ones(2, 6), shape)
+
+
+@DTYPES
+def test_signals_are_convolved(dtype: str) -> None:
+    module("Conv1d", drawn(2, 3, 9), args=(3, 4, 3), dtype=dtype)
+    module("Conv1d", drawn(2, 4, 11), args=(4, 6, 2, 2, 1, 3, 2, False), dtype=dtype)
+    module("Conv2d", drawn(3, 5, 6), args=(3, 4, 3), dtype=dtype)
+    module("Conv1d", drawn(3, 9), args=(3, 4, (5,), (2,), (2,)), dtype=dtype)
+
+
+def test_convolutions_refuse_what_does_not_fit() -> None:
+    layer = nn.Conv1d(3, 4, 5)
+    assert repr(layer).startswith("Conv1d(3, 4, 5)")
+    for shape in ((2, 4, 9), (2, 3, 4), (3, 3, 3, 9)):
+        assert "Conv1d(3, 4, 5) got" in error_of(dl.errors.ShapeError, layer, dl.ones(shape))
+    assert 'Conv1d: padding_mode must be "zeros"' in error_of(
+        dl.errors.GraphError, nn.Conv1d, 3, 4, 5, padding_mode="circular"
+    )
+    assert "Conv1d: stride" in error_of(dl.errors.GraphError, nn.Conv1d, 3, 4, 5, stride=(1, 2))
+
+
+RESIZED: list[dict[str, Any]] = [
+    {"scale_factor": 2},
+    {"scale_factor": (1.7, 0.6)},
+    {"scale_factor": 1.7, "recompute_scale_factor": True},
+    {"size": (7, 2)},
+    {"size": 6},
+    {"scale_factor": 2, "mode": "bilinear"},
+    {"scale_factor": 1.3, "mode": "bilinear", "align_corners": False},
+    {"size": (7, 2), "mode": "bilinear", "align_corners": True},
+    {"size": (1, 9), "mode": "bilinear", "align_corners": True},
+    {"scale_factor": (0.6, 2.4), "mode": "bilinear", "align_corners": True},
+]
+
+
+@DTYPES
+@pytest.mark.parametrize("words", RESIZED, ids=str)
+def test_images_are_resized(words: dict[str, Any], dtype: str) -> None:
+    module("Upsample", drawn(2, 3, 5, 4), dtype=dtype, **words)
+
+
+def test_signals_are_resized_and_mistakes_told() -> None:
+    agree(F.interpolate, torch.nn.functional.interpolate, drawn(2, 3, 5), dtype="float32", scale_factor=2.5)
+    x = dl.ones(1, 1, 4, 4)
+    for words, told in (
+        ({}, "either a size or a scale_factor"),
+        ({"size": 2, "scale_factor": 2}, "either a size or a scale_factor"),
+        ({"size": 2, "mode": "bicubic"}, "mode must be"),
+        ({"size": 2, "align_corners": True}, "align_corners is of mode"),
+        ({"scale_factor": (2, 2, 2)}, "scale_factor"),
+        ({"size": (2, 2, 2)}, "size"),
+        ({"scale_factor": 0.1}, "size"),
+        ({"scale_factor": "2"}, "scale_factor"),
+    ):
+        given: dict[str, Any] = dict(words)
+        assert told in error_of(dl.errors.GraphError, F.interpolate, x, **given), words
+    assert "bilinear" in error_of(dl.errors.ShapeError, F.interpolate, dl.ones(1, 1, 4), 2, mode="bilinear")
+    error_of(dl.errors.GraphError, nn.Upsample, mode="trilinear")
+
+
+@DTYPES
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_images_are_padded_by_their_own_elements(mode: str, dtype: str) -> None:
+    for shape, widths in (((2, 3, 5, 4), (3, 1, 0, 2)), ((2, 3, 5), (2, 4)), ((3, 5, 4), (1, 0, 2, 3))):
+        agree(F.pad, torch.nn.functional.pad, drawn(*shape), dtype=dtype, pad=widths, mode=mode)
+
+
+def test_padding_refuses_what_there_is_not() -> None:
+    x = dl.ones(1, 3)
+    assert "mode must be" in error_of(dl.errors.GraphError, F.pad, x, (1, 1), "circular")
+    assert "too many to reflect" in error_of(dl.errors.ShapeError, F.pad, x, (3, 0), "reflect")
+    assert "too many to replicate" in error_of(
+        dl.errors.ShapeError, F.pad, dl.ones(1, 0), (1, 0), "replicate"
+    )
+    assert "takes no value" in error_of(dl.errors.GraphError, F.pad, x, (1, 0), "reflect", 1.0)
+
+
+@DTYPES
+def test_what_moves_values(dtype: str) -> None:
+    module("PixelShuffle", drawn(2, 8, 3, 5), args=(2,), dtype=dtype)
+    module("PixelShuffle", drawn(9, 2, 3), args=(3,), dtype=dtype)
+    for shape, dim, size in (((2, 12, 3), 1, (3, 4)), ((2, 12), -1, (2, -1, 3)), ((2, 1), 0, (2, 1))):
+        module("Unflatten", drawn(*shape), args=(dim, size), dtype=dtype)
+    assert "pixel_shuffle" in error_of(dl.errors.ShapeError, nn.PixelShuffle(2), dl.ones(6, 2, 2))
+    assert "Unflatten" in error_of(dl.errors.ShapeError, nn.Unflatten(3, (2, 2)), dl.ones(2, 4))
+    error_of(dl.errors.DlsysError, nn.Unflatten(1, (3, 2)), dl.ones(2, 4))
+    error_of(dl.errors.GraphError, nn.Unflatten, 1, "two")
+
+
+@DTYPES
+def test_bags_of_embeddings(dtype: str) -> None:
+    numbers, offsets = np.array([[1, 4, 0], [4, 2, 1]]), np.array([0, 2, 2, 5])
+    for mode in ("mean", "sum", "max"):
+        module("EmbeddingBag", numbers, args=(5, 3), dtype=dtype, mode=mode)
+    for mode in ("mean", "sum"):
+        module("EmbeddingBag", numbers.reshape(-1), offsets, args=(5, 3), dtype=dtype, mode=mode)
+    weight, shares = drawn(5, 3), drawn(2, 3)
+    for given, more, of in (
+        (numbers, {}, shares),
+        (numbers.reshape(-1), {"offsets": offsets}, shares.reshape(-1)),
+    ):
+        settings: dict[str, Any] = {**more, "mode": "sum", "per_sample_weights": of}
+        agree(F.embedding_bag, torch.nn.functional.embedding_bag, given, weight, dtype=dtype, **settings)
+
+
+def test_bags_refuse_what_does_not_fit() -> None:
+    layer, numbers = nn.EmbeddingBag(5, 3, mode="max"), dl.tensor([1, 2])
+    assert "without offsets" in error_of(dl.errors.GraphError, layer, numbers, dl.tensor([0]))
+    assert "numbers (bags, length)" in error_of(dl.errors.ShapeError, layer, numbers)
+    assert 'for the mode "sum"' in error_of(dl.errors.GraphError, layer, numbers, None, dl.ones(2))
+    assert "mode must be" in error_of(dl.errors.GraphError, nn.EmbeddingBag, 5, 3, mode="median")
+
+
+@DTYPES
+def test_rows_are_normalized(dtype: str) -> None:
+    x = np.concatenate([drawn(3, 5), np.zeros((1, 5))])
+    for words in ({}, {"dim": 0}, {"p": 1, "dim": -1}, {"eps": 3.0}):
+        agree(F.normalize, torch.nn.functional.normalize, x, dtype=dtype, **words)
+    assert "p must be 1 or 2" in error_of(dl.errors.GraphError, F.normalize, dl.ones(2, 2), 3)
+
+
+def test_compiled_layers_compute_the_same() -> None:
+    for name, shape, args in (
+        ("GroupNorm", (2, 6, 5), (3, 6)), ("RMSNorm", (3, 7), (7,)), ("Conv1d", (2, 3, 9), (3, 4, 3)),
+        ("Upsample", (1, 2, 3, 4), ((5, 7), None, "bilinear")), ("PixelShuffle", (8, 3, 5), (2,)),
+    ):  # fmt: skip
+        module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
+    numbers = np.array([[1, 4, 0], [4, 2, 1]])
+    module("EmbeddingBag", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import flag, integer, number, real, word
+from ..checks import flag, integer, integers, number, real, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
 from ..ops.cross_entropy import class_losses, reduced_by
@@ -46,6 +46,26 @@ def conv2d(
     return y if bias is None else y + _per_channel(bias)
 
 
+def conv1d(
+    input: Node,
+    weight: Node,
+    bias: Node | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Node:
+    """Cross-correlation of signals (N, C, L) with weight (O, C / groups, l), plus bias (O,): as of images of one row.
+    Raises GraphError."""
+    require_nodes("conv1d", input, weight, bias)
+    (s,), (p,), (d,) = (
+        integers("conv1d", name, value, least, 1)
+        for name, value, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1))
+    )
+    images, filters = ad.expand_dims_op(input, -2), ad.expand_dims_op(weight, -2)
+    return ad.squeeze_op(conv2d(images, filters, bias, (1, s), (0, p), (1, d), groups), -2)
+
+
 def max_pool2d(input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Node:
     """The maxima of windows of images (N, C, H, W). Raises GraphError."""
     return ad.max_pool2d_op(input, kernel_size, stride, padding)
@@ -72,19 +92,109 @@ def adaptive_avg_pool2d(input: Node, output_size: Any) -> Node:
 
 
 def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Node:
-    """The input, of known shape, with `value` around it: pad is (before, after) of the last axis, then of the one
-    before, ... Raises GraphError, also for another mode than "constant"."""
-    if not isinstance(mode, str) or mode != "constant":
-        raise GraphError(f'pad: mode must be "constant", not {mode!r}')
+    """The input, of known shape, with `value` around it, or, for the modes "reflect" and "replicate", its own elements,
+    mirrored at the first and the last, or these; pad is (before, after) of the last axis, then of the one before, ...
+    Raises GraphError."""
+    word("pad", "mode", mode, ("constant", "reflect", "replicate"))
     require_nodes("pad", input)
     shape = shape_of("pad", input)
     if not isinstance(pad, (tuple, list)):
         raise GraphError(f"pad: takes a list of widths, not {pad!r}")
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise GraphError(f"pad: {tuple(pad)} are not pairs for the last of {len(shape)} axes")
-    widths = [integer("pad", "a width", width, 0) for width in pad]
-    pairs = [(0, 0)] * (len(shape) - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
-    return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else input
+    flat = [integer("pad", "a width", width, 0) for width in pad]
+    pairs = [(0, 0)] * (len(shape) - len(flat) // 2) + list(zip(flat[-2::-2], flat[::-2], strict=True))
+    if mode == "constant":
+        return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else input
+    if value:
+        raise GraphError(f'pad: mode "{mode}" takes no value, and there is {value!r}')
+    for axis, (extent, widths) in enumerate(zip(shape, pairs, strict=True)):
+        if any(widths):
+            if max(widths) >= extent and (mode == "reflect" or extent == 0):
+                raise ShapeError(f"pad: {widths} are too many to {mode} axis {axis} of {input.name} of shape {shape}")
+            places = np.pad(np.arange(extent), widths, mode="reflect" if mode == "reflect" else "edge")
+            input = ad.take_op(input, tensor(places), axis)
+    return input
+
+
+def interpolate(
+    input: Node,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+) -> Node:
+    """x (N, C, *space), of known shape, with its space in another size, given or `scale_factor` times its own.
+
+    Args:
+        mode: "nearest" takes the element before each place, "bilinear", of two axes, weighs the two beside it along
+            each axis.
+        align_corners: whether the outermost elements, not their edges, keep their places; of "bilinear".
+        recompute_scale_factor: whether the distance of places is that of the sizes, not 1 / scale_factor.
+
+    Raises GraphError, ShapeError.
+    """
+    word("interpolate", "mode", mode, ("nearest", "bilinear"))
+    require_nodes("interpolate", input)
+    shape = shape_of("interpolate", input)
+    space = shape[2:]
+    if not space or 0 in space or (mode == "bilinear" and len(space) != 2):
+        raise ShapeError(f"interpolate: {input.name} has shape {shape}, which mode {mode!r} does not take")
+    if (size is None) == (scale_factor is None):
+        raise GraphError(f"interpolate: takes either a size or a scale_factor, not {size!r} and {scale_factor!r}")
+    if align_corners is not None and mode == "nearest":
+        raise GraphError('interpolate: align_corners is of mode "bilinear"')
+    if size is None:
+        given = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * len(space)
+        if len(given) != len(space):
+            raise GraphError(f"interpolate: scale_factor must be a number or {len(space)} of them, not {given!r}")
+        factors = [number("interpolate", "scale_factor", factor) for factor in given]
+        size = [math.floor(n * factor) for n, factor in zip(space, factors, strict=True)]
+    size = integers("interpolate", "size", size, 1, len(space))
+    keeps = scale_factor is not None and not flag("interpolate", "recompute_scale_factor", recompute_scale_factor)
+    for axis, (old, new) in enumerate(zip(space, size, strict=True)):
+        step = 1 / factors[axis] if keeps else old / new
+        input = _resized(input, axis + 2, old, new, step, mode, flag("interpolate", "align_corners", align_corners))
+    return input
+
+
+def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, corners: bool) -> Node:
+    """x with `new` elements along an axis, at places `step` apart."""
+    if mode == "nearest":
+        places = np.floor(np.arange(new, dtype="float32") * np.float32(step)).astype("int64")
+        return ad.take_op(x, tensor(np.minimum(places, old - 1)), axis)
+    at = np.arange(new) * ((old - 1) / max(new - 1, 1)) if corners else (np.arange(new) + 0.5) * step - 0.5
+    before = np.minimum(np.floor(np.maximum(at, 0.0)).astype("int64"), old - 1)
+    shares = (np.maximum(at, 0.0) - before).reshape(-1, *(1,) * (len(shape_of("interpolate", x)) - axis - 1))
+    low, high = (ad.take_op(x, tensor(np.minimum(before + more, old - 1)), axis) for more in (0, 1))
+    return low + (high - low) * ad.cast_like_op(tensor(shares), x)
+
+
+def pixel_shuffle(input: Node, upscale_factor: int) -> Node:
+    """(..., C r^2, H, W), of known shape, as (..., C, H r, W r), r being the factor: the channels of a pixel become its
+    rows and columns. Raises GraphError, ShapeError."""
+    r = integer("pixel_shuffle", "upscale_factor", upscale_factor, 1)
+    require_nodes("pixel_shuffle", input)
+    shape = shape_of("pixel_shuffle", input)
+    if len(shape) < 3 or shape[-3] % (r * r):
+        raise ShapeError(f"pixel_shuffle: {input.name} of shape {shape} has no multiple of {r * r} channels")
+    *lead, channels, rows, columns = shape
+    parts = ad.reshape_op(input, (-1, channels // (r * r), r, r, rows, columns))
+    moved = ad.transpose_op(parts, (0, 1, 4, 2, 5, 3))
+    return ad.reshape_op(moved, (*lead, channels // (r * r), rows * r, columns * r))
+
+
+def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Node:
+    """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
+    require_nodes("normalize", input)
+    if p not in (1, 2):
+        raise GraphError(f"normalize: p must be 1 or 2, not {p!r}")
+    least = number("normalize", "eps", eps)
+    if p == 1:
+        return input / ad.maximum_op(ad.reducesum_op(ad.abs_op(input), dim, keepdims=True), least)
+    squares = ad.reducesum_op(input * input, dim, keepdims=True)
+    return input / ad.sqrt_op(ad.maximum_op(squares, least * least))
 
 
 relu: Callable[..., Tensor] = Tensor.relu
@@ -174,6 +284,45 @@ def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node
     if padding_idx < 0:
         padding_idx += shape_of("embedding", weight)[0]
     return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), 0.0, rows)
+
+
+def embedding_bag(
+    input: Node,
+    weight: Node,
+    offsets: Node | None = None,
+    *,
+    mode: str = "mean",
+    per_sample_weights: Node | None = None,
+) -> Node:
+    """The mean, sum or maximum of the rows of `weight`, (entries, width), with the numbers of each bag: (bags, width).
+
+    Args:
+        input: the numbers, (bags, length); or (numbers,) with the `offsets` (bags,), where in it each bag begins, of
+            "mean" and "sum"; a bag of none is zeros.
+        per_sample_weights: by which rows are multiplied, of the input's shape, for "sum".
+
+    Raises GraphError, and ShapeError where the input's shape is not known.
+    """
+    word("embedding_bag", "mode", mode, ("mean", "sum", "max"))
+    require_nodes("embedding_bag", input, weight, offsets, per_sample_weights)
+    if per_sample_weights is not None and mode != "sum":
+        raise GraphError(f'embedding_bag: per_sample_weights are for the mode "sum", not {mode!r}')
+    shape, rows = shape_of("embedding_bag", input), embedding(input, weight)
+    if len(shape) != (2 if offsets is None else 1):
+        told = "numbers (bags, length), or (numbers,) with offsets"
+        raise ShapeError(f"embedding_bag: takes {told}, not {shape} [{input.name}]")
+    if per_sample_weights is not None:
+        rows = rows * ad.expand_dims_op(per_sample_weights, -1)
+    if offsets is None:
+        return {"mean": ad.mean_op, "sum": ad.reducesum_op, "max": ad.max_op}[mode](rows, 1)
+    if mode == "max":
+        raise GraphError('embedding_bag: mode "max" takes numbers (bags, length), without offsets')
+    begun = ad.expand_dims_op(tensor(np.arange(shape[0])), 0) >= ad.cast_op(ad.expand_dims_op(offsets, 1), "int64")
+    inside = ad.cast_like_op(begun, rows)  # (bags, numbers): 1 from the bag's offset on
+    bags = inside - pad(inside, (0, 0, 0, 1))[1:]
+    sums = ad.matmul_op(bags, rows)
+    counts = ad.maximum_op(ad.reducesum_op(bags, 1, keepdims=True), 1.0)
+    return sums if mode == "sum" else sums / counts
 
 
 def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Node:
@@ -338,14 +487,48 @@ def layer_norm(
 ) -> Node:
     """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape. Raises
     GraphError for what is no shape, ShapeError for another than x's."""
-    extents = shape_attribute("layer_norm", normalized_shape)
-    if not extents:
-        raise GraphError("layer_norm: normalized_shape has one extent or more")
     require_nodes("layer_norm", input, weight, bias)
-    shape = known_shape(input)
+    return ad.layer_norm_op(input, weight, bias, _last_axes("layer_norm", input, normalized_shape), eps)
+
+
+def group_norm(
+    input: Node, num_groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5
+) -> Node:
+    """x (N, C, *space), of known shape, normalised over each of `num_groups` groups of channels, times weight plus bias
+    (C,): Wu and He (2018). Raises GraphError, ShapeError."""
+    groups = integer("group_norm", "num_groups", num_groups, 1)
+    require_nodes("group_norm", input, weight, bias)
+    shape = shape_of("group_norm", input)
+    if len(shape) < 2 or shape[1] % groups:
+        raise ShapeError(f"group_norm: {input.name} of shape {shape} has no multiple of {groups} channels")
+    parts = ad.reshape_op(input, (shape[0], groups, math.prod(shape[1:]) // groups))
+    found = ad.reshape_op(ad.layer_norm_op(parts, None, None, (-1,), eps), shape)
+    found = found if weight is None else found * _per_channel(weight, len(shape) - 2)
+    return found if bias is None else found + _per_channel(bias, len(shape) - 2)
+
+
+def rms_norm(
+    input: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
+) -> Node:
+    """x / sqrt(mean(x^2) + eps) over its last axes, of extents `normalized_shape`, times weight of that shape: Zhang
+    and Sennrich (2019). eps None is the dtype's distance of 1 to the next number. Raises GraphError, ShapeError."""
+    require_nodes("rms_norm", input, weight)
+    axes = _last_axes("rms_norm", input, normalized_shape)
+    least = float(np.finfo(known_dtype(input) or "float32").eps) if eps is None else number("rms_norm", "eps", eps)
+    found = input * ad.rsqrt_op(ad.mean_op(input * input, axes, keepdims=True) + least)
+    return found if weight is None else found * weight
+
+
+def _last_axes(function: str, x: Node, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+    """The axes of extents `normalized_shape`. Raises GraphError for what is no shape, ShapeError for another than
+    x's."""
+    extents = shape_attribute(function, normalized_shape)
+    if not extents:
+        raise GraphError(f"{function}: normalized_shape has one extent or more")
+    shape = known_shape(x)
     if shape is not None and shape[-len(extents) :] != extents:
-        raise ShapeError(f"layer_norm: the last axes of {input.name}, of shape {shape}, are not {extents}")
-    return ad.layer_norm_op(input, weight, bias, tuple(range(-len(extents), 0)), eps)
+        raise ShapeError(f"{function}: the last axes of {x.name}, of shape {shape}, are not {extents}")
+    return tuple(range(-len(extents), 0))
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import flag, integer, number, real, word
+from ..checks import extents, flag, integer, number, real, word
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
-from .checks import known_shape, placed, warn_of_inplace
+from .checks import known_shape, placed, shape_of, warn_of_inplace
 from .module import Module
 
 
@@ -70,6 +70,22 @@ class Flatten(Module):
         return ad.flatten_op(x, self.start_dim, self.end_dim)
 
 
+class Unflatten(Module):
+    """The axis `dim` as several, of the extents `unflattened_size`, of which one may be -1; x's shape is known."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        """Raises GraphError."""
+        self.dim: int = integer("Unflatten", "dim", dim)
+        self.unflattened_size: tuple[int, ...] = extents(unflattened_size, "Unflatten", GraphError, signed=True)
+
+    def forward(self, x: Node) -> Node:
+        shape = shape_of("Unflatten", x)
+        self.require(-len(shape) <= self.dim < len(shape), x)
+        at, given = self.dim % len(shape), self.unflattened_size
+        self.require(-1 in given or math.prod(given) == shape[at], x)
+        return ad.reshape_op(x, (*shape[:at], *given, *shape[at + 1 :]))
+
+
 class Embedding(Module):
     """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
     IndexRangeError for a number that is no row's, if its value is known.
@@ -110,6 +126,34 @@ class Embedding(Module):
 
     def forward(self, indices: Node) -> Node:
         return F.embedding(indices, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(Module):
+    """The mean, sum or maximum of the rows of `weight` with the numbers of each bag, (bags, length) or (numbers,) with
+    offsets, see `functional.embedding_bag`: (bags, embedding_dim).
+
+    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean", device: Any = None, dtype: Any = None
+    ) -> None:
+        """Raises GraphError."""
+        dtype = placed(device, dtype)
+        self.num_embeddings: int = integer("EmbeddingBag", "num_embeddings", num_embeddings, 1)
+        self.embedding_dim: int = integer("EmbeddingBag", "embedding_dim", embedding_dim, 1)
+        self.mode: str = word("EmbeddingBag", "mode", mode, ("mean", "sum", "max"))
+        self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), dtype, "weight")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.normal_(self.weight)
+
+    def forward(self, input: Node, offsets: Node | None = None, per_sample_weights: Node | None = None) -> Node:
+        return F.embedding_bag(
+            input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights
+        )
 
 
 class Dropout(Module):
