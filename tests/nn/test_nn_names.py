@@ -446,11 +446,67 @@ def test_rows_are_normalized(dtype: str) -> None:
     assert "p must be 1 or 2" in error_of(dl.errors.GraphError, F.normalize, dl.ones(2, 2), 3)
 
 
+@pytest.mark.slow
 def test_compiled_layers_compute_the_same() -> None:
     for name, shape, args in (
         ("GroupNorm", (2, 6, 5), (3, 6)), ("RMSNorm", (3, 7), (7,)), ("Conv1d", (2, 3, 9), (3, 4, 3)),
+        ("ConvTranspose2d", (1, 3, 4, 5), (3, 4, 4, 2, 1)),
         ("Upsample", (1, 2, 3, 4), ((5, 7), None, "bilinear")), ("PixelShuffle", (8, 3, 5), (2,)),
     ):  # fmt: skip
         module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
     numbers = np.array([[1, 4, 0], [4, 2, 1]])
     module("EmbeddingBag", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
+
+
+@DTYPES
+def test_transposed_convolutions(dtype: str) -> None:
+    for shape, args in (
+        ((2, 3, 4, 5), (3, 4, 3)),
+        ((2, 4, 3, 4), (4, 6, (2, 3), 2, 1, 1, 2)),
+        ((1, 2, 3, 3), (2, 3, 3, (3, 2), (1, 0), (2, 0), 1, False, (1, 2))),
+        ((3, 4, 5), (3, 4, 2)),
+    ):
+        module("ConvTranspose2d", drawn(*shape), args=args, dtype=dtype)
+
+
+def test_transposed_convolutions_refuse_what_does_not_fit() -> None:
+    layer = nn.ConvTranspose2d(3, 4, 2)
+    assert "ConvTranspose2d(3, 4, 2) got" in error_of(dl.errors.ShapeError, layer, dl.ones(1, 4, 3, 3))
+    layer = nn.ConvTranspose2d(3, 4, 2, output_padding=1)
+    assert "less than the stride" in error_of(dl.errors.GraphError, layer, dl.ones(1, 3, 3, 3))
+    layer = nn.ConvTranspose2d(3, 4, 1, padding=2)
+    assert "leaves nothing" in error_of(dl.errors.ShapeError, layer, dl.ones(1, 3, 3, 3))
+
+
+def in_one_row(layer: Any, cat: Callable[..., Any]) -> Callable[..., Any]:
+    """A recurrent layer as a function of x and states, whose output and states are one row of numbers."""
+
+    def function(x: Any, *hx: Any) -> Any:
+        output, state = layer(x, hx if len(hx) > 1 else hx[0]) if hx else layer(x)
+        states = state if isinstance(state, tuple) else (state,)
+        return cat([part.reshape(-1) for part in (output, *states)])
+
+    return function
+
+
+@pytest.mark.slow
+@DTYPES
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_run_both_ways(kind: str, dtype: str) -> None:
+    for words, batch in (({}, 3), ({"num_layers": 2, "batch_first": True}, 3), ({"bias": False}, 1)):
+        settings: dict[str, Any] = {**words, "bidirectional": True}
+        mine, theirs = getattr(nn, kind)(4, 5, **settings), getattr(torch.nn, kind)(4, 5, **settings)
+        mine, theirs = mine.to(dtype), theirs.to(getattr(torch, dtype))
+        assert list(mine.state_dict()) == list(theirs.state_dict())
+        mine.load_state_dict(theirs.state_dict())
+        shape = (batch, 6, 4) if "batch_first" in words else (6, batch, 4)
+        count = 2 * words.get("num_layers", 1)
+        states = [drawn(count, batch, 5) for _ in range(2 if kind == "LSTM" else 1)]
+        for given in ([], states):
+            agree(in_one_row(mine, dl.cat), in_one_row(theirs, torch.cat), drawn(*shape), *given, dtype=dtype)
+    wrong = (dl.ones(1, 1, 5),) * len(states)
+    told = error_of(dl.errors.ShapeError, in_one_row(mine, dl.cat), dl.ones(6, 1, 4), *wrong)
+    assert "initial state" in told
+    assert "bidirectional must be" in error_of(
+        dl.errors.GraphError, getattr(nn, kind), 4, 5, bidirectional="yes"
+    )

@@ -17,8 +17,8 @@ from .containers import (
 )
 from .images import (
     AdaptiveAvgPool2d as AdaptiveAvgPool2d, AvgPool2d as AvgPool2d, ConstantPad2d as ConstantPad2d,
-    Conv1d as Conv1d, Conv2d as Conv2d, MaxPool2d as MaxPool2d, PixelShuffle as PixelShuffle,
-    Upsample as Upsample, ZeroPad2d as ZeroPad2d,
+    Conv1d as Conv1d, Conv2d as Conv2d, ConvTranspose2d as ConvTranspose2d, MaxPool2d as MaxPool2d,
+    PixelShuffle as PixelShuffle, Upsample as Upsample, ZeroPad2d as ZeroPad2d,
 )
 from .layers import (
     BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout,

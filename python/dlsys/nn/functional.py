@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import flag, integer, integers, number, real, word
+from ..checks import flag, integer, integers, number, pair, real, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
 from ..ops.cross_entropy import class_losses, reduced_by
@@ -43,6 +43,40 @@ def conv2d(
     Raises GraphError."""
     require_nodes("conv2d", input, weight, bias)
     y = ad.conv2d_op(input, weight, stride, padding, dilation, groups)
+    return y if bias is None else y + _per_channel(bias)
+
+
+def conv_transpose2d(
+    input: Node,
+    weight: Node,
+    bias: Node | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Node:
+    """The gradient of conv2d with respect to its images, of images (N, C, H, W), of known shape, with weight
+    (C, O / groups, h, w), plus bias (O,): (N, O, H', W'), H' = (H - 1) stride - 2 padding + dilation (h - 1) +
+    output_padding + 1. Raises GraphError, ShapeError."""
+    op = "conv_transpose2d"
+    require_nodes(op, input, weight, bias)
+    shape, filters = shape_of(op, input), shape_of(op, weight)
+    strides, more = pair(op, "stride", stride, 1), pair(op, "output_padding", output_padding, 0)
+    if any(extra >= step for extra, step in zip(more, strides, strict=True)):
+        raise GraphError(f"{op}: output_padding {more} must be less than the stride {strides}")
+    if len(shape) != 4 or len(filters) != 4:
+        raise ShapeError(f"{op}: images and filters have four dimensions, not {shape} and {filters}")
+    settings = strides, pair(op, "padding", padding, 0), pair(op, "dilation", dilation, 1)
+    space = [
+        (n - 1) * s - 2 * p + d * (k - 1) + extra + 1
+        for n, k, extra, s, p, d in zip(shape[2:], filters[2:], more, *settings, strict=True)
+    ]
+    if min(space) < 1:
+        raise ShapeError(f"{op}: padding {settings[1]} leaves nothing of {input.name} of shape {shape}")
+    made = (shape[0], filters[1] * integer(op, "groups", groups, 1), *space)
+    like = ad.full_op(made, 0.0, known_dtype(input) or "float32")
+    y = ad.conv2d_input_gradient_op(weight, input, like, *settings, groups)
     return y if bias is None else y + _per_channel(bias)
 
 

@@ -57,7 +57,7 @@ class _Conv(Module):
         self.stride: tuple[int, ...] = integers(owner, "stride", stride, 1, self.space)
         self.dilation: tuple[int, ...] = integers(owner, "dilation", dilation, 1, self.space)
         self.padding: tuple[int, ...] = integers(owner, "padding", padding, 0, self.space)
-        self.weight: Parameter = init.made((out_channels, in_channels // groups, *self.kernel_size), dtype, "weight")
+        self.weight: Parameter = init.made((*self._channels(), *self.kernel_size), dtype, "weight")
         self.bias: Parameter | None = init.made((out_channels,), dtype, "bias") if bias else None
         self.reset_parameters()
 
@@ -72,10 +72,17 @@ class _Conv(Module):
         shape = known_shape(x)
         self.require(self._fits(shape), x)
         alone = shape is not None and len(shape) == self.space + 1
-        settings = (self.stride, self.padding, self.dilation, self.groups)
         images = ad.expand_dims_op(x, 0) if alone else x
-        found = type(self).function(images, self.weight, self.bias, *settings)
+        found = type(self).function(images, self.weight, self.bias, *self._settings())
         return ad.squeeze_op(found, 0) if alone else found
+
+    def _channels(self) -> tuple[int, int]:
+        """The first extents of the weight."""
+        return self.out_channels, self.in_channels // self.groups
+
+    def _settings(self) -> tuple[Any, ...]:
+        """The function's arguments behind the bias."""
+        return self.stride, self.padding, self.dilation, self.groups
 
     def _fits(self, shape: Shape | None) -> bool:
         """Whether it is (N, in_channels, *space), or without N, and a window fits into what is padded."""
@@ -97,6 +104,47 @@ class Conv2d(_Conv):
     """Cross-correlation of images (N, in_channels, H, W), see the base class."""
 
     space, function = 2, F.conv2d
+
+
+class ConvTranspose2d(_Conv):
+    """The gradient of a convolution with respect to its images: (N, in_channels, H, W) -> (N, out_channels, H', W'),
+    H' = (H - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
+
+    Parameters: weight (in_channels, out_channels / groups, *kernel_size), bias (out_channels,), drawn as of Conv2d.
+    """
+
+    space, function = 2, F.conv_transpose2d
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """As Conv2d; `output_padding` is less than the stride. Raises GraphError."""
+        self.output_padding: tuple[int, ...] = integers(type(self).__name__, "output_padding", output_padding, 0)
+        place = {"device": device, "dtype": dtype}
+        settings = (stride, padding, dilation, groups, bias, padding_mode)
+        super().__init__(in_channels, out_channels, kernel_size, *settings, **place)
+
+    def _channels(self) -> tuple[int, int]:
+        return self.in_channels, self.out_channels // self.groups
+
+    def _settings(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.output_padding, self.groups, self.dilation
+
+    def _fits(self, shape: Shape | None) -> bool:
+        return shape is None or (len(shape) in (3, 4) and shape[-3] == self.in_channels)
 
 
 class Upsample(Module):
