@@ -50,15 +50,11 @@ def convolution(
     """The cross-correlation of images (N, C, H, W), or signals (N, C, W), with weight (O, C / groups, ...) plus bias
     (O,). Raises GraphError for more axes."""
     space = len(shape_of(weight)) - 2
-    if space == 1:
-        lifted = convolution(
-            as_images(x), as_images(weight), bias, (1, *strides), ((0, 0), *pairs), (1, *dilations), groups
-        )
-        return ad.squeeze_op(lifted, 2)
-    if space != 2:
+    if space not in (1, 2):
         raise GraphError(f"convolutions are of images and signals, not of {space} axes")
-    x, padding = symmetric(x, pairs, (math.inf, math.inf))
-    return functional.conv2d(x, weight, bias, tuple(strides), padding, tuple(dilations), groups)
+    x, padding = symmetric(x, pairs, (math.inf,) * space)
+    function = functional.conv1d if space == 1 else functional.conv2d
+    return function(x, weight, bias, tuple(strides), padding, tuple(dilations), groups)
 
 
 def ceiled(

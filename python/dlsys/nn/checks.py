@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import tensors
 from ..autodiff import Node, Parameter
-from ..checks import has_no_effect, integer
+from ..checks import flag, has_no_effect, integer
 from ..errors import DeviceError, GraphError
 from ..graph import Shape
 from ..tensors.creation import context_named
@@ -64,8 +64,8 @@ def placed(device: Any, dtype: Any) -> Any:
 
 
 def warn_of_inplace(owner: str, inplace: Any) -> None:
-    """Warn of `inplace=True`."""
-    if inplace:
+    """Warn of `inplace=True`. Raises GraphError for what is neither True nor False."""
+    if flag(owner, "inplace", inplace):
         has_no_effect(owner, "inplace=True", "the memory plan decides what is written where")
 
 

@@ -160,9 +160,12 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Add Parameters at the end; returns the list. Raises GraphError, DTypeError."""
-        if not isinstance(values, Iterable):
-            raise GraphError(f"ParameterList: needs a list of Parameters, not {type(values).__name__}")
-        for value in values:
+        try:
+            given = list(values)
+        except TypeError:
+            told = f"needs a list of Parameters, not {type(values).__name__}"
+            raise GraphError(f"ParameterList: {told}") from None
+        for value in given:
             self.append(value)
         return self
 

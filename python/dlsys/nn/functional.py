@@ -140,7 +140,7 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     pairs = [(0, 0)] * (len(shape) - len(flat) // 2) + list(zip(flat[-2::-2], flat[::-2], strict=True))
     if mode == "constant":
         return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else input
-    if value:
+    if value is not None and real("pad", "value", value):
         raise GraphError(f'pad: mode "{mode}" takes no value, and there is {value!r}')
     for axis, (extent, widths) in enumerate(zip(shape, pairs, strict=True)):
         if any(widths):
@@ -221,13 +221,12 @@ def pixel_shuffle(input: Node, upscale_factor: int) -> Node:
 
 def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Node:
     """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
-    require_nodes("normalize", input)
-    if p not in (1, 2):
+    if not isinstance(p, (int, float)) or p not in (1, 2):
         raise GraphError(f"normalize: p must be 1 or 2, not {p!r}")
     least = number("normalize", "eps", eps)
     if p == 1:
         return input / ad.maximum_op(ad.reducesum_op(ad.abs_op(input), dim, keepdims=True), least)
-    squares = ad.reducesum_op(input * input, dim, keepdims=True)
+    squares = ad.reducesum_op(ad.mul_op(input, input), dim, keepdims=True)
     return input / ad.sqrt_op(ad.maximum_op(squares, least * least))
 
 
@@ -256,28 +255,26 @@ def silu(input: Node) -> Node:
 
 def hardswish(input: Node) -> Node:
     """x relu6(x + 3) / 6."""
-    require_nodes("hardswish", input)
-    return input * (relu6(input + 3.0) * (1 / 6))
+    return input * (relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6))
 
 
 def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
     """x where x > 0, else negative_slope x."""
-    require_nodes("leaky_relu", input)
-    return ad.where_op(input > 0.0, input, input * real("leaky_relu", "negative_slope", negative_slope))
+    slope = real("leaky_relu", "negative_slope", negative_slope)
+    return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
 def elu(input: Node, alpha: float = 1.0) -> Node:
     """x where x > 0, else alpha (exp(x) - 1)."""
-    require_nodes("elu", input)
-    below = ad.exp_op(ad.where_op(input > 0.0, 0.0, input)) - 1.0  # of large x without infinities
-    return ad.where_op(input > 0.0, input, below * real("elu", "alpha", alpha))
+    above = ad.greater_op(input, 0.0)
+    below = ad.exp_op(ad.where_op(above, 0.0, input)) - 1.0  # of large x without infinities
+    return ad.where_op(above, input, below * real("elu", "alpha", alpha))
 
 
 def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Node:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
-    require_nodes("softplus", input)
     beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)
-    scaled = input * beta
+    scaled = ad.mul_byconst_op(input, beta)
     soft = ad.maximum_op(scaled, 0.0) + ad.log_op(1.0 + ad.exp_op(-ad.abs_op(scaled)))
     return ad.where_op(scaled > threshold, input, soft / beta)
 
