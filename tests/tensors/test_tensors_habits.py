@@ -118,12 +118,14 @@ def test_modules_in_plain_lists_are_told() -> None:
             super().__init__()
             self.layers = [nn.Linear(2, 2)]
             self.by_name = {"w": nn.Parameter(np.ones(2))}
+            self.heads, self.scales = {"a": nn.Linear(2, 2)}, [nn.Parameter(np.ones(2))]
             self.sizes, self.tensors = [2, 2], [dl.ones(2)]
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         assert not list(Hidden().parameters())
-    assert [str(w.message).split(": ")[1] for w in told] == ["use nn.ModuleList", "use an attribute for each"]
+    homes = ["nn.ModuleList", "an attribute for each", "nn.ModuleDict", "nn.ParameterList"]
+    assert [str(w.message).split(": use ")[1] for w in told] == homes
     assert "Hidden.layers is a list" in str(told[0].message) and told[0].filename == __file__
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
@@ -51,15 +50,11 @@ def convolution(
     """The cross-correlation of images (N, C, H, W), or signals (N, C, W), with weight (O, C / groups, ...) plus bias
     (O,). Raises GraphError for more axes."""
     space = len(shape_of(weight)) - 2
-    if space == 1:
-        lifted = convolution(
-            as_images(x), as_images(weight), bias, (1, *strides), ((0, 0), *pairs), (1, *dilations), groups
-        )
-        return ad.squeeze_op(lifted, 2)
-    if space != 2:
+    if space not in (1, 2):
         raise GraphError(f"convolutions are of images and signals, not of {space} axes")
-    x, padding = symmetric(x, pairs, (math.inf, math.inf))
-    return functional.conv2d(x, weight, bias, tuple(strides), padding, tuple(dilations), groups)
+    x, padding = symmetric(x, pairs, (math.inf,) * space)
+    function = functional.conv1d if space == 1 else functional.conv2d
+    return function(x, weight, bias, tuple(strides), padding, tuple(dilations), groups)
 
 
 def ceiled(
@@ -144,13 +139,3 @@ def recurrent(
 def hard_sigmoid(x: Node, alpha: float, beta: float) -> Node:
     """alpha x + beta within [0, 1]."""
     return ad.clip_op(x * alpha + beta, 0.0, 1.0)
-
-
-def softplus(x: Node) -> Node:
-    """log(1 + exp(x)), of large x without infinities."""
-    return ad.relu_op(x) + ad.log_op(1.0 + ad.exp_op(-ad.abs_op(x)))
-
-
-def leaky_relu(x: Node, slope: Any) -> Node:
-    """x where x > 0, else slope * x."""
-    return ad.where_op(x > 0.0, x, x * slope)

@@ -20,6 +20,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import DataError, GraphError
 from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Op
+from ..nn import functional
 from ..ops import constant_op
 from ..ops.rules import broadcast_rule
 from ..tensors import Tensor, dtype_of, shape_of, tensor
@@ -138,11 +139,11 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "Identity": lambda x: x,
     "Ceil": lambda x: -ad.floor_op(-x),
     "Reciprocal": lambda x: 1.0 / x,
-    "Softplus": composed.softplus,
+    "Softplus": functional.softplus,
     "IsNaN": lambda x: ad.not_equal_op(x, x),
-    "HardSwish": lambda x: x * composed.hard_sigmoid(x, 1 / 6, 0.5),
+    "HardSwish": functional.hardswish,
     "HardSigmoid": lambda x, alpha=0.2, beta=0.5: composed.hard_sigmoid(x, alpha, beta),
-    "LeakyRelu": lambda x, alpha=0.01: composed.leaky_relu(x, alpha),
+    "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, alpha),
     "Gelu": lambda x, approximate="none": ad.gelu_op(x, approximate),
     "Where": ad.where_op,
     "Xor": ad.not_equal_op,

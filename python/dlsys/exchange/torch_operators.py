@@ -56,19 +56,15 @@ OPERATORS |= {
     "erf": ad.erf_op,
     "getitem": lambda values, at: values[at],
     "hardsigmoid": lambda x: composed.hard_sigmoid(x, 1 / 6, 0.5),
-    "hardswish": lambda x: x * composed.hard_sigmoid(x, 1 / 6, 0.5),
     "hardtanh": lambda x, low=-1.0, high=1.0: ad.clip_op(x, low, high),
     "index_select": lambda x, dim, indices: ad.take_op(x, indices, dim),
     "layer_norm": lambda x, *given, cudnn_enable=True: functional.layer_norm(x, *given[:4]),
-    "leaky_relu": lambda x, slope=0.01: composed.leaky_relu(x, slope),
     "lift_fresh_copy": lambda x: x,
     "reciprocal": lambda x: 1.0 / x,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
     "scalar_tensor": lambda value, dtype="float32": tensors.full((), value, dtype=dtype),
     "select": _at,
-    "silu": lambda x: x * ad.sigmoid_op(x),
     "slice": lambda x, dim=0, start=None, end=None, step=1: _at(x, dim, slice(start, end, step)),
-    "softplus": lambda x, beta=1, threshold=20: composed.softplus(x * beta) / beta,
     "sub": lambda a, b, alpha=1: Tensor.sub(a, b if alpha == 1 else b * alpha),
     "split_with_sizes": lambda x, sizes, dim=0: Tensor.split(x, list(sizes), dim),
     "full_like": lambda x, value, dtype=None: tensors.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
@@ -76,7 +72,8 @@ OPERATORS |= {
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(tensors.arange, tensors.cat, tensors.full, tensors.ones, tensors.ones_like, tensors.stack),
     *(tensors.where, tensors.zeros, tensors.zeros_like),
-    *(functional.adaptive_avg_pool2d, functional.gelu, functional.linear, functional.relu6),
+    *(functional.adaptive_avg_pool2d, functional.gelu, functional.hardswish, functional.leaky_relu),
+    *(functional.linear, functional.relu6, functional.silu, functional.softplus),
 )
 OPERATORS |= {function.__name__: function for function in _FUNCTIONS}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import tensors
 from ..autodiff import Node, Parameter
-from ..checks import has_no_effect, integer
+from ..checks import flag, has_no_effect, integer
 from ..errors import DeviceError, GraphError
 from ..graph import Shape
 from ..tensors.creation import context_named
@@ -49,7 +49,8 @@ def warn_of_hidden(name: str, value: Any) -> None:
     hidden = [part for part in parts if type(part) is Parameter or hasattr(part, "named_parameters")]
     if hidden:
         kind = "Parameter" if isinstance(hidden[0], Parameter) else "Module"
-        home = "nn.ModuleList" if kind == "Module" and not isinstance(value, dict) else "an attribute for each"
+        of = f"{kind}{'Dict' if isinstance(value, dict) else 'List'}"
+        home = "an attribute for each" if of == "ParameterDict" else f"nn.{of}"
         told = f"{name} is a {type(value).__name__}, in which parameters() and state_dict() find no {kind}: use {home}"
         warnings.warn(told, stacklevel=3)
 
@@ -63,8 +64,8 @@ def placed(device: Any, dtype: Any) -> Any:
 
 
 def warn_of_inplace(owner: str, inplace: Any) -> None:
-    """Warn of `inplace=True`."""
-    if inplace:
+    """Warn of `inplace=True`. Raises GraphError for what is neither True nor False."""
+    if flag(owner, "inplace", inplace):
         has_no_effect(owner, "inplace=True", "the memory plan decides what is written where")
 
 

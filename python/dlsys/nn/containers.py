@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
-from ..autodiff import Node
+from ..autodiff import Node, Parameter
 from ..errors import GraphError
 from .module import Module
 
@@ -56,9 +56,12 @@ class _Numbered(Module):
 
     def append(self, module: Module) -> Any:
         """Add a module at the end; returns the container."""
-        self._add([module])
-        return self
+        return self.extend([module])
 
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Add modules at the end; returns the container. Raises GraphError for what are none."""
+        self._add(modules)
+        return self
 
 
 class Sequential(_Numbered):
@@ -92,6 +95,101 @@ class ModuleList(_Numbered):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ModuleList: call its members, it has no forward of its own")
+
+
+class ModuleDict(Module):
+    """A dictionary of modules, whose Parameters belong to the module that holds it."""
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
+        """Raises GraphError for what are no modules by names without dots."""
+        self.update(modules)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules, or put them in others' places. Raises GraphError."""
+        try:
+            given = dict(modules)
+        except (TypeError, ValueError):
+            raise GraphError(f"ModuleDict: needs a dictionary of modules, not {modules!r}") from None
+        for name, module in given.items():
+            self[name] = module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.add_module(name, module)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._modules[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> ValuesView[Module]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> ItemsView[str, Module]:
+        """Names and modules."""
+        return self._modules.items()
+
+    def pop(self, name: str) -> Module:
+        """Take a module out; returns it. Raises KeyError."""
+        return self._modules.pop(name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise GraphError("ModuleDict: call its members, it has no forward of its own")
+
+
+class ParameterList(Module):
+    """A list of Parameters, "0", "1", ..., which belong to the module that holds it."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        """Arrays and tensors become Parameters. Raises GraphError for what is no list of them, DTypeError."""
+        self.extend(values)
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add Parameters at the end; returns the list. Raises GraphError, DTypeError."""
+        try:
+            given = list(values)
+        except TypeError:
+            told = f"needs a list of Parameters, not {type(values).__name__}"
+            raise GraphError(f"ParameterList: {told}") from None
+        for value in given:
+            self.append(value)
+        return self
+
+    def append(self, value: Any) -> ParameterList:
+        """Add a Parameter at the end; returns the list. Raises DTypeError."""
+        setattr(self, str(len(self)), value if isinstance(value, Parameter) else Parameter(value))
+        return self
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(list(self._parameters.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return ParameterList(list(self)[index])
+        return self._parameters[str(_entry(self, index, len(self)))]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        setattr(self, str(_entry(self, index, len(self))), value)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise GraphError("ParameterList: read its members, it has no forward of its own")
 
 
 class Residual(Module):

@@ -1,12 +1,14 @@
-"""Convolution, pooling and padding of images, NCHW; N may be left out where the shape is known."""
+"""Convolution, pooling, padding and resizing of images, NCHW; N may be left out of a convolution's."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..checks import flag, integer, integers, pair
+from ..checks import flag, integer, integers, pair, word
 from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
@@ -15,13 +17,16 @@ from .checks import known_shape, placed
 from .module import Module
 
 
-class Conv2d(Module):
-    """Cross-correlation: (N, in_channels, H, W) -> (N, out_channels, H', W'), H' = (H + 2 padding - dilation
-    (kernel_size - 1) - 1) // stride + 1.
+class _Conv(Module):
+    """Cross-correlation: (N, in_channels, *space) -> (N, out_channels, *space'), where of each axis n' = (n + 2 padding
+    - dilation (kernel_size - 1) - 1) // stride + 1.
 
     Parameters: weight (out_channels, in_channels / groups, *kernel_size), bias (out_channels,), uniform in
     +-1 / sqrt(fan_in) as in PyTorch.
     """
+
+    space: ClassVar[int]
+    function: ClassVar[Callable[..., Node]]
 
     def __init__(
         self,
@@ -38,21 +43,21 @@ class Conv2d(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. Raises GraphError,
-        also for a padding_mode other than "zeros"."""
-        dtype = placed(device, dtype)
-        self.in_channels: int = integer("Conv2d", "in_channels", in_channels, 1)
-        self.out_channels: int = integer("Conv2d", "out_channels", out_channels, 1)
-        self.groups: int = integer("Conv2d", "groups", groups, 1)
+        """Integers, or one for each axis of the space. Group i of the filters sees group i of the channels. Raises
+        GraphError, also for a padding_mode other than "zeros"."""
+        dtype, owner = placed(device, dtype), type(self).__name__
+        self.in_channels: int = integer(owner, "in_channels", in_channels, 1)
+        self.out_channels: int = integer(owner, "out_channels", out_channels, 1)
+        self.groups: int = integer(owner, "groups", groups, 1)
         if in_channels % groups or out_channels % groups:
-            raise GraphError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
+            raise GraphError(f"{owner}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         if padding_mode != "zeros":
-            raise GraphError(f'Conv2d: padding_mode must be "zeros", not {padding_mode!r}')
-        self.kernel_size: tuple[int, int] = pair("Conv2d", "kernel_size", kernel_size, 1)
-        self.stride: tuple[int, int] = pair("Conv2d", "stride", stride, 1)
-        self.dilation: tuple[int, int] = pair("Conv2d", "dilation", dilation, 1)
-        self.padding: tuple[int, int] = pair("Conv2d", "padding", padding, 0)
-        self.weight: Parameter = init.made((out_channels, in_channels // groups, *self.kernel_size), dtype, "weight")
+            raise GraphError(f'{owner}: padding_mode must be "zeros", not {padding_mode!r}')
+        self.kernel_size: tuple[int, ...] = integers(owner, "kernel_size", kernel_size, 1, self.space)
+        self.stride: tuple[int, ...] = integers(owner, "stride", stride, 1, self.space)
+        self.dilation: tuple[int, ...] = integers(owner, "dilation", dilation, 1, self.space)
+        self.padding: tuple[int, ...] = integers(owner, "padding", padding, 0, self.space)
+        self.weight: Parameter = init.made((*self._channels(), *self.kernel_size), dtype, "weight")
         self.bias: Parameter | None = init.made((out_channels,), dtype, "bias") if bias else None
         self.reset_parameters()
 
@@ -64,17 +69,116 @@ class Conv2d(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Node) -> Node:
-        self.require(self._fits(known_shape(x)), x)
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        shape = known_shape(x)
+        self.require(self._fits(shape), x)
+        alone = shape is not None and len(shape) == self.space + 1
+        images = ad.expand_dims_op(x, 0) if alone else x
+        found = type(self).function(images, self.weight, self.bias, *self._settings())
+        return ad.squeeze_op(found, 0) if alone else found
+
+    def _channels(self) -> tuple[int, int]:
+        """The first extents of the weight."""
+        return self.out_channels, self.in_channels // self.groups
+
+    def _settings(self) -> tuple[Any, ...]:
+        """The function's arguments behind the bias."""
+        return self.stride, self.padding, self.dilation, self.groups
 
     def _fits(self, shape: Shape | None) -> bool:
-        """Whether it is (N, in_channels, H, W), or without N, and a window fits into what is padded."""
+        """Whether it is (N, in_channels, *space), or without N, and a window fits into what is padded."""
         if shape is None:
             return True
-        if len(shape) not in (3, 4) or shape[-3] != self.in_channels:
+        if len(shape) - self.space not in (1, 2) or shape[-1 - self.space] != self.in_channels:
             return False
-        spans = zip(shape[-2:], self.padding, self.kernel_size, self.dilation, strict=True)
+        spans = zip(shape[-self.space :], self.padding, self.kernel_size, self.dilation, strict=True)
         return all(n + 2 * p >= d * (k - 1) + 1 for n, p, k, d in spans)
+
+
+class Conv1d(_Conv):
+    """Cross-correlation of signals (N, in_channels, L), see the base class."""
+
+    space, function = 1, F.conv1d
+
+
+class Conv2d(_Conv):
+    """Cross-correlation of images (N, in_channels, H, W), see the base class."""
+
+    space, function = 2, F.conv2d
+
+
+class ConvTranspose2d(_Conv):
+    """The gradient of a convolution with respect to its images: (N, in_channels, H, W) -> (N, out_channels, H', W'),
+    H' = (H - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
+
+    Parameters: weight (in_channels, out_channels / groups, *kernel_size), bias (out_channels,), drawn as of Conv2d.
+    """
+
+    space, function = 2, F.conv_transpose2d
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """As Conv2d; `output_padding` is less than the stride. Raises GraphError."""
+        self.output_padding: tuple[int, ...] = integers(type(self).__name__, "output_padding", output_padding, 0)
+        place = {"device": device, "dtype": dtype}
+        settings = (stride, padding, dilation, groups, bias, padding_mode)
+        super().__init__(in_channels, out_channels, kernel_size, *settings, **place)
+
+    def _channels(self) -> tuple[int, int]:
+        return self.in_channels, self.out_channels // self.groups
+
+    def _settings(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.output_padding, self.groups, self.dilation
+
+    def _fits(self, shape: Shape | None) -> bool:
+        return shape is None or (len(shape) in (3, 4) and shape[-3] == self.in_channels)
+
+
+class Upsample(Module):
+    """(N, C, *space) with its space in another size, given or `scale_factor` times its own, see
+    `functional.interpolate`."""
+
+    def __init__(
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None:
+        """Raises GraphError for another mode than "nearest" and "bilinear"."""
+        self.size, self.scale_factor, self.align_corners = size, scale_factor, align_corners
+        self.mode: str = word("Upsample", "mode", mode, ("nearest", "bilinear"))
+        self.recompute_scale_factor = recompute_scale_factor
+
+    def forward(self, x: Node) -> Node:
+        settings = (self.mode, self.align_corners, self.recompute_scale_factor)
+        return F.interpolate(x, self.size, self.scale_factor, *settings)
+
+
+class PixelShuffle(Module):
+    """(..., C r^2, H, W) as (..., C, H r, W r), r being `upscale_factor`: the channels of a pixel become its rows and
+    columns."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        """Raises GraphError for what is no positive integer."""
+        self.upscale_factor: int = integer("PixelShuffle", "upscale_factor", upscale_factor, 1)
+
+    def forward(self, x: Node) -> Node:
+        return F.pixel_shuffle(x, self.upscale_factor)
 
 
 class _Pool(Module):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import integer, number, word
+from ..checks import extents, flag, integer, number, real, word
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
-from .checks import known_shape, placed, warn_of_inplace
+from .checks import known_shape, placed, shape_of, warn_of_inplace
 from .module import Module
 
 
@@ -70,6 +70,22 @@ class Flatten(Module):
         return ad.flatten_op(x, self.start_dim, self.end_dim)
 
 
+class Unflatten(Module):
+    """The axis `dim` as several, of the extents `unflattened_size`, of which one may be -1; x's shape is known."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        """Raises GraphError."""
+        self.dim: int = integer("Unflatten", "dim", dim)
+        self.unflattened_size: tuple[int, ...] = extents(unflattened_size, "Unflatten", GraphError, signed=True)
+
+    def forward(self, x: Node) -> Node:
+        shape = shape_of("Unflatten", x)
+        self.require(-len(shape) <= self.dim < len(shape), x)
+        at, given = self.dim % len(shape), self.unflattened_size
+        self.require(-1 in given or math.prod(given) == shape[at], x)
+        return ad.reshape_op(x, (*shape[:at], *given, *shape[at + 1 :]))
+
+
 class Embedding(Module):
     """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
     IndexRangeError for a number that is no row's, if its value is known.
@@ -110,6 +126,34 @@ class Embedding(Module):
 
     def forward(self, indices: Node) -> Node:
         return F.embedding(indices, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(Module):
+    """The mean, sum or maximum of the rows of `weight` with the numbers of each bag, (bags, length) or (numbers,) with
+    offsets, see `functional.embedding_bag`: (bags, embedding_dim).
+
+    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean", device: Any = None, dtype: Any = None
+    ) -> None:
+        """Raises GraphError."""
+        dtype = placed(device, dtype)
+        self.num_embeddings: int = integer("EmbeddingBag", "num_embeddings", num_embeddings, 1)
+        self.embedding_dim: int = integer("EmbeddingBag", "embedding_dim", embedding_dim, 1)
+        self.mode: str = word("EmbeddingBag", "mode", mode, ("mean", "sum", "max"))
+        self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), dtype, "weight")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.normal_(self.weight)
+
+    def forward(self, input: Node, offsets: Node | None = None, per_sample_weights: Node | None = None) -> Node:
+        return F.embedding_bag(
+            input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights
+        )
 
 
 class Dropout(Module):
@@ -164,6 +208,54 @@ class Sigmoid(_Function):
     function = F.sigmoid
 
 
+class SiLU(_Function):
+    """x sigmoid(x)."""
+
+    function = F.silu
+
+
+class Hardswish(_Function):
+    """x relu6(x + 3) / 6."""
+
+    function = F.hardswish
+
+
+class LeakyReLU(Module):
+    """x where x > 0, else negative_slope x."""
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        """Raises GraphError for a slope that is no number."""
+        warn_of_inplace("LeakyReLU", inplace)
+        self.negative_slope: float = real("LeakyReLU", "negative_slope", negative_slope)
+
+    def forward(self, x: Node) -> Node:
+        return F.leaky_relu(x, self.negative_slope)
+
+
+class ELU(Module):
+    """x where x > 0, else alpha (exp(x) - 1)."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        """Raises GraphError for an alpha that is no number."""
+        warn_of_inplace("ELU", inplace)
+        self.alpha: float = real("ELU", "alpha", alpha)
+
+    def forward(self, x: Node) -> Node:
+        return F.elu(x, self.alpha)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        """Raises GraphError for what are no numbers."""
+        self.beta: float = real("Softplus", "beta", beta)
+        self.threshold: float = real("Softplus", "threshold", threshold)
+
+    def forward(self, x: Node) -> Node:
+        return F.softplus(x, self.beta, self.threshold)
+
+
 class Softmax(Module):
     """exp(x) / sum(exp(x)) along `dim`."""
 
@@ -196,9 +288,11 @@ class GELU(Module):
 class _Loss(Module):
     """Base of the losses: the reduction, and the check of two shapes."""
 
+    words: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+
     def __init__(self, reduction: str = "mean") -> None:
         """Raises GraphError for another reduction."""
-        self.reduction: str = word(type(self).__name__, "reduction", reduction, ("mean", "sum", "none"))
+        self.reduction: str = word(type(self).__name__, "reduction", reduction, self.words)
 
     def require_beside(self, fits: bool, x: Node, y: Node) -> None:
         """Raise a ShapeError that names both shapes where they do not fit."""
@@ -208,32 +302,122 @@ class _Loss(Module):
             raise ShapeError(f"{error}, beside {known_shape(y)} [{y.name}]") from None
 
 
-class CrossEntropyLoss(_Loss):
-    """The cross-entropy of logits (N, C), (N, C, d1, ...), (C,) with targets: class numbers (N, d1, ...) of an integer
-    dtype, or probabilities of the logits' shape. Numbers equal to `ignore_index` count nothing, the mean is over the
-    others."""
+class NLLLoss(_Loss):
+    """-x at each target's class, of logarithms (N, C), (N, C, d1, ...), (C,); targets are class numbers (N, d1, ...).
+    Numbers equal to `ignore_index` count nothing, the mean is over the others, each times its class's `weight` (C,)."""
 
-    def __init__(self, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
+    weight: Any
+
+    def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         """Raises GraphError."""
         super().__init__(reduction)
+        self.register_buffer("weight", weight)
         if type(ignore_index) is not int:
-            raise GraphError(f"CrossEntropyLoss: ignore_index must be an integer, not {ignore_index!r}")
+            raise GraphError(f"{type(self).__name__}: ignore_index must be an integer, not {ignore_index!r}")
         self.ignore_index = ignore_index
-        self.label_smoothing: float = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
 
-    def forward(self, input: Node, target: Node) -> Node:
+    def _require_targets(self, input: Node, target: Node) -> None:
+        """Raises ShapeError for targets that are neither class numbers nor of the input's shape."""
         shape, other = known_shape(input), known_shape(target)
         if shape is not None:
             each = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
             self.require_beside(len(shape) > 0 and other in (None, each, shape), input, target)
+
+    def forward(self, input: Node, target: Node) -> Node:
+        self._require_targets(input, target)
+        settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return F.nll_loss(input, target, self.weight, **settings)  # type: ignore[arg-type]
+
+
+class CrossEntropyLoss(NLLLoss):
+    """The cross-entropy of logits (N, C), (N, C, d1, ...), (C,) with targets: class numbers (N, d1, ...) of an integer
+    dtype, or probabilities of the logits' shape. Numbers equal to `ignore_index` count nothing, the mean is over the
+    others, each times its class's `weight` (C,)."""
+
+    def __init__(
+        self,
+        weight: Any = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        """Raises GraphError."""
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
+        self.label_smoothing: float = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
+
+    def forward(self, input: Node, target: Node) -> Node:
+        self._require_targets(input, target)
         settings = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
-        return F.cross_entropy(input, target, reduction=self.reduction, **settings)  # type: ignore[arg-type]
+        return F.cross_entropy(input, target, self.weight, reduction=self.reduction, **settings)  # type: ignore[arg-type]
 
 
-class MSELoss(_Loss):
-    """(x - y)^2."""
+class _OfEqualShapes(_Loss):
+    """A loss of two tensors of one shape."""
 
     def forward(self, input: Node, target: Node) -> Node:
         mine, other = known_shape(input), known_shape(target)
         self.require_beside(mine is None or other is None or mine == other, input, target)
+        return self.loss(input, target)
+
+    def loss(self, input: Node, target: Node) -> Node:
+        """The loss; a subclass defines it."""
+        raise NotImplementedError
+
+
+class MSELoss(_OfEqualShapes):
+    """(x - y)^2."""
+
+    def loss(self, input: Node, target: Node) -> Node:
         return F.mse_loss(input, target, self.reduction)
+
+
+class L1Loss(_OfEqualShapes):
+    """|x - y|."""
+
+    def loss(self, input: Node, target: Node) -> Node:
+        return F.l1_loss(input, target, self.reduction)
+
+
+class SmoothL1Loss(_OfEqualShapes):
+    """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        """Raises GraphError for a negative beta."""
+        super().__init__(reduction)
+        self.beta: float = number("SmoothL1Loss", "beta", beta)
+
+    def loss(self, input: Node, target: Node) -> Node:
+        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
+
+
+class KLDivLoss(_OfEqualShapes):
+    """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; "batchmean" is the sum
+    over the number of examples."""
+
+    words = (*_Loss.words, "batchmean")
+
+    def __init__(self, reduction: str = "mean", *, log_target: bool = False) -> None:
+        """Raises GraphError."""
+        super().__init__(reduction)
+        self.log_target: bool = flag("KLDivLoss", "log_target", log_target)
+
+    def loss(self, input: Node, target: Node) -> Node:
+        return F.kl_div(input, target, self.reduction, self.log_target)
+
+
+class BCEWithLogitsLoss(_OfEqualShapes):
+    """-y log s - (1 - y) log(1 - s) with s = sigmoid(x), times `weight`; the first term times `pos_weight` too."""
+
+    weight: Any
+    pos_weight: Any
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
+        """Raises GraphError."""
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def loss(self, input: Node, target: Node) -> Node:
+        settings = {"reduction": self.reduction, "pos_weight": self.pos_weight}
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, **settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,20 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
+Hook: TypeAlias = "Callable[[Any, tuple[Any, ...], Any], Any]"
+
+
+class Removable:
+    """The handle of a hook among others."""
+
+    def __init__(self, hooks: dict[Removable, Hook]) -> None:
+        self._hooks = hooks
+
+    def remove(self) -> None:
+        """Have the hook not be called any more."""
+        self._hooks.pop(self, None)
+
+
 class Parameters(list[LeafType]):
     """A list whose entries `next` takes out, as PyTorch's iterators of parameters do: next(model.parameters())."""
 
@@ -78,12 +92,14 @@ class Module:
     """
 
     training: bool
+    _forward_hooks: dict[Removable, Hook]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
         for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, {})
         object.__setattr__(self, "_not_saved", set())
+        object.__setattr__(self, "_forward_hooks", {})
         object.__setattr__(self, "training", True)
         return self
 
@@ -92,15 +108,29 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forward`; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
+        """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         part = Part(scopes.part, self)
         with scope(part):
             args = tuple(map(as_node, args))
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
             found = self.forward(*args, **kwargs)
+            for hook in list(self._forward_hooks.values()):
+                replaced = hook(self, args, found)
+                found = found if replaced is None else replaced
         if part.caller is None:
             _cache(found)
         return found
+
+    def register_forward_hook(self, hook: Hook) -> Removable:
+        """Have each call of the module call `hook(module, args, output)` after `forward`; what it returns, unless that
+        is None, is the output. Returns a handle, whose `remove` ends that. Raises GraphError.
+
+        A call makes nodes: a hook is called where a graph is made, not where it is run."""
+        if not callable(hook):
+            raise GraphError(f"register_forward_hook: takes a function, not {type(hook).__name__}")
+        handle = Removable(self._forward_hooks)
+        self._forward_hooks[handle] = hook
+        return handle
 
     def require(self, condition: bool, x: Node) -> None:
         """Raise a ShapeError that names the module's path and x's shape where the condition does not hold."""
@@ -211,6 +241,14 @@ class Module:
                 raise GraphError(f"get_submodule: {type(module).__name__} has no module {part!r} (of {target!r})")
             module = module._modules[part]
         return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The Parameter of a dotted name, as `named_parameters` says them. Raises GraphError."""
+        path, _, name = target.rpartition(".") if isinstance(target, str) else ("", "", target)
+        found = self.get_submodule(path)._parameters.get(name)
+        if found is None:
+            raise GraphError(f"get_parameter: {type(self).__name__} has no parameter {target!r}")
+        return found
 
     # Walking -------------------------------------------------------------------------------------------------
 
@@ -341,9 +379,12 @@ class Module:
             stack += reversed([(f"{prefix}{key}.", child, path) for key, child in module._modules.items()])
         return found
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of Parameters and buffers by their dotted names, with PyTorch's names, order and layouts."""
-        return {name: np.array(parameter) for name, parameter in self._saved().items()}
+    def state_dict(self, *, prefix: str = "") -> dict[str, np.ndarray]:
+        """Copies of Parameters and buffers by their dotted names, after `prefix`, with PyTorch's names, order and
+        layouts. Raises GraphError for a prefix that is no text."""
+        if not isinstance(prefix, str):
+            raise GraphError(f"state_dict: the prefix must be text, not {prefix!r}")
+        return {prefix + name: np.array(parameter) for name, parameter in self._saved().items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.

@@ -113,6 +113,14 @@ class BatchNorm2d(_BatchNorm):
     _ranks = (4,)
 
 
+def _positive(owner: str, shape: int | Sequence[int]) -> Shape:
+    """A normalized_shape as a tuple. Raises GraphError for what are no positive integers."""
+    found: Shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)  # type: ignore[assignment]
+    if not found or not all(type(extent) is int and extent > 0 for extent in found):
+        raise GraphError(f"{owner}: normalized_shape must be positive integers, not {shape!r}")
+    return found
+
+
 class LayerNorm(Module):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes: Ba et al. (2016).
 
@@ -131,11 +139,7 @@ class LayerNorm(Module):
     ) -> None:
         """Raises GraphError for what is no shape."""
         dtype = placed(device, dtype)
-        is_list = isinstance(normalized_shape, (tuple, list))
-        shape: Shape = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type, assignment]
-        if not shape or not all(type(extent) is int and extent > 0 for extent in shape):
-            raise GraphError(f"LayerNorm: normalized_shape must be positive integers, not {normalized_shape!r}")
-        self.normalized_shape = shape
+        shape = self.normalized_shape = _positive("LayerNorm", normalized_shape)
         self.elementwise_affine = elementwise_affine
         self.eps: float = number("LayerNorm", "eps", eps)
         self.weight: ad.Parameter | None = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
@@ -145,3 +149,64 @@ class LayerNorm(Module):
         shape = known_shape(x)
         self.require(shape is None or shape[-len(self.normalized_shape) :] == self.normalized_shape, x)
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Module):
+    """y = x / sqrt(mean(x^2) + eps) * weight over the last axes: Zhang and Sennrich (2019).
+
+    Parameter: weight of `normalized_shape`, ones.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """eps None is the dtype's distance of 1 to the next number. Raises GraphError for what is no shape."""
+        dtype = placed(device, dtype)
+        shape = self.normalized_shape = _positive("RMSNorm", normalized_shape)
+        self.elementwise_affine = elementwise_affine
+        self.eps: float | None = None if eps is None else number("RMSNorm", "eps", eps)
+        self.weight: ad.Parameter | None = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is None or shape[-len(self.normalized_shape) :] == self.normalized_shape, x)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class GroupNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over groups of the channels, axis 1: Wu and He (2018).
+
+    Parameters: weight, bias (num_channels,), ones and zeros.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """Raises GraphError for groups into which the channels do not divide."""
+        dtype = placed(device, dtype)
+        self.num_groups: int = integer("GroupNorm", "num_groups", num_groups, 1)
+        self.num_channels: int = integer("GroupNorm", "num_channels", num_channels, 1)
+        if num_channels % num_groups:
+            raise GraphError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
+        self.eps: float = number("GroupNorm", "eps", eps)
+        self.affine = affine
+        self.weight: ad.Parameter | None = init.ones_(init.made((num_channels,), dtype, "weight")) if affine else None
+        self.bias: ad.Parameter | None = init.made((num_channels,), dtype, "bias") if affine else None
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is None or (len(shape) > 1 and shape[1] == self.num_channels), x)
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)

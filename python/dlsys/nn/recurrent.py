@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import integer, number, word
+from ..checks import flag, integer, number, word
 from ..errors import GraphError, ShapeError
 from ..tensors import known_shape, shape_of, tensor
 from . import functional, init
@@ -138,6 +138,7 @@ class _Gated(Module):
     """Base of cells and layers: sizes, and the weights of each layer."""
 
     _gates: ClassVar[type[_Gates]] = _Gates
+    _ways = 1
     nonlinearity = "tanh"
 
     def _make(
@@ -149,14 +150,14 @@ class _Gated(Module):
         self.input_size: int = integer(owner, "input_size", input_size, 1)
         self.hidden_size: int = integer(owner, "hidden_size", hidden_size, 1)
         self.bias = bias
-        bound, wide, inputs = 1 / math.sqrt(self.hidden_size), self._gates.count * self.hidden_size, self.input_size
-        for end in ends:
+        bound, wide = 1 / math.sqrt(self.hidden_size), self._gates.count * self.hidden_size
+        for place, end in enumerate(ends):
+            inputs = self.input_size if place < self._ways else self._ways * self.hidden_size
             shapes = ((wide, inputs), (wide, self.hidden_size), (wide,), (wide,))
             for name, shape in zip(self._names(end), shapes, strict=True):
                 made = bias or len(shape) > 1
                 weight = init.uniform_(init.made(shape, dtype, name), -bound, bound) if made else None
                 setattr(self, name, weight)
-            inputs = self.hidden_size
 
     def _names(self, end: str) -> list[str]:
         return [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
@@ -235,8 +236,13 @@ def _known(nonlinearity: str) -> str:
     return word("RNN", "nonlinearity", nonlinearity, list(_NONLINEARITIES))
 
 
+_WAYS = ("", "_reverse")
+"""Ends of the names of weights: from the first step on, and from the last."""
+
+
 class _Recurrent(_Gated):
-    """Layers of one cell, each over all steps of the layer below, from the first on."""
+    """Layers of one cell, each over all steps of the layer below: from the first on, and, where it is bidirectional,
+    with weights of their own from the last on too, whose outputs stand behind the others."""
 
     def __init__(
         self,
@@ -246,13 +252,16 @@ class _Recurrent(_Gated):
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
+        bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         self.num_layers: int = checked_layers(type(self).__name__, num_layers)
         self.batch_first = batch_first
         self.dropout: float = number(type(self).__name__, "dropout", dropout, most=1)
-        ends = [f"_l{layer}" for layer in range(self.num_layers)]
+        self.bidirectional: bool = flag(type(self).__name__, "bidirectional", bidirectional)
+        self._ways = 2 if self.bidirectional else 1
+        ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in _WAYS[: self._ways]]
         self._make(input_size, hidden_size, bias, device, dtype, ends)
 
     def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
@@ -272,17 +281,17 @@ class _Recurrent(_Gated):
         return output, finals[0] if len(finals) == 1 else tuple(finals)
 
     def _start(self, hx: Any, batch: int) -> list[State]:
-        """The initial state of each layer."""
+        """The initial state of each layer, and way."""
         if hx is None:
             zeros = ad.full_op((batch, self.hidden_size), 0.0, self.weight_hh_l0.dtype)
-            return [(zeros,) * self._gates.states] * self.num_layers
-        owner = type(self).__name__
-        given, needed = _given(owner, hx, self._gates.states), (self.num_layers, batch, self.hidden_size)
+            return [(zeros,) * self._gates.states] * (self.num_layers * self._ways)
+        owner, count = type(self).__name__, self.num_layers * self._ways
+        given, needed = _given(owner, hx, self._gates.states), (count, batch, self.hidden_size)
         for state in given:
             found = known_shape(state)
             if found not in (None, needed):
                 raise ShapeError(f"{owner}: the initial state {state.name} has shape {found}, not {needed}")
-        return [tuple(state[k] for state in given) for k in range(self.num_layers)]
+        return [tuple(state[k] for state in given) for k in range(count)]
 
     def _layers(self, x: Node, start: list[State]) -> tuple[Node, list[Node]]:
         """The last layer's outputs of all steps, and the final states of all layers."""
@@ -290,8 +299,12 @@ class _Recurrent(_Gated):
         for layer in range(self.num_layers):
             if layer:
                 x = functional.dropout(x, self.dropout, self.training)
-            state, x = self._of(f"_l{layer}").over_steps(x, start[layer])
-            last.append(state)
+            outputs = []
+            for way in _WAYS[: self._ways]:
+                state, output = self._of(f"_l{layer}{way}").over_steps(x, start[len(last)], bool(way))
+                last.append(state)
+                outputs.append(output)
+            x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, -1)
         return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 
 
@@ -301,9 +314,11 @@ class RNN(_Recurrent):
     x: (length, batch, input_size), with `batch_first` (batch, length, input_size); hx: the initial state (num_layers,
     batch, hidden_size), zeros for None. Returns (output, h_n): the last layer's states of all steps, (length, batch,
     hidden_size), and the final state of each layer. `dropout` is applied to the output of each layer but the last.
+    With `bidirectional` each layer runs from the last step on too: outputs have extent 2 hidden_size, states are
+    (2 num_layers, batch, hidden_size), of each layer both ways.
 
-    Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN; layouts as of `RNNCell`. Raises
-    ShapeError where the shape of x is not known.
+    Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN; layouts as of `RNNCell`; names of
+    the way back end in _reverse. Raises ShapeError where the shape of x is not known.
     """
 
     def __init__(
@@ -315,12 +330,15 @@ class RNN(_Recurrent):
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
+        bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         """Raises GraphError for a setting that is out of range."""
         self.nonlinearity: str = _known(nonlinearity)
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, device, dtype)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        )
 
 
 class LSTM(_Recurrent):

@@ -13,16 +13,17 @@ import numpy as np
 
 from .. import compute
 from ..checks import integer, number
-from ..errors import DTypeError, GraphError
+from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .activation import log_softmax_op, softmax_op
 from .arithmetic import add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
-from .indexing import checked
+from .indexing import checked, take_op
 from .inputs import oneslike_op
 from .loss import require_reduction
 from .reduction import broadcast_axes_op, div_by_extent_op, mean_op, reducesum_op
-from .types import cast_like_op, cast_op, known_dtype, known_shape
+from .shape import reshape_op
+from .types import cast_like_op, cast_op, known_dtype, known_shape, shape_of
 
 
 class _CrossEntropy(Op):
@@ -148,6 +149,7 @@ def cross_entropy_op(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
+    weight: Node | None = None,
 ) -> Node:
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with targets: class numbers (N, d1, ...) of an integer
     dtype, or probabilities of the logits' shape and dtype; variables of probabilities declare their dtype.
@@ -156,27 +158,58 @@ def cross_entropy_op(
     its value is known, here or at the run, and makes the loss NaN where a run computes it.
     `label_smoothing` s takes (1 - s) y + s / C for the probabilities y, one-hot for a class number. `reduction` "none"
     leaves (N, d1, ...), "sum" adds up, "mean" divides that by the targets that are not ignored, giving shape (); NaN if
-    there are none. Raises GraphError for other arguments.
+    there are none. `weight`, (C,), is what a class counts, in the sum and in the mean's divisor, which of probabilities
+    is the number of targets; the logits' shape must be known then. Raises GraphError for other arguments.
     """
     ignored = integer("cross_entropy", "ignore_index", ignore_index)
     smoothing = number("cross_entropy", "label_smoothing", label_smoothing, most=1)
     require_reduction("cross_entropy", reduction)
+    by_class = None if weight is None else _of_classes(weight, logits)
+    counts = None
     if _are_probabilities(logits, targets):
-        losses, counts = _of_probabilities(logits, targets), None
+        losses = _of_probabilities(logits, targets if by_class is None else mul_op(targets, by_class))
     else:
-        losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
-        counts = _counted(targets, ignored, losses)
+        losses, counts = class_losses("cross_entropy", logits, targets, ignored, weight)
     if smoothing:
-        even = neg_op(div_by_extent_op(reducesum_op(log_softmax_op(logits, 1), 1), logits, 1))
+        logs = log_softmax_op(logits, 1)
+        logs = logs if by_class is None else mul_op(logs, by_class)
+        even = neg_op(div_by_extent_op(reducesum_op(logs, 1), logits, 1))
         if counts is not None:
-            even = where_op(not_equal_op(counts, 0.0), even, 0.0)
+            even = where_op(not_equal_op(cast_op(targets, "int64"), ignored), even, 0.0)
         losses = add_op(mul_byconst_op(losses, 1 - smoothing), mul_byconst_op(even, smoothing))
+    return reduced_by(counts, losses, reduction)
+
+
+def class_losses(
+    op: str, logits: Node, targets: Node, ignored: int, weight: Node | None
+) -> tuple[Node, Node]:
+    """The cross-entropy with each class number, times its class's weight, and what each counts in a mean. Raises
+    ShapeError for a weight that is not (C,)."""
+    losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
+    counts = _counted(targets, ignored, losses)
+    if weight is None:
+        return losses, counts
+    shape, given = known_shape(logits), known_shape(weight)
+    if shape is not None and given not in (None, shape[1:2]):
+        raise ShapeError(f"{op}: weight {given} of {weight.name} is not of the {shape[1:2]} classes")
+    classes = where_op(not_equal_op(cast_op(targets, "int64"), ignored), targets, 0)
+    counts = mul_op(counts, take_op(weight, classes))
+    return mul_op(losses, counts), counts
+
+
+def reduced_by(counts: Node | None, losses: Node, reduction: str) -> Node:
+    """The losses, their sum, or their mean: the sum over that of `counts`; None: each counts 1."""
     if reduction == "none":
         return losses
     if counts is None and reduction == "mean":
         return mean_op(losses)
     total = reducesum_op(losses)
     return total if reduction == "sum" or counts is None else div_op(total, reducesum_op(counts))
+
+
+def _of_classes(weight: Node, logits: Node) -> Node:
+    """(C,) as (C, 1, ...), beside logits (N, C, d1, ...)."""
+    return reshape_op(weight, (-1, *(1,) * (len(shape_of(logits)) - 2)))
 
 
 def _of_probabilities(logits: Node, targets: Node) -> Node:

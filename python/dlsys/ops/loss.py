@@ -60,7 +60,8 @@ def require_reduction(op: str, reduction: Any) -> None:
     word(op, "reduction", reduction, ("mean", "sum", "none"))
 
 
-def _reduced(op: str, losses: Node, reduction: str) -> Node:
+def reduced(op: str, losses: Node, reduction: str) -> Node:
+    """The losses, for "none", or their "mean" or "sum", shape (). Raises GraphError for any other `reduction`."""
     require_reduction(op, reduction)
     if reduction == "none":
         return losses
@@ -70,14 +71,20 @@ def _reduced(op: str, losses: Node, reduction: str) -> Node:
 def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
     """(x - y)^2 of one shape, of each element for "none", else their "mean" or "sum", shape (). Raises GraphError for
     any other `reduction`, ShapeError for two shapes, at the run where they are not known before."""
+    difference = difference_of("mse_loss", x, y)
+    return reduced("mse_loss", mul_op(difference, difference), reduction)
+
+
+def difference_of(op: str, x: Node, y: Node) -> Node:
+    """x - y of one shape. Raises GraphError and ShapeError as `mse_loss_op` does."""
     found = pair(x, y) if isinstance(x, Node) else None
     if found is None:
-        raise GraphError(f"mse_loss: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
+        raise GraphError(f"{op}: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
     one_is_number = any(value.op.immediate for value in found)
     difference = OPS["sub"].make(found, {} if one_is_number else {"same_shape": True})
     mine, other = map(known_shape, found)
     if None not in (mine, other) and mine != other and not one_is_number:
         first, second = found
         told = f"{first.name} {mine} and {second.name} {other} [made at {difference.location}]"
-        raise ShapeError(f"mse_loss: shapes differ: {told}")
-    return _reduced("mse_loss", mul_op(difference, difference), reduction)
+        raise ShapeError(f"{op}: shapes differ: {told}")
+    return difference

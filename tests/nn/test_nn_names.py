@@ -1,0 +1,512 @@
+"""Layers, activations and losses that compose others, against torch.nn: values, gradients, states, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import autodiff as ad
+from dlsys import nn
+from dlsys.nn import functional as F
+from helpers import error_of
+from optional import torch
+
+TOLERANCE = {"float32": 2e-5, "float64": 1e-8}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCE)
+rng = np.random.default_rng(0)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape)
+
+
+def close(found: Any, wanted: Any, dtype: str, what: Any) -> None:
+    found, wanted = np.asarray(found), wanted.detach().numpy()
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape, what
+    scale = max(1.0, float(np.abs(wanted).max(initial=0)))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE[dtype] * scale, err_msg=str(what))
+
+
+def agree(
+    mine: Callable[..., Any],
+    theirs: Callable[..., Any],
+    *given: Any,
+    dtype: str,
+    constants: tuple[str, ...] = (),
+    ctx: Any = "numpy",
+    **words: Any,
+) -> None:
+    """Both functions give the same values and gradients: of arguments that are arrays of floats, but for the
+    `constants`, and of Parameters."""
+    feed: dict[Any, np.ndarray] = {}
+    wanted: list[Any] = []
+
+    def both(name: Any, value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, np.ndarray):
+            return value, value
+        if value.dtype.kind != "f":
+            return dl.tensor(value), torch.tensor(value).long()
+        value = value.astype(dtype)
+        if name in constants:
+            return dl.tensor(value), torch.tensor(value)
+        variable, leaf = ad.Variable("x", value.shape, dtype), torch.tensor(value, requires_grad=True)
+        feed[variable] = value
+        wanted.append(leaf)
+        return variable, leaf
+
+    places = [both(place, value) for place, value in enumerate(given)]
+    named = {name: both(name, value) for name, value in words.items()}
+    found = mine(*(a for a, _ in places), **{name: a for name, (a, _) in named.items()})
+    expected = theirs(*(b for _, b in places), **{name: b for name, (_, b) in named.items()})
+    factors = drawn(*expected.shape).astype(dtype)
+    (expected * torch.tensor(factors)).sum().backward()
+    leaves = list(feed)
+    if isinstance(mine, nn.Module):
+        assert [name for name, _ in mine.named_parameters()] == [
+            name for name, _ in theirs.named_parameters()
+        ]
+        leaves += mine.parameters()
+        wanted += theirs.parameters()
+    weighed = ad.reducesum_op(found * dl.tensor(factors))
+    executor = ad.Executor([found, *ad.gradients(weighed, leaves)], ctx)
+    values = executor.run(feed, convert_to_numpy_ret_vals=True)
+    for number, (value, want) in enumerate(
+        zip(values, [expected, *(leaf.grad for leaf in wanted)], strict=True)
+    ):
+        close(value, want, dtype, (mine, number))
+
+
+def module(
+    name: str, *given: Any, args: tuple[Any, ...] = (), dtype: str, ctx: Any = "numpy", **words: Any
+) -> nn.Module:
+    """A layer of PyTorch's state, whose outputs and gradients agree with PyTorch's."""
+    mine, theirs = getattr(nn, name)(*args, **words), getattr(torch.nn, name)(*args, **words)
+    for value in theirs.parameters():
+        value.data += 0.2 * torch.tensor(rng.uniform(size=tuple(value.shape)))
+    mine, theirs = mine.to(dtype), theirs.to(getattr(torch, dtype))
+    assert mine.load_state_dict(theirs.state_dict()) == ([], [])
+    agree(mine, theirs, *given, dtype=dtype, ctx=ctx)
+    return mine
+
+
+SPREAD = np.concatenate([drawn(3, 7) * 4, [[0.0, 3.0, -3.0, 25.0, -25.0, 90.0, -90.0]]])
+"""With the places where formulas change, and numbers whose exponential is infinite."""
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("SiLU", ()), ("Hardswish", ()), ("LeakyReLU", ()), ("LeakyReLU", (0.3,)), ("ELU", ()), ("ELU", (0.7,)),
+        ("Softplus", ()), ("Softplus", (2.0, 5.0)),
+    ],
+)  # fmt: skip
+def test_activations(name: str, args: tuple[float, ...], dtype: str) -> None:
+    made = module(name, SPREAD, args=args, dtype=dtype)
+    assert repr(made).startswith(f"{name}({'negative_slope=0.3' if args == (0.3,) else ''}") or args
+
+
+def test_activations_refuse_what_is_no_number_and_no_tensor() -> None:
+    for name in ("LeakyReLU", "ELU", "Softplus"):
+        assert f"{name}: " in error_of(dl.errors.GraphError, getattr(nn, name), "wide")
+    for function in (F.silu, F.hardswish, F.leaky_relu, F.elu, F.softplus):
+        error_of(dl.errors.GraphError, function, np.ones(2))
+        error_of(dl.errors.GraphError, function, "text")
+    with pytest.warns(RuntimeWarning, match="inplace=True has no effect"):
+        nn.SiLU(inplace=True)
+
+
+EVEN = rng.integers(0, 2, (4, 3)).astype("float64")
+SOME = np.abs(drawn(4, 3)) + 0.1
+SHARES = np.concatenate([[[0.0, 1.0, 0.0]], SOME[1:] / SOME[1:].sum(1, keepdims=True)])
+LOGITS = np.concatenate([drawn(3, 3), [[0.0, 30.0, -30.0]]])
+LOSSES: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]] = [
+    ("l1_loss", (LOGITS, EVEN), {}),
+    ("smooth_l1_loss", (LOGITS, EVEN), {}),
+    ("smooth_l1_loss", (LOGITS, EVEN), {"beta": 0.5}),
+    ("smooth_l1_loss", (LOGITS, EVEN), {"beta": 0.0}),
+    ("mse_loss", (LOGITS, EVEN), {}),
+    ("kl_div", (drawn(4, 3), SOME), {}),
+    ("kl_div", (drawn(4, 3), LOGITS), {"log_target": True}),
+    ("binary_cross_entropy_with_logits", (LOGITS, EVEN), {}),
+    ("binary_cross_entropy_with_logits", (LOGITS, SHARES), {"weight": SOME[:1], "pos_weight": SOME[0]}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:reduction")
+@DTYPES
+@pytest.mark.parametrize(("name", "given", "words"), LOSSES, ids=[name for name, *_ in LOSSES])
+def test_losses_of_two_tensors(
+    name: str, given: tuple[np.ndarray, ...], words: dict[str, Any], dtype: str
+) -> None:
+    for reduction in ("mean", "sum", "none", *(["batchmean"] if name == "kl_div" else [])):
+        settings: dict[str, Any] = {**words, "reduction": reduction}
+        agree(
+            getattr(F, name), getattr(torch.nn.functional, name), *given, dtype=dtype,
+            constants=("weight", "pos_weight"), **settings,
+        )  # fmt: skip
+
+
+def test_a_share_of_0_costs_nothing() -> None:
+    losses = F.kl_div(dl.tensor(np.log(SOME)), dl.tensor(SHARES), "none").numpy()
+    assert np.isfinite(losses).all() and (losses[0, ::2] == 0).all()
+
+
+NUMBERS = np.array([2, 0, -100, 1, 2])
+MAPS = np.array([[[2, 0, 1], [0, 1, 1]], [[0, 0, 2], [1, -100, 2]]])
+OF_CLASSES: list[tuple[tuple[int, ...], np.ndarray, dict[str, Any]]] = [
+    ((5, 3), NUMBERS, {}),
+    ((5, 3), NUMBERS.astype("int32"), {}),
+    ((2, 3, 2, 3), MAPS, {}),
+    ((3,), np.array(1), {}),
+    ((5, 3), np.array([2, 0, 1, 1, 2]), {"ignore_index": 1}),
+]
+
+
+@DTYPES
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("shape", "target", "words"), OF_CLASSES)
+def test_losses_of_classes(
+    shape: tuple[int, ...], target: np.ndarray, words: dict[str, Any], weighted: bool, dtype: str
+) -> None:
+    weight = {"weight": np.array([0.5, 2.0, 0.0])} if weighted else {}
+    t = torch.nn.functional
+    for mine, theirs, more in (
+        (F.nll_loss, t.nll_loss, {}),
+        (F.cross_entropy, t.cross_entropy, {}),
+        (F.cross_entropy, t.cross_entropy, {"label_smoothing": 0.2}),
+    ):
+        for reduction in ("mean", "none"):
+            settings: dict[str, Any] = {**words, **weight, **more, "reduction": reduction}
+            x = drawn(*shape)
+            logs = (
+                x - np.log(np.exp(x).sum(min(1, len(shape) - 1), keepdims=True)) if mine is F.nll_loss else x
+            )
+            agree(mine, theirs, logs, target, dtype=dtype, constants=("weight",), **settings)
+
+
+@DTYPES
+def test_classes_of_probabilities_are_weighted(dtype: str) -> None:
+    for more in ({}, {"label_smoothing": 0.3}):
+        settings: dict[str, Any] = {**more, "weight": SOME[0]}
+        mine, theirs = F.cross_entropy, torch.nn.functional.cross_entropy
+        agree(mine, theirs, LOGITS, SHARES, dtype=dtype, constants=("weight",), **settings)
+
+
+@DTYPES
+def test_losses_as_modules(dtype: str) -> None:
+    weight, x = SOME[0].astype(dtype), LOGITS
+    for name, target, words in (
+        ("L1Loss", EVEN, {"reduction": "sum"}),
+        ("SmoothL1Loss", EVEN, {"beta": 0.3}),
+        ("KLDivLoss", SOME, {"reduction": "batchmean"}),
+        ("KLDivLoss", SOME, {"reduction": "none", "log_target": True}),
+        ("BCEWithLogitsLoss", EVEN, {}),
+        ("BCEWithLogitsLoss", EVEN, {"pos_weight": weight}),
+        ("NLLLoss", np.array([2, 1, 0, 1]), {"ignore_index": 0}),
+        ("NLLLoss", np.array([2, 1, 0, 1]), {"weight": weight}),
+        ("CrossEntropyLoss", np.array([2, 1, 0, 1]), {"weight": weight, "label_smoothing": 0.1}),
+    ):
+        given: dict[str, Any] = dict(words)
+        mine = getattr(nn, name)(**given)
+        theirs = getattr(torch.nn, name)(
+            **{k: torch.tensor(v) if v is weight else v for k, v in given.items()}
+        )
+        assert list(mine.state_dict()) == list(theirs.state_dict())
+        agree(mine, theirs, x, target, dtype=dtype)
+
+
+def test_losses_refuse_other_shapes_reductions_and_classes() -> None:
+    x, y, classes = dl.ones(4, 3), dl.ones(4, 2), dl.tensor([0, 1, 2, 3])
+    for function in (F.l1_loss, F.smooth_l1_loss, F.kl_div, F.binary_cross_entropy_with_logits):
+        name = function.__name__
+        assert f"{name}: shapes differ" in error_of(dl.errors.ShapeError, function, x, y)
+        assert "reduction" in error_of(dl.errors.GraphError, function, x, x, reduction="most")
+        assert f"{name}: takes tensors" in error_of(dl.errors.GraphError, function, x, "text")
+    for layer in (nn.L1Loss(), nn.SmoothL1Loss(), nn.KLDivLoss(), nn.BCEWithLogitsLoss()):
+        assert "beside (4, 2)" in error_of(dl.errors.ShapeError, layer, x, y)
+    for function in (F.nll_loss, F.cross_entropy):
+        assert "index 3 is out of range" in error_of(dl.errors.IndexRangeError, function, x, classes)
+    fitting, wrong = dl.tensor([0, 1, 2, 0]), dl.ones(2)
+    for function in (F.nll_loss, F.cross_entropy):
+        assert "weight (2,)" in error_of(dl.errors.ShapeError, function, x, fitting, wrong)
+
+
+def heads_of(library: Any, ones: Callable[..., Any]) -> Any:
+    """A module with modules by name and Parameters by number."""
+    made = library.Module()
+    made.heads = library.ModuleDict({"wide": library.Linear(3, 4), "narrow": library.Linear(3, 1)})
+    made.scales = library.ParameterList([library.Parameter(ones(2)), library.Parameter(ones(1, 3))])
+    return made
+
+
+def test_dictionaries_of_modules_and_lists_of_parameters() -> None:
+    mine, theirs = heads_of(nn, dl.ones), heads_of(torch.nn, torch.ones)
+    state = mine.state_dict()
+    assert [(k, v.shape) for k, v in state.items()] == [(k, v.shape) for k, v in theirs.state_dict().items()]
+    heads, scales = mine.heads, mine.scales
+    assert list(heads) == list(heads.keys()) == ["wide", "narrow"] and "wide" in heads and len(heads) == 2
+    assert dict(heads.items())["wide"] is heads["wide"] is next(iter(heads.values()))
+    heads["more"] = nn.Identity()
+    heads.update([("most", nn.Identity())])
+    assert isinstance(heads.pop("more"), nn.Identity)
+    del heads["most"]
+    assert list(heads) == ["wide", "narrow"]
+    assert "Module" in error_of(dl.errors.GraphError, nn.ModuleDict, {"a": 1})
+    for given in (5, ["ab", "c"]):
+        assert "needs a dictionary" in error_of(dl.errors.GraphError, nn.ModuleDict, given)
+    for container in (heads, scales):
+        assert "no forward" in error_of(dl.errors.GraphError, container, dl.ones(2))
+    scales.append(dl.zeros(2)).extend([np.ones(1)])
+    assert [value.shape for value in scales] == [(2,), (1, 3), (2,), (1,)] and scales[-1].requires_grad
+    assert len(scales[1:3]) == 2 and scales[1:3][0] is scales[1]
+    scales[0] = nn.Parameter(np.zeros(5))
+    assert mine.get_parameter("scales.0").shape == (5,)
+    error_of(IndexError, scales.__getitem__, 4)
+    assert "needs a list" in error_of(dl.errors.GraphError, nn.ParameterList, 5)
+    error_of(dl.errors.GraphError, scales.__setitem__, 0, 5)
+
+
+def test_sequences_are_extended() -> None:
+    model = nn.Sequential(nn.Linear(2, 3))
+    assert model.extend([nn.ReLU(), nn.Linear(3, 1)]) is model and list(model.state_dict())[-1] == "2.bias"
+    assert len(nn.ModuleList([nn.ReLU()]).extend(model)) == 4
+    error_of(dl.errors.GraphError, model.extend, [5])
+
+
+def test_parameters_by_name_and_states_after_a_prefix() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
+    assert model.get_parameter("0.bias") is model[0].bias
+    assert model[0].get_parameter("weight") is model[0].weight
+    for name in ("1.bias", "2.weight", "weight", "", 5):
+        error_of(dl.errors.GraphError, model.get_parameter, name)
+    assert list(model.state_dict(prefix="net.")) == ["net.0.weight", "net.0.bias", "net.1.weight"]
+    assert "prefix" in error_of(dl.errors.GraphError, model.state_dict, prefix=5)
+
+
+def test_forward_hooks_see_and_replace_outputs() -> None:
+    model, seen = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), []
+    handle = model[0].register_forward_hook(lambda module, args, output: seen.append((module, args, output)))
+    x = dl.ones(1, 2)
+    plain = model(x).numpy()
+    ((module, args, output),) = seen
+    assert module is model[0] and args == (x,) and output.shape == (1, 3)
+    doubled = model.register_forward_hook(lambda module, args, output: output * 2)
+    np.testing.assert_allclose(model(x).numpy(), plain * 2)
+    doubled.remove()
+    handle.remove()
+    handle.remove()
+    np.testing.assert_allclose(model(x).numpy(), plain)
+    assert len(seen) == 2
+    assert "takes a function" in error_of(dl.errors.GraphError, model.register_forward_hook, 5)
+
+
+@DTYPES
+def test_norms_of_groups_and_of_squares(dtype: str) -> None:
+    for shape, args in (
+        ((3, 6, 5), (3, 6)),
+        ((2, 6, 3, 5), (2, 6, 1e-2, False)),
+        ((5, 8), (4, 8)),
+        ((4, 4), (1, 4)),
+    ):
+        module("GroupNorm", drawn(*shape), args=args, dtype=dtype)
+    for shape, args in (((3, 7), (7,)), ((2, 3, 5), ((3, 5), 1e-2)), ((3, 5), ([5], 1e-3, False))):
+        module("RMSNorm", drawn(*shape), args=args, dtype=dtype)
+
+
+def test_norms_refuse_what_does_not_fit() -> None:
+    assert "4 channels do not divide into 3 groups" in error_of(dl.errors.GraphError, nn.GroupNorm, 3, 4)
+    assert "GroupNorm(2, 4) got (2, 6)" in error_of(dl.errors.ShapeError, nn.GroupNorm(2, 4), dl.ones(2, 6))
+    assert "RMSNorm: normalized_shape" in error_of(dl.errors.GraphError, nn.RMSNorm, -1)
+    assert "RMSNorm(4) got (2, 6)" in error_of(dl.errors.ShapeError, nn.RMSNorm(4), dl.ones(2, 6))
+    assert "group_norm: " in error_of(dl.errors.ShapeError, F.group_norm, dl.ones(2, 6), 4)
+    for shape in ((), (3,)):
+        error_of(dl.errors.DlsysError, F.rms_norm, dl.ones(2, 6), shape)
+
+
+@DTYPES
+def test_signals_are_convolved(dtype: str) -> None:
+    module("Conv1d", drawn(2, 3, 9), args=(3, 4, 3), dtype=dtype)
+    module("Conv1d", drawn(2, 4, 11), args=(4, 6, 2, 2, 1, 3, 2, False), dtype=dtype)
+    module("Conv2d", drawn(3, 5, 6), args=(3, 4, 3), dtype=dtype)
+    module("Conv1d", drawn(3, 9), args=(3, 4, (5,), (2,), (2,)), dtype=dtype)
+
+
+def test_convolutions_refuse_what_does_not_fit() -> None:
+    layer = nn.Conv1d(3, 4, 5)
+    assert repr(layer).startswith("Conv1d(3, 4, 5)")
+    for shape in ((2, 4, 9), (2, 3, 4), (3, 3, 3, 9)):
+        assert "Conv1d(3, 4, 5) got" in error_of(dl.errors.ShapeError, layer, dl.ones(shape))
+    assert 'Conv1d: padding_mode must be "zeros"' in error_of(
+        dl.errors.GraphError, nn.Conv1d, 3, 4, 5, padding_mode="circular"
+    )
+    assert "Conv1d: stride" in error_of(dl.errors.GraphError, nn.Conv1d, 3, 4, 5, stride=(1, 2))
+
+
+RESIZED: list[dict[str, Any]] = [
+    {"scale_factor": 2},
+    {"scale_factor": (1.7, 0.6)},
+    {"scale_factor": 1.7, "recompute_scale_factor": True},
+    {"size": (7, 2)},
+    {"size": 6},
+    {"scale_factor": 2, "mode": "bilinear"},
+    {"scale_factor": 1.3, "mode": "bilinear", "align_corners": False},
+    {"size": (7, 2), "mode": "bilinear", "align_corners": True},
+    {"size": (1, 9), "mode": "bilinear", "align_corners": True},
+    {"scale_factor": (0.6, 2.4), "mode": "bilinear", "align_corners": True},
+]
+
+
+@DTYPES
+@pytest.mark.parametrize("words", RESIZED, ids=str)
+def test_images_are_resized(words: dict[str, Any], dtype: str) -> None:
+    module("Upsample", drawn(2, 3, 5, 4), dtype=dtype, **words)
+
+
+def test_signals_are_resized_and_mistakes_told() -> None:
+    agree(F.interpolate, torch.nn.functional.interpolate, drawn(2, 3, 5), dtype="float32", scale_factor=2.5)
+    x = dl.ones(1, 1, 4, 4)
+    for words, told in (
+        ({}, "either a size or a scale_factor"),
+        ({"size": 2, "scale_factor": 2}, "either a size or a scale_factor"),
+        ({"size": 2, "mode": "bicubic"}, "mode must be"),
+        ({"size": 2, "align_corners": True}, "align_corners is of mode"),
+        ({"scale_factor": (2, 2, 2)}, "scale_factor"),
+        ({"size": (2, 2, 2)}, "size"),
+        ({"scale_factor": 0.1}, "size"),
+        ({"scale_factor": "2"}, "scale_factor"),
+    ):
+        given: dict[str, Any] = dict(words)
+        assert told in error_of(dl.errors.GraphError, F.interpolate, x, **given), words
+    assert "bilinear" in error_of(dl.errors.ShapeError, F.interpolate, dl.ones(1, 1, 4), 2, mode="bilinear")
+    error_of(dl.errors.GraphError, nn.Upsample, mode="trilinear")
+
+
+@DTYPES
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_images_are_padded_by_their_own_elements(mode: str, dtype: str) -> None:
+    for shape, widths in (((2, 3, 5, 4), (3, 1, 0, 2)), ((2, 3, 5), (2, 4)), ((3, 5, 4), (1, 0, 2, 3))):
+        agree(F.pad, torch.nn.functional.pad, drawn(*shape), dtype=dtype, pad=widths, mode=mode)
+
+
+def test_padding_refuses_what_there_is_not() -> None:
+    x = dl.ones(1, 3)
+    assert "mode must be" in error_of(dl.errors.GraphError, F.pad, x, (1, 1), "circular")
+    assert "too many to reflect" in error_of(dl.errors.ShapeError, F.pad, x, (3, 0), "reflect")
+    assert "too many to replicate" in error_of(
+        dl.errors.ShapeError, F.pad, dl.ones(1, 0), (1, 0), "replicate"
+    )
+    assert "takes no value" in error_of(dl.errors.GraphError, F.pad, x, (1, 0), "reflect", 1.0)
+
+
+@DTYPES
+def test_what_moves_values(dtype: str) -> None:
+    module("PixelShuffle", drawn(2, 8, 3, 5), args=(2,), dtype=dtype)
+    module("PixelShuffle", drawn(9, 2, 3), args=(3,), dtype=dtype)
+    for shape, dim, size in (((2, 12, 3), 1, (3, 4)), ((2, 12), -1, (2, -1, 3)), ((2, 1), 0, (2, 1))):
+        module("Unflatten", drawn(*shape), args=(dim, size), dtype=dtype)
+    assert "pixel_shuffle" in error_of(dl.errors.ShapeError, nn.PixelShuffle(2), dl.ones(6, 2, 2))
+    assert "Unflatten" in error_of(dl.errors.ShapeError, nn.Unflatten(3, (2, 2)), dl.ones(2, 4))
+    error_of(dl.errors.DlsysError, nn.Unflatten(1, (3, 2)), dl.ones(2, 4))
+    error_of(dl.errors.GraphError, nn.Unflatten, 1, "two")
+
+
+@DTYPES
+def test_bags_of_embeddings(dtype: str) -> None:
+    numbers, offsets = np.array([[1, 4, 0], [4, 2, 1]]), np.array([0, 2, 2, 5])
+    for mode in ("mean", "sum", "max"):
+        module("EmbeddingBag", numbers, args=(5, 3), dtype=dtype, mode=mode)
+    for mode in ("mean", "sum"):
+        module("EmbeddingBag", numbers.reshape(-1), offsets, args=(5, 3), dtype=dtype, mode=mode)
+    weight, shares = drawn(5, 3), drawn(2, 3)
+    for given, more, of in (
+        (numbers, {}, shares),
+        (numbers.reshape(-1), {"offsets": offsets}, shares.reshape(-1)),
+    ):
+        settings: dict[str, Any] = {**more, "mode": "sum", "per_sample_weights": of}
+        agree(F.embedding_bag, torch.nn.functional.embedding_bag, given, weight, dtype=dtype, **settings)
+
+
+def test_bags_refuse_what_does_not_fit() -> None:
+    layer, numbers = nn.EmbeddingBag(5, 3, mode="max"), dl.tensor([1, 2])
+    assert "without offsets" in error_of(dl.errors.GraphError, layer, numbers, dl.tensor([0]))
+    assert "numbers (bags, length)" in error_of(dl.errors.ShapeError, layer, numbers)
+    assert 'for the mode "sum"' in error_of(dl.errors.GraphError, layer, numbers, None, dl.ones(2))
+    assert "mode must be" in error_of(dl.errors.GraphError, nn.EmbeddingBag, 5, 3, mode="median")
+
+
+@DTYPES
+def test_rows_are_normalized(dtype: str) -> None:
+    x = np.concatenate([drawn(3, 5), np.zeros((1, 5))])
+    for words in ({}, {"dim": 0}, {"p": 1, "dim": -1}, {"eps": 3.0}):
+        agree(F.normalize, torch.nn.functional.normalize, x, dtype=dtype, **words)
+    assert "p must be 1 or 2" in error_of(dl.errors.GraphError, F.normalize, dl.ones(2, 2), 3)
+
+
+@pytest.mark.slow
+def test_compiled_layers_compute_the_same() -> None:
+    for name, shape, args in (
+        ("GroupNorm", (2, 6, 5), (3, 6)), ("RMSNorm", (3, 7), (7,)), ("Conv1d", (2, 3, 9), (3, 4, 3)),
+        ("ConvTranspose2d", (1, 3, 4, 5), (3, 4, 4, 2, 1)),
+        ("Upsample", (1, 2, 3, 4), ((5, 7), None, "bilinear")), ("PixelShuffle", (8, 3, 5), (2,)),
+    ):  # fmt: skip
+        module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
+    numbers = np.array([[1, 4, 0], [4, 2, 1]])
+    module("EmbeddingBag", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
+
+
+@DTYPES
+def test_transposed_convolutions(dtype: str) -> None:
+    for shape, args in (
+        ((2, 3, 4, 5), (3, 4, 3)),
+        ((2, 4, 3, 4), (4, 6, (2, 3), 2, 1, 1, 2)),
+        ((1, 2, 3, 3), (2, 3, 3, (3, 2), (1, 0), (2, 0), 1, False, (1, 2))),
+        ((3, 4, 5), (3, 4, 2)),
+    ):
+        module("ConvTranspose2d", drawn(*shape), args=args, dtype=dtype)
+
+
+def test_transposed_convolutions_refuse_what_does_not_fit() -> None:
+    layer = nn.ConvTranspose2d(3, 4, 2)
+    assert "ConvTranspose2d(3, 4, 2) got" in error_of(dl.errors.ShapeError, layer, dl.ones(1, 4, 3, 3))
+    layer = nn.ConvTranspose2d(3, 4, 2, output_padding=1)
+    assert "less than the stride" in error_of(dl.errors.GraphError, layer, dl.ones(1, 3, 3, 3))
+    layer = nn.ConvTranspose2d(3, 4, 1, padding=2)
+    assert "leaves nothing" in error_of(dl.errors.ShapeError, layer, dl.ones(1, 3, 3, 3))
+
+
+def in_one_row(layer: Any, cat: Callable[..., Any]) -> Callable[..., Any]:
+    """A recurrent layer as a function of x and states, whose output and states are one row of numbers."""
+
+    def function(x: Any, *hx: Any) -> Any:
+        output, state = layer(x, hx if len(hx) > 1 else hx[0]) if hx else layer(x)
+        states = state if isinstance(state, tuple) else (state,)
+        return cat([part.reshape(-1) for part in (output, *states)])
+
+    return function
+
+
+@pytest.mark.slow
+@DTYPES
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_run_both_ways(kind: str, dtype: str) -> None:
+    for words, batch in (({}, 3), ({"num_layers": 2, "batch_first": True}, 3), ({"bias": False}, 1)):
+        settings: dict[str, Any] = {**words, "bidirectional": True}
+        mine, theirs = getattr(nn, kind)(4, 5, **settings), getattr(torch.nn, kind)(4, 5, **settings)
+        mine, theirs = mine.to(dtype), theirs.to(getattr(torch, dtype))
+        assert list(mine.state_dict()) == list(theirs.state_dict())
+        mine.load_state_dict(theirs.state_dict())
+        shape = (batch, 6, 4) if "batch_first" in words else (6, batch, 4)
+        count = 2 * words.get("num_layers", 1)
+        states = [drawn(count, batch, 5) for _ in range(2 if kind == "LSTM" else 1)]
+        for given in ([], states):
+            agree(in_one_row(mine, dl.cat), in_one_row(theirs, torch.cat), drawn(*shape), *given, dtype=dtype)
+    wrong = (dl.ones(1, 1, 5),) * len(states)
+    told = error_of(dl.errors.ShapeError, in_one_row(mine, dl.cat), dl.ones(6, 1, 4), *wrong)
+    assert "initial state" in told
+    assert "bidirectional must be" in error_of(
+        dl.errors.GraphError, getattr(nn, kind), 4, 5, bidirectional="yes"
+    )
