@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import numpy as np
 
 from .. import device as devices
-from ..checks import extents, flag, too_large
+from ..checks import extents, flag, integer, too_large
 from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
@@ -250,6 +250,13 @@ def ones_like(
     return _like(x, 1, dtype, requires_grad, device)
 
 
+def _require_finite(op: str, value: float) -> None:
+    """Raises GraphError for what is no finite number; of any size: not by math.isfinite."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not (is_number and abs(value) < 2.0**1023):
+        raise GraphError(f"{op}: takes finite numbers, not {value!r}")
+
+
 def arange(
     start: float,
     end: float | None = None,
@@ -265,10 +272,8 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    for value in (start, end, step):  # of any size: not by math.isfinite
-        is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-        if not (is_number and abs(value) < 2.0**1023):
-            raise GraphError(f"arange: takes finite numbers, not {value!r}")
+    for value in (start, end, step):
+        _require_finite("arange", value)
     known = None if dtype is None else dtype_name("arange", dtype)
     if known in INTEGERS:  # PyTorch counts in integers then
         start, end, step = int(start), int(end), int(step)
@@ -281,6 +286,28 @@ def arange(
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
     made: np.ndarray = start + step * places  # type: ignore[operator]
     return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    device: Device = None,
+) -> Tensor:
+    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None.
+
+    Raises GraphError for what are no finite numbers, and for a number of steps below 0.
+    """
+    known = dtype_name("linspace", "float32" if dtype is None else dtype)
+    count = integer("linspace", "steps", steps, 0)
+    if told := too_large((count,)):
+        raise ShapeError(f"linspace: {told}")
+    _require_finite("linspace", start)
+    _require_finite("linspace", end)
+    return leaf(np.linspace(start, end, count).astype(known), requires_grad, device=device)
 
 
 def eye(
