@@ -125,6 +125,55 @@ def test_moves_of_elements() -> None:
     agree([with_indices(f) for f in functions[:7]], np.arange(15).reshape(3, 5) - 7)
 
 
+EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
+    ("ij,jk->ik", [(3, 5), (5, 7)]),
+    ("ij,jk", [(3, 5), (5, 7)]),
+    ("ba", [(3, 5)]),  # transposed
+    ("i,i->", [(7,), (7,)]),
+    ("i,i->i", [(7,), (7,)]),
+    ("i,j->ji", [(7,), (3,)]),
+    ("ijk->ik", [(2, 3, 5)]),
+    ("ijk->", [(2, 3, 5)]),
+    ("bij,bjk->bik", [(2, 3, 5), (2, 5, 7)]),
+    ("bhqd, bhkd -> bhqk", [(2, 3, 5, 4), (2, 3, 7, 4)]),
+    ("bqhd,bkhd->bhqk", [(2, 5, 3, 4), (2, 7, 3, 4)]),
+    ("bhqk,bkhd->bqhd", [(2, 3, 5, 7), (2, 7, 3, 4)]),
+    ("bn,anm,bm->ba", [(2, 5), (3, 5, 4), (2, 4)]),  # a bilinear layer
+    ("...ij,...jk->...ik", [(4, 3, 5), (2, 1, 5, 7)]),
+    ("...i,ij->...j", [(2, 3, 5), (5, 7)]),
+    ("i...,i...->...", [(5, 3, 2), (5, 3, 1)]),
+    ("...ij->...ji", [(2, 3, 5)]),
+    ("ab,bc,cd,de->ae", [(2, 3), (3, 5), (5, 1), (1, 4)]),
+    ("ij,kl->kj", [(2, 3), (5, 4)]),
+    ("ij,jk->ik", [(3, 0), (0, 7)]),
+    ("bij,bjk->bik", [(0, 3, 5), (0, 5, 7)]),
+    (",i->i", [(), (3,)]),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("equation", "shapes"), EQUATIONS)
+def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    for dtype in ("float32", "float64"):
+        arrays = [random(*shape, seed=i).astype(dtype) for i, shape in enumerate(shapes)]
+        agree([lambda lib, *x: lib.einsum(equation, *x)], *arrays, gradients=True)
+
+
+def test_einsum_of_integers() -> None:
+    agree([lambda lib, x: [lib.einsum("ij,kj->ik", x, x), lib.einsum("i,j->ij", x[0], x[1])]], WHOLE)
+
+
+def test_equations_that_do_not_fit() -> None:
+    x, y = dl.ones(2, 3), dl.ones(4, 2)
+    assert (dl.einsum("ij,ki->jk", [x, y]).numpy() == 2).all()
+    assert "2 axes" in error_of(GraphError, dl.einsum, "ijk->i", x)
+    assert "letter each" in error_of(GraphError, dl.einsum, "ii->i", dl.ones(2, 2))
+    assert "'i' has extents 2 and 4" in error_of(ShapeError, dl.einsum, "ij,ik->jk", x, y)
+    for equation in ("ij->ik", "ij->ii", "ij,jk->ik", "i9->i", "i.->i", "...ij...->ij"):
+        assert equation in error_of(GraphError, dl.einsum, equation, x)
+    assert "takes an equation" in error_of(GraphError, dl.einsum, x, [0, 1])
+
+
 def test_tensors_that_are_made() -> None:
     functions: list[Callable[..., Any]] = [
         lambda lib, x: [

@@ -20,6 +20,7 @@ from .creation import (
     linspace as linspace, ones as ones, ones_like as ones_like, tensor as tensor, zeros as zeros,
     zeros_like as zeros_like,
 )
+from .einsum import einsum as einsum
 from .elementwise import where as where
 from .shapes import cat as cat, stack as stack
 from .mode import (
