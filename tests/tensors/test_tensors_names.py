@@ -60,6 +60,25 @@ def test_signs_and_closeness_of_integers_and_of_what_is_not_finite() -> None:
     x = np.array([1.0, math.inf, -math.inf, math.nan, math.nan, 1.0, 5.0, math.inf])
     y = np.array([1 + 1e-9, math.inf, math.inf, math.nan, 1.0, math.inf, 5.9, 1.0])
     agree(functions, WHOLE, WHOLE > 0, x, y)
+    assert dl.isclose(dl.tensor([1.0, 2.0]), 1.0).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_quotients_of_integers_are_rounded_down(dtype: str) -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda lib, x, y: [x // 3, x % 3, 7 // y, 7 % y, x // y, lib.remainder(x, y), x[0] // y],
+    ]
+    given = np.random.default_rng(0).integers(-100 if dtype != "uint8" else 0, 100, (50, 7)), np.arange(1, 8)
+    agree(functions, *(a.astype(dtype) for a in given))
+    if dtype != "uint8":
+        functions = [lambda lib, x, y: [x // -3, x % -3, -7 // y, x // -y, x % -y, lib.floor_divide(x, y)]]
+        agree(functions, *(a.astype(dtype) for a in given))
+    far = np.array([2**53 - 1, 1 - 2**53, 2**52 + 1, 0]) if dtype == "int64" else np.array([255, 254, 1, 0])
+    functions = [lambda lib, x: [x // 2, x % 10, x[:3] // x[:3], (x[:3] - 1) // x[:3], x[:0] // 2]]
+    agree(functions, far.astype(dtype))
+    assert (dl.floor_divide(np.array([7]), 2).item(), dl.remainder(-7, 2).item()) == (3, 1)
+    assert "takes integers" in error_of(DTypeError, lambda: dl.tensor([1.0]) // 2)
+    assert "by 0" in error_of(GraphError, lambda: dl.tensor([1]) % 0)
 
 
 @pytest.mark.slow

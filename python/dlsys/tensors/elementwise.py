@@ -16,7 +16,7 @@ import numpy as np
 from ..checks import flag, number
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
-from ..ops import beside_number, is_number, known_dtype, operand, shape_of
+from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shape_of
 from .arguments import float_of, node_of, pair_of, require_operand
 from .creation import leaf
 from .node import TensorNode
@@ -175,6 +175,34 @@ class Elementwise(TensorNode):
 
     clip = clamp
 
+    def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """The quotient of integers, rounded down; exact where both are below 2**53. Raises DTypeError for floats, whose
+        quotient is rounded before, and GraphError for the number 0."""
+        given = self if isinstance(other, Node) else node_of(self), other
+        pair = pair_of(*given)
+        dtype = dtype_of(pair[is_number(given[0])])
+        if dtype not in INTEGERS:
+            raise DTypeError(f"floor_divide: takes integers, not {dtype}: use (a / b).floor()")
+        if is_number(other) and other == 0:
+            raise GraphError(f"floor_divide: {pair[0].name} by 0")
+        a, b = (x if is_number(x) else ops.cast_op(n, "float64") for x, n in zip(given, pair, strict=True))
+        return ops.cast_op(ops.floor_op(cast("Tensor", a) / cast("Tensor", b)), dtype)
+
+    def remainder(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """What `floor_divide` leaves, of the other's sign. Raises as it does."""
+        product = Elementwise.floor_divide(self, other) * other
+        return cast(
+            "Tensor", self - product if isinstance(self, Node) or is_number(self) else node_of(self) - product
+        )
+
+    __floordiv__, __mod__ = floor_divide, remainder
+
+    def __rfloordiv__(self, other: ArrayLike) -> Tensor:
+        return Elementwise.floor_divide(other, self)
+
+    def __rmod__(self, other: ArrayLike) -> Tensor:
+        return Elementwise.remainder(other, self)
+
     def maximum(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The larger; NaN if either is."""
         first, second = pair_of(self, other)
@@ -224,7 +252,7 @@ class Elementwise(TensorNode):
         self: ArrayLike, other: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Tensor:
         """Whether |self - other| <= atol + rtol |other| or both are equal; or both NaN with `equal_nan`."""
-        a, b = cast("tuple[Tensor, Tensor]", pair_of(self, other))
+        a, b = cast("tuple[Tensor, Tensor]", pair_of(node_of(self), node_of(other)))
         apart, least = (a - b).abs(), number("isclose", "atol", atol)
         near = apart.isfinite() & (apart <= b.abs() * number("isclose", "rtol", rtol) + least) | (a == b)
         return near | (a.isnan() & b.isnan()) if flag("isclose", "equal_nan", equal_nan) else near
