@@ -7,7 +7,6 @@ from math import pi as pi
 
 from . import autodiff as autodiff
 from . import data as data
-from . import device as device
 from . import errors as errors
 from . import kernels as kernels
 from . import needle as needle
@@ -25,6 +24,7 @@ from .device import array as array
 from .device import context as context
 from .device import cpu as cpu
 from .device import cuda as cuda
+from .device import device as device
 from .device import get_float32_matmul_precision as get_float32_matmul_precision
 from .device import get_num_threads as get_num_threads
 from .device import gpu as gpu
@@ -52,6 +52,7 @@ from .random import multinomial as multinomial
 from .random import rand as rand
 from .random import randint as randint
 from .random import randn as randn
+from .random import randn_like as randn_like
 from .scopes import autocast as autocast
 from .serialization import load as load
 from .serialization import save as save
@@ -60,6 +61,7 @@ from .tensors import arange as arange
 from .tensors import as_tensor as as_tensor
 from .tensors import autograd as autograd
 from .tensors import cat as cat
+from .tensors import einsum as einsum
 from .tensors import empty as empty
 from .tensors import enable_grad as enable_grad
 from .tensors import eye as eye
@@ -70,6 +72,7 @@ from .tensors import inference_mode as inference_mode
 from .tensors import is_floating_point as is_floating_point
 from .tensors import is_grad_enabled as is_grad_enabled
 from .tensors import is_tensor as is_tensor
+from .tensors import linspace as linspace
 from .tensors import no_grad as no_grad
 from .tensors import numel as numel
 from .tensors import ones as ones
@@ -98,16 +101,20 @@ abs, add, all, allclose, amax = Tensor.abs, Tensor.add, Tensor.all, Tensor.allcl
 amin, any, argmax, argmin, argsort = Tensor.amin, Tensor.any, Tensor.argmax, Tensor.argmin, Tensor.argsort
 bmm, broadcast_to, ceil, chunk = Tensor.bmm, Tensor.broadcast_to, Tensor.ceil, Tensor.chunk
 clamp, clip, clone, cos, div, eq = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.div, Tensor.eq
-equal, exp, flatten, flip, floor = Tensor.equal, Tensor.exp, Tensor.flatten, Tensor.flip, Tensor.floor
-gather, ge, gt, isfinite, isinf = Tensor.gather, Tensor.ge, Tensor.gt, Tensor.isfinite, Tensor.isinf
-isnan, le, log, log_softmax = Tensor.isnan, Tensor.le, Tensor.log, Tensor.log_softmax
-logical_and, logical_not, logical_or = Tensor.logical_and, Tensor.logical_not, Tensor.logical_or
-logsumexp, lt, masked_fill, matmul = Tensor.logsumexp, Tensor.lt, Tensor.masked_fill, Tensor.matmul
-max, maximum, mean, min, minimum = Tensor.max, Tensor.maximum, Tensor.mean, Tensor.min, Tensor.minimum
-mm, mul, ne, neg, nonzero, norm = Tensor.mm, Tensor.mul, Tensor.ne, Tensor.neg, Tensor.nonzero, Tensor.norm
-permute, pow, relu, reshape, round = Tensor.permute, Tensor.pow, Tensor.relu, Tensor.reshape, Tensor.round
-rsqrt, scatter_add, sigmoid, sin = Tensor.rsqrt, Tensor.scatter_add, Tensor.sigmoid, Tensor.sin
-softmax, sort, split, sqrt, squeeze = Tensor.softmax, Tensor.sort, Tensor.split, Tensor.sqrt, Tensor.squeeze
-std, sub, sum, swapaxes, t, tanh = Tensor.std, Tensor.sub, Tensor.sum, Tensor.swapaxes, Tensor.t, Tensor.tanh
-topk, transpose, tril, triu, unbind = Tensor.topk, Tensor.transpose, Tensor.tril, Tensor.triu, Tensor.unbind
-unsqueeze, var = Tensor.unsqueeze, Tensor.var
+equal, erf, exp, expm1, flatten = Tensor.equal, Tensor.erf, Tensor.exp, Tensor.expm1, Tensor.flatten
+flip, floor, floor_divide, gather = Tensor.flip, Tensor.floor, Tensor.floor_divide, Tensor.gather
+ge, gt, index_add, index_select = Tensor.ge, Tensor.gt, Tensor.index_add, Tensor.index_select
+isclose, isfinite, isinf, isnan, le = Tensor.isclose, Tensor.isfinite, Tensor.isinf, Tensor.isnan, Tensor.le
+log, log1p, log_softmax, logical_and = Tensor.log, Tensor.log1p, Tensor.log_softmax, Tensor.logical_and
+logical_not, logical_or, logsumexp, lt = Tensor.logical_not, Tensor.logical_or, Tensor.logsumexp, Tensor.lt
+masked_fill, masked_select, matmul, max = Tensor.masked_fill, Tensor.masked_select, Tensor.matmul, Tensor.max
+maximum, mean, min, minimum, mm = Tensor.maximum, Tensor.mean, Tensor.min, Tensor.minimum, Tensor.mm
+mul, ne, neg, nonzero, norm = Tensor.mul, Tensor.ne, Tensor.neg, Tensor.nonzero, Tensor.norm
+outer, permute, pow, prod, relu = Tensor.outer, Tensor.permute, Tensor.pow, Tensor.prod, Tensor.relu
+remainder, repeat_interleave, reshape = Tensor.remainder, Tensor.repeat_interleave, Tensor.reshape
+roll, round, rsqrt, scatter = Tensor.roll, Tensor.round, Tensor.rsqrt, Tensor.scatter
+scatter_add, sigmoid, sign, sin = Tensor.scatter_add, Tensor.sigmoid, Tensor.sign, Tensor.sin
+softmax, sort, split, sqrt, square = Tensor.softmax, Tensor.sort, Tensor.split, Tensor.sqrt, Tensor.square
+squeeze, std, sub, sum, swapaxes = Tensor.squeeze, Tensor.std, Tensor.sub, Tensor.sum, Tensor.swapaxes
+t, tanh, topk, transpose, tril = Tensor.t, Tensor.tanh, Tensor.topk, Tensor.transpose, Tensor.tril
+triu, unbind, unsqueeze, var = Tensor.triu, Tensor.unbind, Tensor.unsqueeze, Tensor.var

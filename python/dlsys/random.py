@@ -20,7 +20,7 @@ from . import autodiff as ad
 from .checks import flag, integer, too_large
 from .errors import GraphError
 from .ops import dtype_name
-from .tensors import leaf, tensor
+from .tensors import as_tensor, leaf, tensor
 from .tensors.creation import size_of
 from .tensors.values import array_of
 
@@ -130,6 +130,12 @@ def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any
 def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Numbers of the standard normal distribution; float32 for None."""
     return _drawn(ad.random_normal_op, size, dtype, requires_grad, device)
+
+
+def randn_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+    """Numbers of the standard normal distribution in x's shape, and its dtype for None. The shape must be known."""
+    own = as_tensor(x)
+    return randn(*own.shape, dtype=own.dtype if dtype is None else dtype, requires_grad=requires_grad, device=device)
 
 
 def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> Any:

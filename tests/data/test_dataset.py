@@ -19,8 +19,10 @@ from dlsys.data import (
     Normalize,
     RandomCrop,
     RandomHorizontalFlip,
+    Subset,
     TensorDataset,
     default_collate,
+    random_split,
 )
 from dlsys.errors import DTypeError, ShapeError
 from helpers import error_of
@@ -64,6 +66,25 @@ def loader_threads() -> list[threading.Thread]:
 
 
 # Data sets -------------------------------------------------------------------------------------------------
+
+
+def test_a_data_set_is_split_at_random() -> None:
+    for lengths, sizes in (
+        ([10, 13], [10, 13]), ([0.5, 0.5], [12, 11]), ([0.2, 0.3, 0.5], [5, 7, 11]), ([1], [23]), ([23, 0], [23, 0]),
+    ):  # fmt: skip
+        parts = random_split(DATA, lengths, dl.random.Generator(3))
+        assert [len(part) for part in parts] == sizes
+        assert sorted(itertools.chain(*(part.indices for part in parts))) == list(range(COUNT))
+        again = random_split(DATA, lengths, dl.random.Generator(3))
+        assert [part.indices for part in parts] == [part.indices for part in again]
+    part, _ = random_split(DATA, [10, 13])
+    assert part.indices != list(range(10))
+    x, y = next(iter(DataLoader(part, batch_size=4)))
+    assert y.numpy().tolist() == part.indices[:4] == x.numpy()[:, 0].tolist()
+    assert part[-1][1] == part.indices[-1]
+    assert [int(Subset(Squares(), [3, 1])[i][1]) for i in (0, 1)] == [9, 1]
+    assert "add up to 23" in error_of(DataArgumentError, random_split, DATA, [10, 10])
+    assert "a length" in error_of(DataArgumentError, random_split, DATA, [24, -1])
 
 
 def test_tensor_dataset():

@@ -74,8 +74,10 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("RMSprop", {}),
     ("RMSprop", {"lr": 0.003, "alpha": 0.9, "momentum": 0.9, "weight_decay": 0.01}),
     ("RMSprop", {"eps": 1e-4}),
+    ("Adam", {"lr": 0.1, "betas": (0.5, 0.5), "amsgrad": True}),
+    ("AdamW", {"lr": 0.05, "betas": (0.9, 0.3), "amsgrad": True}),
 ]
-COMPILED = [CONFIGURATIONS[i] for i in (1, 3, 5, 7, 11)]
+COMPILED = [CONFIGURATIONS[i] for i in (1, 3, 5, 7, 11, 12)]
 
 
 def agree(found: list[list[np.ndarray]], expected: list[list[Any]], dtype: str, what: Any) -> None:

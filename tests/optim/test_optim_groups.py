@@ -24,6 +24,7 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
     ("AdamW", {"lr": 0.02}),
     ("RMSprop", {"lr": 0.01, "momentum": 0.5}),
+    ("Adam", {"lr": 0.05, "amsgrad": True}),
 ]
 SHAPES = ((3, 2), (4,), ())
 
@@ -50,7 +51,7 @@ def torch_history(name: str, options: dict[str, Any], dtype: str, steps: int) ->
         for tensor, value in zip(tensors, gradients(step, dtype), strict=True):
             tensor.grad = None if value is None else torch.tensor(value)
             if name.startswith("Adam"):  # PyTorch counts the steps of each parameter, here a group's are counted
-                zeros = {key: torch.zeros_like(tensor) for key in ("exp_avg", "exp_avg_sq")}
+                zeros = {key: torch.zeros_like(tensor) for key in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")}
                 reference.state[tensor] = {**(reference.state[tensor] or zeros), "step": torch.tensor(float(step))}
         reference.step()
         history.append([tensor.detach().numpy().copy() for tensor in tensors])

@@ -11,7 +11,8 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import optim
+from dlsys import nn, optim
+from dlsys.errors import GraphError
 from helpers import error_of, evaluate
 from optional import torch
 
@@ -27,6 +28,11 @@ def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
         lambda opt: module.CosineAnnealingLR(opt, T_max=30),
         lambda opt: module.CosineAnnealingLR(opt, T_max=10, eta_min=0.01),
         lambda opt: module.ExponentialLR(opt, 0.95),
+        lambda opt: module.SequentialLR(opt, [module.LinearLR(opt, 0.1, 1.0, 4), module.StepLR(opt, 5)], [4]),
+        lambda opt: module.SequentialLR(
+            opt, [module.ExponentialLR(opt, 0.9), module.LambdaLR(opt, lambda n: 1 / (n + 2)), module.StepLR(opt, 9)],
+            milestones=[3, 20],
+        ),
         lambda opt: module.OneCycleLR(opt, 2.0, total_steps=50, **no_momentum),
         lambda opt: module.OneCycleLR(opt, 2.0, None, 5, 11, **no_momentum),
         lambda opt: module.OneCycleLR(opt, 1.0, 60, pct_start=0.2, div_factor=5, final_div_factor=99, **no_momentum),
@@ -50,6 +56,64 @@ def test_schedules_follow_torch() -> None:
             reference.step()
             schedule.step()
             expected.step()
+
+
+def test_a_schedule_begins_behind_the_last_epoch() -> None:
+    makers: list[Callable[..., Any]] = [
+        lambda module, opt, last: module.StepLR(opt, 3, 0.5, last),
+        lambda module, opt, last: module.LambdaLR(opt, lambda n: 0.9**n, last_epoch=last),
+        lambda module, opt, last: module.CosineAnnealingLR(opt, 10, last_epoch=last),
+        lambda module, opt, last: module.ExponentialLR(opt, 0.8, last),
+        lambda module, opt, last: module.LinearLR(opt, 0.5, 1.0, 9, last),
+    ]
+    for make in makers:
+        own = optim.SGD([ad.Parameter([1.0])], lr=1.5)
+        theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.5)
+        for last in (-1, 3):  # a run of four epochs, and another that goes on
+            pair = make(optim.lr_scheduler, own, last), make(torch.optim.lr_scheduler, theirs, last)
+            theirs.step()
+            for _ in range(4):
+                np.testing.assert_allclose(own.lr, theirs.param_groups[0]["lr"], rtol=1e-9)
+                pair[0].step(), pair[1].step()
+            assert pair[0].last_epoch == pair[1].last_epoch
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"mode": "max", "patience": 1}, {"threshold_mode": "abs", "threshold": 0.1, "patience": 0, "factor": 0.5},
+    {"mode": "max", "threshold_mode": "abs", "patience": 2, "cooldown": 3, "min_lr": [0.1, 0.02]},
+    {"threshold": 0.2, "patience": 1, "cooldown": 1, "min_lr": 1e-3, "eps": 1e-2},
+])  # fmt: skip
+def test_plateaus_follow_torch(options: dict[str, Any]) -> None:
+    opt = optim.SGD([{"params": ad.Parameter([1.0])}, {"params": ad.Parameter([2.0]), "lr": 0.3}], lr=1.5)
+    tensors = [torch.zeros(1, requires_grad=True) for _ in range(2)]
+    reference = torch.optim.SGD([{"params": tensors[:1]}, {"params": tensors[1:], "lr": 0.3}], lr=1.5)
+    ours = optim.ReduceLROnPlateau(opt, **options)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(reference, **options)
+    for n, metric in enumerate(np.random.default_rng(0).standard_normal(80).cumsum() / 4):
+        if n == 40:  # from a checkpoint
+            state, ours = ours.state_dict(), optim.ReduceLROnPlateau(opt, **options)
+            ours.load_state_dict(state)
+        ours.step(dl.tensor(metric) if n % 2 else metric)
+        theirs.step(metric)
+        np.testing.assert_allclose(ours.get_last_lr(), [g["lr"] for g in reference.param_groups], rtol=1e-12)
+        assert (ours.best, ours.num_bad_epochs) == (theirs.best, theirs.num_bad_epochs)
+    assert opt.lr < 1.5 and ours.last_epoch == 80
+
+
+def test_clip_grad_value() -> None:
+    grads = [np.array([[0.5, -3.0], [math.inf, 1.0]], "float32"), np.array([2.0, -0.1]), np.zeros((0, 3), "float32")]
+    own, theirs = [ad.Parameter(np.zeros_like(g)) for g in grads], [torch.zeros(g.shape) for g in grads]
+    for p, q, g in zip(own, theirs, grads, strict=True):
+        p.grad, q.grad = dl.tensor(g), torch.tensor(g).to(q.dtype)
+    nn.utils.clip_grad_value_([*own, ad.Parameter([1.0])], 1)
+    torch.nn.utils.clip_grad_value_(theirs, 1)
+    for p, q in zip(own, theirs, strict=True):
+        assert p.grad is not None and p.grad.dtype == p.dtype
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-7)
+    optim.clip_grad_value_(own[1], 0.05)
+    np.testing.assert_allclose(np.asarray(own[1].grad), [0.05, -0.05])
+    assert "clip_value" in error_of(GraphError, optim.clip_grad_value_, own, -1.0)
+    assert "takes parameters" in error_of(GraphError, optim.clip_grad_value_, [own[0] * 1.0], 1.0)
 
 
 def test_the_one_cycle_leaves_the_momentum_and_says_so() -> None:
@@ -126,6 +190,12 @@ def test_mistakes_are_named() -> None:
         (lambda: optim.CosineAnnealingLR(opt, 2.5), "T_max must be an integer"),  # type: ignore[arg-type]
         (lambda: optim.LinearLR(opt, start_factor=0.0), "start_factor must be greater than 0"),
         (lambda: optim.OneCycleLR(opt, 1.0, cycle_momentum=False), "epochs must be an integer >= 1, not None"),
+        (lambda: optim.StepLR(opt, 2, last_epoch=-2), "last_epoch must be an integer >= -1"),
+        (lambda: optim.SequentialLR(opt, [optim.StepLR(opt, 2)], [3]), "1 schedules and the milestones [3]"),
+        (lambda: optim.SequentialLR(opt, [opt], []), "schedules of the optimizer"),  # type: ignore[list-item]
+        (lambda: optim.ReduceLROnPlateau(opt, factor=1.0), "factor must be a number in [0, 1)"),
+        (lambda: optim.ReduceLROnPlateau(opt, "least"), "mode must be 'min' or 'max'"),
+        (lambda: optim.ReduceLROnPlateau(opt, min_lr=[0, 0]), "2 numbers min_lr for 1 groups"),
         (lambda: optim.LambdaLR(opt, [abs, abs]), "lr_lambda must be a function, not list"),
         (lambda: optim.StepLR(opt, 2).load_state_dict({}), 'a dictionary of "last_epoch" and "base_lrs"'),
     ]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from ..system import cache_folder as cache_folder
 from .cifar10 import CIFAR10 as CIFAR10
 from .dataset import (
-    DataArgumentError as DataArgumentError, Dataset as Dataset, TensorDataset as TensorDataset,
-    default_collate as default_collate,
+    DataArgumentError as DataArgumentError, Dataset as Dataset, Subset as Subset, TensorDataset as TensorDataset,
+    default_collate as default_collate, random_split as random_split,
 )
 from .files import Collection as Collection, UnavailableError as UnavailableError
 from .loader import DataLoader as DataLoader

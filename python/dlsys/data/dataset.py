@@ -64,6 +64,43 @@ class TensorDataset(Dataset):
     batch = __getitem__  # which accepts an array of indices, too
 
 
+class Subset(Dataset):
+    """The samples of a data set with these numbers, in their order."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[int(self.indices[index])]
+
+    def batch(self, indices: np.ndarray) -> Any:
+        return fetch_batch(self.dataset, np.asarray(self.indices, np.int64)[indices])
+
+
+def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset]:
+    """Parts of a data set that share no sample, drawn by a `dlsys.random.Generator`, the default one for None.
+
+    Lengths are integers that add up to the data set's, or shares that add up to 1; what these leave over goes to the
+    first parts. Raises DataArgumentError for others.
+    """
+    from ..random import default_generator  # here: it imports TVM
+
+    size, sizes = len(dataset), list(lengths)
+    if abs(sum(sizes) - 1) < 1e-9 and all(0 <= share <= 1 for share in sizes):
+        sizes = [int(size * share) for share in sizes]
+        left = size - sum(sizes)
+        sizes = [n + left // len(sizes) + (i < left % len(sizes)) for i, n in enumerate(sizes)]
+    counts = [integer("random_split", "a length", n, 0) for n in sizes]
+    if sum(counts) != size:
+        raise DataArgumentError(f"random_split: lengths {list(lengths)} do not add up to {size} samples")
+    order = (default_generator if generator is None else generator).numpy().permutation(size)
+    parts = np.split(order, np.cumsum(counts[:-1]))
+    return [Subset(dataset, part.tolist()) for part in parts]
+
+
 def fetch_batch(dataset: Any, indices: np.ndarray) -> Any:
     """The stacked samples of any object with `__getitem__`. Its method `batch` is used, if it has one, unless a
     subclass of the class that defines `batch` has overridden `__getitem__`."""

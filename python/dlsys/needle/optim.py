@@ -82,4 +82,5 @@ class Adam(_Steps, optim.Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, lr, {"betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay})
+        options = {"betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "amsgrad": False}
+        super().__init__(params, lr, options)

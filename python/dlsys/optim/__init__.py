@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from . import lr_scheduler as lr_scheduler
+from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .groups import (
     ParameterGroup as ParameterGroup, clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_,
-    global_norm as global_norm,
+    clip_grad_value_ as clip_grad_value_, global_norm as global_norm,
 )
 from .lr_scheduler import (
     CosineAnnealingLR as CosineAnnealingLR, ExponentialLR as ExponentialLR, LRScheduler as LRScheduler,
-    LambdaLR as LambdaLR, LinearLR as LinearLR, OneCycleLR as OneCycleLR, StepLR as StepLR,
+    LambdaLR as LambdaLR, LinearLR as LinearLR, OneCycleLR as OneCycleLR, ReduceLROnPlateau as ReduceLROnPlateau,
+    SequentialLR as SequentialLR, StepLR as StepLR,
 )
 from .methods import SGD as SGD, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
 from .optimizer import Optimizer as Optimizer

@@ -166,10 +166,7 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
     """
     is_infinite = isinstance(max_norm, float) and max_norm == math.inf
     limit = math.inf if is_infinite else number("clip_grad_norm_", "max_norm", max_norm)
-    given: Any = [parameters] if isinstance(parameters, ad.Node) else parameters
-    if isinstance(given, np.ndarray) or not isinstance(given, Iterable) or not all(map(is_leaf, given := list(given))):
-        raise GraphError(f"clip_grad_norm_: takes parameters, not {described(parameters)}")
-    left = [parameter for parameter in given if parameter.grad is not None]
+    left = _with_gradients("clip_grad_norm_", parameters)
     if not left:
         return np.float64(0.0)
     gradients = [parameter.grad * 1.0 for parameter in left]
@@ -178,3 +175,20 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
     for parameter, value in zip(left, values, strict=bool(scaled)):
         parameter.grad = leaf(value, name=parameter.grad.name)
     return np.float64(np.asarray(found))
+
+
+def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+    """Clamp the `grad` of one or several parameters to [-clip_value, clip_value], as torch.nn.utils does. Raises
+    GraphError as `clip_grad_norm_` does."""
+    limit = number("clip_grad_value_", "clip_value", clip_value)
+    left = _with_gradients("clip_grad_value_", parameters)
+    for parameter, value in zip(left, arrays_of([p.grad.clamp(-limit, limit) for p in left]), strict=True):
+        parameter.grad = leaf(value, name=parameter.grad.name)
+
+
+def _with_gradients(op: str, parameters: Any) -> list[Any]:
+    """Those of one or several parameters that have a `grad`. Raises GraphError for what are no parameters."""
+    given: Any = [parameters] if isinstance(parameters, ad.Node) else parameters
+    if isinstance(given, np.ndarray) or not isinstance(given, Iterable) or not all(map(is_leaf, given := list(given))):
+        raise GraphError(f"{op}: takes parameters, not {described(parameters)}")
+    return [parameter for parameter in given if parameter.grad is not None]

@@ -7,11 +7,12 @@ Setting a rate compiles nothing.
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..checks import flag, has_no_effect, integer, number
+from ..checks import flag, has_no_effect, integer, number, word
 from ..errors import GraphError
 from .optimizer import Optimizer
 
@@ -26,13 +27,13 @@ class LRScheduler:
         base_lrs: each parameter group's initial rate, the one that was last set by hand.
     """
 
-    def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float]) -> None:
-        """Raises GraphError for an argument that is no optimizer."""
+    def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float], last_epoch: int = -1) -> None:
+        """Begins with the step behind `last_epoch`. Raises GraphError for an argument that is no optimizer."""
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
         self.optimizer, self.lr_at = optimizer, lr_at
         self.base_lrs = [group.initial_lr for group in optimizer.groups]
-        self.last_epoch = 0
+        self.last_epoch = integer(type(self).__name__, "last_epoch", last_epoch, -1) + 1
         self._set()
 
     def step(self) -> None:
@@ -72,49 +73,58 @@ class LRScheduler:
 class LambdaLR(LRScheduler):
     """base_lr * lr_lambda(epoch)."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float], last_epoch: int = -1) -> None:
         if not callable(lr_lambda):
             raise GraphError(f"LambdaLR: lr_lambda must be a function, not {type(lr_lambda).__name__}")
-        super().__init__(optimizer, lambda lr, n: lr * number("LambdaLR", f"lr_lambda({n})", lr_lambda(n)))
+        super().__init__(optimizer, lambda lr, n: lr * number("LambdaLR", f"lr_lambda({n})", lr_lambda(n)), last_epoch)
 
 
 class LinearLR(LRScheduler):
     """From base_lr * start_factor in a straight line to base_lr * end_factor at step `total_iters`: a warm-up."""
 
     def __init__(
-        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
     ) -> None:
         first = number("LinearLR", "start_factor", start_factor, most=1)
         last = number("LinearLR", "end_factor", end_factor, most=1)
         if not first:
             raise GraphError("LinearLR: start_factor must be greater than 0")
         count = integer("LinearLR", "total_iters", total_iters, 1)
-        super().__init__(optimizer, lambda lr, n: lr * (first + (last - first) * (min(count, n) / count)))
+
+        def lr_at(base_lr: float, n: int) -> float:
+            return base_lr * (first + (last - first) * (min(count, n) / count))
+
+        super().__init__(optimizer, lr_at, last_epoch)
 
 
 class StepLR(LRScheduler):
     """base_lr * gamma^k, where k counts the spans of `step_size` steps that have passed."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         span, factor = integer("StepLR", "step_size", step_size, 1), number("StepLR", "gamma", gamma)
-        super().__init__(optimizer, lambda lr, n: lr * factor ** (n // span))
+        super().__init__(optimizer, lambda lr, n: lr * factor ** (n // span), last_epoch)
 
 
 class CosineAnnealingLR(LRScheduler):
     """From base_lr by half a cosine to eta_min at step T_max, and back (I. Loshchilov, F. Hutter: SGDR, 2017)."""
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         name = "CosineAnnealingLR"
         half, least = integer(name, "T_max", T_max, 1), number(name, "eta_min", eta_min)
-        super().__init__(optimizer, lambda lr, n: cosine(lr, least, n / half))
+        super().__init__(optimizer, lambda lr, n: cosine(lr, least, n / half), last_epoch)
 
 
 class ExponentialLR(LRScheduler):
     """base_lr * gamma^epoch."""
 
-    def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         factor = number("ExponentialLR", "gamma", gamma)
-        super().__init__(optimizer, lambda lr, n: lr * factor**n)
+        super().__init__(optimizer, lambda lr, n: lr * factor**n, last_epoch)
 
 
 class OneCycleLR(LRScheduler):
@@ -133,6 +143,8 @@ class OneCycleLR(LRScheduler):
         cycle_momentum: bool = True,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
+        *,
+        last_epoch: int = -1,
     ) -> None:
         """The number of steps is total_steps, or epochs * steps_per_epoch. The momentum is not changed; a warning says
         so if `cycle_momentum` is True, PyTorch's default. Raises GraphError for an argument out of range."""
@@ -155,7 +167,100 @@ class OneCycleLR(LRScheduler):
             way = (n - max(peak, 0.0)) / rest if rest > 0 else 1.0
             return most * cosine(1.0, 1 / div_factor / final_div_factor, way)
 
-        super().__init__(optimizer, lr_at)
+        super().__init__(optimizer, lr_at, last_epoch)
+
+
+class SequentialLR(LRScheduler):
+    """Schedules one after another: each counts its steps from its milestone on, the first one from 0."""
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+    ) -> None:
+        """Raises GraphError unless there is one milestone less than schedules of this optimizer, in ascending order."""
+        parts = list(schedulers)
+        if any(not isinstance(part, LRScheduler) or part.optimizer is not optimizer for part in parts):
+            raise GraphError("SequentialLR: takes schedules of the optimizer that it is given")
+        starts = [integer("SequentialLR", "a milestone", n, 0) for n in milestones]
+        if len(starts) != len(parts) - 1 or starts != sorted(starts):
+            raise GraphError(f"SequentialLR: {len(parts)} schedules and the milestones {starts}")
+
+        def lr_at(base_lr: float, n: int) -> float:
+            place = bisect.bisect_right(starts, n)
+            return parts[place].lr_at(base_lr, n - [0, *starts][place])
+
+        super().__init__(optimizer, lr_at, last_epoch)
+
+
+PLATEAU = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
+"""The state of a ReduceLROnPlateau."""
+
+
+class ReduceLROnPlateau:
+    """The rates times `factor`, after more than `patience` steps in which the metric became no better.
+
+    Better is smaller than the best one, or larger with mode="max", by `threshold`: of its size ("rel") or as it is
+    ("abs"). After a change the next `cooldown` steps do not count. Rates stay above `min_lr`, one or one per group, and
+    do not change by `eps` or less. Attributes: best, num_bad_epochs, cooldown_counter, last_epoch.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0,
+        eps: float = 1e-8,
+    ) -> None:
+        """Raises GraphError for an argument out of range."""
+        name = "ReduceLROnPlateau"
+        if not isinstance(optimizer, Optimizer):
+            raise GraphError(f"{name}: needs an optimizer, not {type(optimizer).__name__}")
+        self.optimizer, self._sign = optimizer, 1 if word(name, "mode", mode, ("min", "max")) == "min" else -1
+        self._factor, self._eps = number(name, "factor", factor, below=1.0), number(name, "eps", eps)
+        self._patience, self._cooldown = integer(name, "patience", patience, 0), integer(name, "cooldown", cooldown, 0)
+        self._is_relative = word(name, "threshold_mode", threshold_mode, ("rel", "abs")) == "rel"
+        self._threshold = number(name, "threshold", threshold)
+        least = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * len(optimizer.groups)
+        if len(least) != len(optimizer.groups):
+            raise GraphError(f"{name}: {len(least)} numbers min_lr for {len(optimizer.groups)} groups")
+        self._least = [number(name, "min_lr", lr) for lr in least]
+        self.best, self.num_bad_epochs, self.cooldown_counter, self.last_epoch = self._sign * math.inf, 0, 0, 0
+
+    def step(self, metrics: Any) -> None:
+        """Count an epoch with this metric, a number or a tensor of one, and change the rates where it is time."""
+        found = float(metrics)
+        self.last_epoch += 1
+        margin = self._sign * self._threshold
+        bound = self.best * (1 - margin) if self._is_relative else self.best - margin
+        if self._sign * found < self._sign * bound:
+            self.best, self.num_bad_epochs = found, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter:
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
+        if self.num_bad_epochs > self._patience:
+            for group, least in zip(self.optimizer.groups, self._least, strict=True):
+                if group.lr - (lr := max(group.lr * self._factor, least)) > self._eps:
+                    group.schedule_lr(lr)
+            self.cooldown_counter, self.num_bad_epochs = self._cooldown, 0
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rate of each parameter group."""
+        return [group.lr for group in self.optimizer.groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts and the best metric; the rates are in the optimizer's."""
+        return {key: getattr(self, key) for key in PLATEAU}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`. Raises GraphError for another state."""
+        if not isinstance(state, Mapping) or set(state) != set(PLATEAU):
+            raise GraphError(f"ReduceLROnPlateau.load_state_dict: needs a dictionary of {', '.join(PLATEAU)}")
+        vars(self).update(state)
 
 
 def cosine(start: float, stop: float, way: float) -> float:

@@ -82,22 +82,25 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             betas: the decay of the running means of the gradient and of its square in a step, each in [0, 1).
             eps, weight_decay: >= 0.
+            amsgrad: whether v is the largest so far (S. J. Reddi et al.: On the Convergence of Adam, ICLR 2018).
 
         Raises GraphError for an argument out of range.
         """
-        super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         name, betas = type(self).__name__, options["betas"]
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise GraphError(f"{name}: betas must be two numbers, not {betas!r}")
         checked: dict[str, Any] = {key: number(name, key, options[key]) for key in ("eps", "weight_decay")}
+        checked["amsgrad"] = flag(name, "amsgrad", options["amsgrad"])
         return checked | {"betas": tuple(number(name, "betas", beta, below=1.0) for beta in betas)}
 
     def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -105,6 +108,7 @@ class Adam(Optimizer):
             "step": np.zeros((), parameter.dtype),
             "exp_avg": zeros(parameter),
             "exp_avg_sq": zeros(parameter),
+            **({"max_exp_avg_sq": zeros(parameter)} if options["amsgrad"] else {}),
         }
 
     def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
@@ -125,8 +129,10 @@ class Adam(Optimizer):
         mean = state["exp_avg"] * beta1 + gradient * (1 - beta1)
         square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
         shrunk = parameter * scalars["shrink"] if "shrink" in scalars else parameter
-        value = shrunk - mean * scalars["step_size"] / (ad.sqrt_op(square) + scalars["eps"])
-        return value, {"exp_avg": mean, "exp_avg_sq": square}
+        changed = {"exp_avg": mean, "exp_avg_sq": square}
+        if options["amsgrad"]:
+            square = changed["max_exp_avg_sq"] = ad.maximum_op(state["max_exp_avg_sq"], square)
+        return shrunk - mean * scalars["step_size"] / (ad.sqrt_op(square) + scalars["eps"]), changed
 
 
 class AdamW(Adam):
@@ -142,9 +148,10 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
     ) -> None:
         """As `Adam`."""
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
 
 
 class RMSprop(Optimizer):

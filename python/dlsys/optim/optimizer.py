@@ -257,7 +257,7 @@ class Optimizer:
         """A group's lr, initial_lr and options: those that are given, its own for the others. Raises GraphError."""
         for key, default in IDLE.items():
             value = given.get(key, default)
-            if default is not None and (isinstance(value, np.ndarray) or value != default):
+            if default is not None and key not in group and (isinstance(value, np.ndarray) or value != default):
                 raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not supported")
         if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
             raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")

@@ -17,8 +17,10 @@ from .about import is_floating_point as is_floating_point, numel as numel
 from .creation import (
     arange as arange, as_tensor as as_tensor, empty as empty, eye as eye, from_dlpack as from_dlpack,
     from_numpy as from_numpy, full as full, is_leaf as is_leaf, is_tensor as is_tensor, leaf as leaf,
-    ones as ones, ones_like as ones_like, tensor as tensor, zeros as zeros, zeros_like as zeros_like,
+    linspace as linspace, ones as ones, ones_like as ones_like, tensor as tensor, zeros as zeros,
+    zeros_like as zeros_like,
 )
+from .einsum import einsum as einsum
 from .elementwise import where as where
 from .shapes import cat as cat, stack as stack
 from .mode import (

@@ -12,9 +12,9 @@ from ..errors import DTypeError
 from ..graph import FLOATS, Node
 from ..ops import dtype_name, dtype_of, known_dtype, shape_of
 from .arguments import node_of
-from .creation import context_named
+from .creation import context_named, zeros
 from .node import TensorNode
-from .typing import ArrayLike, Device, DType, ops
+from .typing import ArrayLike, Device, DType, Size, ops
 from .values import array_of, context_of, moved
 
 if TYPE_CHECKING:
@@ -84,6 +84,17 @@ class About(TensorNode):
     numel = numel
     is_floating_point = is_floating_point
     to = to
+
+    def type_as(self, other: ArrayLike) -> Tensor:
+        """The values in the other's dtype."""
+        return to(self, node_of(other))
+
+    def new_zeros(
+        self, *size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None
+    ) -> Tensor:
+        """Zeros of another shape, in x's dtype and on its device for None."""
+        own, ctx = dtype_of(self) if dtype is None else dtype, self.device if device is None else device
+        return zeros(*size, dtype=own, requires_grad=requires_grad, device=ctx)
 
     def cpu(self) -> Tensor:
         """`to("cpu")`."""

@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
-from .. import device as devices
-from ..checks import extents, flag, too_large
-from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
+from ..checks import extents, flag, integer, too_large
+from ..device import (
+    Array,
+    Context,
+    array,
+    context,
+    copied,
+    host_array,
+    is_aligned,
+    lies_on,
+    shared_array,
+    to_array,
+)
+from ..device import empty as empty_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op
@@ -28,7 +39,7 @@ def context_named(device: Device) -> Context:
     """The context of tensors that a device means: a Context, its name, or PyTorch's object of that name; the CPU for
     None. Raises DeviceError."""
     plain = device is None or isinstance(device, (Context, str))
-    found = devices.context(device if plain else str(device))
+    found = context(device if plain else str(device))
     if found.kind == "numpy":
         raise DeviceError("tensors are on the CPU or a GPU; the numpy context is an Executor's")
     return found
@@ -52,7 +63,7 @@ def leaf(
     if requires_grad is not False:
         requires_grad = flag("tensor", "requires_grad", requires_grad)
     if device is not None and (ctx := context_named(device)).kind != "cpu":
-        value = devices.array(value, ctx)
+        value = array(value, ctx)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
     made = cast("Tensor", leaf_of(value, name))
@@ -147,7 +158,7 @@ def _imported(function: str, value: SupportsDLPack, copy: bool) -> Tensor:
         raise DTypeError(
             f"{function}: an array that begins within a vector cannot be shared: leave copy=True"
         )
-    return leaf(devices.copied(shared)) if copy else _sharing(shared)
+    return leaf(copied(shared)) if copy else _sharing(shared)
 
 
 def _sharing(value: Array) -> Tensor:
@@ -187,7 +198,7 @@ def empty(
 ) -> Tensor:
     """A tensor of undefined values; float32 for None. Raises ShapeError, DTypeError."""
     shape, dtype = _of_sizes(size, dtype)
-    return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
+    return leaf(empty_array(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
 def ones(
@@ -221,7 +232,7 @@ def full(
             limits = np.iinfo(known)
             if not limits.min <= int(number) <= limits.max:
                 raise DTypeError(f"full: {fill_value} is no {known}")
-        made = devices.empty(size_of((size,)), known)
+        made = empty_array(size_of((size,)), known)
         made[...] = number.astype(known)
     return leaf(made, requires_grad, device=device)
 
@@ -250,6 +261,13 @@ def ones_like(
     return _like(x, 1, dtype, requires_grad, device)
 
 
+def _require_finite(op: str, value: float) -> None:
+    """Raises GraphError for what is no finite number; of any size: not by math.isfinite."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not (is_number and abs(value) < 2.0**1023):
+        raise GraphError(f"{op}: takes finite numbers, not {value!r}")
+
+
 def arange(
     start: float,
     end: float | None = None,
@@ -265,10 +283,8 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    for value in (start, end, step):  # of any size: not by math.isfinite
-        is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-        if not (is_number and abs(value) < 2.0**1023):
-            raise GraphError(f"arange: takes finite numbers, not {value!r}")
+    for value in (start, end, step):
+        _require_finite("arange", value)
     known = None if dtype is None else dtype_name("arange", dtype)
     if known in INTEGERS:  # PyTorch counts in integers then
         start, end, step = int(start), int(end), int(step)
@@ -281,6 +297,28 @@ def arange(
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
     made: np.ndarray = start + step * places  # type: ignore[operator]
     return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    device: Device = None,
+) -> Tensor:
+    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None.
+
+    Raises GraphError for what are no finite numbers, and for a number of steps below 0.
+    """
+    known = dtype_name("linspace", "float32" if dtype is None else dtype)
+    count = integer("linspace", "steps", steps, 0)
+    if told := too_large((count,)):
+        raise ShapeError(f"linspace: {told}")
+    _require_finite("linspace", start)
+    _require_finite("linspace", end)
+    return leaf(np.linspace(start, end, count).astype(known), requires_grad, device=device)
 
 
 def eye(

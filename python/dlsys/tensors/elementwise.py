@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 import numpy as np
 
+from ..checks import flag, number
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
-from ..ops import beside_number, is_number, known_dtype, operand, shape_of
+from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shape_of
 from .arguments import float_of, node_of, pair_of, require_operand
 from .creation import leaf
 from .node import TensorNode
@@ -61,12 +62,16 @@ def _is_whole(node: Node) -> bool:
 
 def _product(op: str, rank: int, a: ArrayLike, b: ArrayLike) -> Tensor:
     first, second = node_of(a), node_of(b)
-    for node in (first, second):
+    _require_rank(op, rank, first, second)
+    return ops.matmul_op(first, second)
+
+
+def _require_rank(op: str, rank: int, *nodes: Node) -> None:
+    for node in nodes:
         if len(shape_of(node)) != rank:
             raise ShapeError(
                 f"{op}: takes tensors of {rank} axes, not of shape {shape_of(node)} [{node.name}]"
             )
-    return ops.matmul_op(first, second)
 
 
 class Elementwise(TensorNode):
@@ -82,6 +87,7 @@ class Elementwise(TensorNode):
     cos: ClassVar[OfOne] = _of_floats(ops.cos_op)
     tanh: ClassVar[OfOne] = _of_floats(ops.tanh_op)
     sigmoid: ClassVar[OfOne] = _of_floats(ops.sigmoid_op)
+    erf: ClassVar[OfOne] = _of_floats(ops.erf_op)
 
     add: ClassVar[OfTwo] = _between("+", operator.add)
     sub: ClassVar[OfTwo] = _between("-", operator.sub)
@@ -110,6 +116,29 @@ class Elementwise(TensorNode):
         return ops.abs_op(node_of(self))
 
     __abs__ = abs
+
+    def sign(self: ArrayLike) -> Tensor:
+        """-1, 0 or 1, as x's sign, in x's dtype."""
+        node = node_of(self)
+        return node if known_dtype(node) == "bool" else ops.sign_op(node)
+
+    def square(self: ArrayLike) -> Tensor:
+        """x * x."""
+        return node_of(self) ** 2
+
+    def log1p(self: ArrayLike) -> Tensor:
+        """log(1 + x), without loss of digits near 0."""
+        node = float_of(self)
+        small = ops.where_op(ops.abs_op(node) < 1.0, node, 0.0)
+        rounded = small + 1.0  # the sum lost small - (rounded - 1), and log's slope there is 1 / rounded
+        return ops.log_op(node + 1.0) + (small - (rounded - 1.0)) / rounded
+
+    def expm1(self: ArrayLike) -> Tensor:
+        """exp(x) - 1, without loss of digits near 0."""
+        node = float_of(self)
+        is_small = ops.abs_op(node) < 1.0
+        half = ops.tanh_op(ops.where_op(is_small, node, 0.0) * 0.5)
+        return ops.where_op(is_small, half * 2.0 / (1.0 - half), ops.exp_op(node) - 1.0)
 
     def floor(self: ArrayLike) -> Tensor:
         """The largest integer that is no larger, in x's dtype."""
@@ -146,6 +175,34 @@ class Elementwise(TensorNode):
 
     clip = clamp
 
+    def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """The quotient of integers, rounded down; exact where both are below 2**53. Raises DTypeError for floats, whose
+        quotient is rounded before, and GraphError for the number 0."""
+        given = self if isinstance(other, Node) else node_of(self), other
+        pair = pair_of(*given)
+        dtype = dtype_of(pair[is_number(given[0])])
+        if dtype not in INTEGERS:
+            raise DTypeError(f"floor_divide: takes integers, not {dtype}: use (a / b).floor()")
+        if is_number(other) and other == 0:
+            raise GraphError(f"floor_divide: {pair[0].name} by 0")
+        a, b = (x if is_number(x) else ops.cast_op(n, "float64") for x, n in zip(given, pair, strict=True))
+        return ops.cast_op(ops.floor_op(cast("Tensor", a) / cast("Tensor", b)), dtype)
+
+    def remainder(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """What `floor_divide` leaves, of the other's sign. Raises as it does."""
+        product = Elementwise.floor_divide(self, other) * other
+        return cast(
+            "Tensor", self - product if isinstance(self, Node) or is_number(self) else node_of(self) - product
+        )
+
+    __floordiv__, __mod__ = floor_divide, remainder
+
+    def __rfloordiv__(self, other: ArrayLike) -> Tensor:
+        return Elementwise.floor_divide(other, self)
+
+    def __rmod__(self, other: ArrayLike) -> Tensor:
+        return Elementwise.remainder(other, self)
+
     def maximum(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The larger; NaN if either is."""
         first, second = pair_of(self, other)
@@ -163,6 +220,12 @@ class Elementwise(TensorNode):
     def bmm(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The products of two batches of matrices. Raises ShapeError for others."""
         return _product("bmm", 3, self, other)
+
+    def outer(self: ArrayLike, vec2: ArrayLike) -> Tensor:
+        """The products of each element of a vector with each of another. Raises ShapeError for others."""
+        first, second = node_of(self), node_of(vec2)
+        _require_rank("outer", 1, first, second)
+        return first.unsqueeze(1) * second
 
     def logical_not(self: ArrayLike) -> Tensor:
         """Whether it is 0."""
@@ -184,6 +247,15 @@ class Elementwise(TensorNode):
     def isinf(self: ArrayLike) -> Tensor:
         """Whether it is infinite."""
         return ops.equal_op(ops.abs_op(float_of(self)), math.inf)
+
+    def isclose(
+        self: ArrayLike, other: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Tensor:
+        """Whether |self - other| <= atol + rtol |other| or both are equal; or both NaN with `equal_nan`."""
+        a, b = cast("tuple[Tensor, Tensor]", pair_of(node_of(self), node_of(other)))
+        apart, least = (a - b).abs(), number("isclose", "atol", atol)
+        near = apart.isfinite() & (apart <= b.abs() * number("isclose", "rtol", rtol) + least) | (a == b)
+        return near | (a.isnan() & b.isnan()) if flag("isclose", "equal_nan", equal_nan) else near
 
     def isfinite(self: ArrayLike) -> Tensor:
         """Whether it is neither infinite nor NaN."""

@@ -16,8 +16,8 @@ import numpy as np
 from ..device import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
-from ..ops import known_dtype, known_shape, shape_of
-from .arguments import node_of
+from ..ops import broadcast_rule, dtype_of, is_number, known_dtype, known_shape, shape_of
+from .arguments import dim_of, node_of
 from .creation import is_leaf, leaf
 from .node import TensorNode
 from .typing import ArrayLike, Index, ops
@@ -214,6 +214,44 @@ class Indexing(TensorNode):
     def scatter_add(self: ArrayLike, dim: int, index: ArrayLike, src: ArrayLike) -> Tensor:
         """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
         return ops.scatter_add_op(node_of(self), _as_node(_as_index(index)), node_of(src), dim)
+
+    def scatter(self: ArrayLike, dim: int, index: ArrayLike, value: float) -> Tensor:
+        """x with one number at the indices along `dim`, where `gather` reads. Raises GraphError for tensors, of which
+        several could meet in one place: `scatter_add` adds them."""
+        if not is_number(value):
+            raise GraphError(f"scatter: the value must be a number, not {value!r}: scatter_add adds tensors")
+        node, place = node_of(self), _as_node(_as_index(index))
+        none = ops.cast_op(ops.zeroslike_op(node), "float32")
+        ones = ops.cast_op(ops.oneslike_op(place), "float32")
+        return node.masked_fill(ops.scatter_add_op(none, place, ones, dim) > 0, value)
+
+    def index_add(
+        self: ArrayLike, dim: int, index: ArrayLike, source: ArrayLike, *, alpha: float = 1
+    ) -> Tensor:
+        """x with the slices of `source` along `dim` added to those of the numbers `index`, times `alpha`. The source's
+        shape must be known."""
+        added, node = node_of(source), node_of(self)
+        axis = dim_of("index_add", added, dim)
+        ones = (1,) * (len(shape_of(added)) - axis - 1)
+        place = ops.reshape_op(_as_node(_as_index(index)), (*(1,) * axis, -1, *ones))
+        added = added if alpha == 1 else added * alpha
+        return ops.scatter_add_op(node, ops.broadcast_shape_op(place, shape_of(added)), added, axis)
+
+    def index_select(self: ArrayLike, dim: int, index: ArrayLike) -> Tensor:
+        """The slices along `dim` with the numbers `index`, a vector, or one number."""
+        place = _as_node(_as_index(index))
+        if len(known_shape(place) or ()) > 1:
+            raise ShapeError(f"index_select: takes a vector of indices, not of shape {shape_of(place)}")
+        return ops.take_op(node_of(self), ops.reshape_op(place, (-1,)), dim)
+
+    def masked_select(self: ArrayLike, mask: ArrayLike) -> Tensor:
+        """The elements where the mask holds, in row-major order, both broadcast; computes the mask, as x[mask] does.
+        Raises DTypeError for a mask of no booleans."""
+        node, held = node_of(self), node_of(mask)
+        if dtype_of(held) != "bool":
+            raise DTypeError(f"masked_select: the mask must be of booleans, not {dtype_of(held)}")
+        shape = broadcast_rule(shape_of(node), shape_of(held))
+        return node.broadcast_to(shape)[held.broadcast_to(shape)]
 
     def nonzero(self: ArrayLike) -> Tensor:
         """int64: the indices of what is not 0, a row for each. Computes x."""

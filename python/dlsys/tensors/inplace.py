@@ -168,6 +168,9 @@ def _changing(function: Callable[..., Node]) -> Taken:
     return _in_place(checked, changed_in_place)
 
 
+_added = _changing(operator.add)
+
+
 class InPlace(TensorNode):
     """Methods that change leaves, and `clone`, which makes what may be changed."""
 
@@ -182,10 +185,23 @@ class InPlace(TensorNode):
     __iand__: ClassVar[Taken] = _augmenting(operator.and_)
     __ior__: ClassVar[Taken] = _augmenting(operator.or_)
     __ixor__: ClassVar[Taken] = _augmenting(operator.xor)
-    add_: ClassVar[Taken] = _changing(operator.add)
     sub_: ClassVar[Taken] = _changing(operator.sub)
     mul_: ClassVar[Taken] = _changing(operator.mul)
     div_: ClassVar[Taken] = _changing(operator.truediv)
+
+    def add_(self, other: ArrayLike, *, alpha: float = 1) -> Tensor:
+        """self + alpha * other, in place; itself. Raises GraphError as the others here do."""
+        return _added(self, other if alpha == 1 else other * alpha)  # type: ignore[operator]
+
+    def clamp_(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
+        """`clamp` in place; itself."""
+        with changing:
+            return cast("Tensor", changed_in_place(self, cast("Tensor", self).clamp(min, max)))
+
+    def masked_fill_(self, mask: ArrayLike, value: ArrayLike) -> Tensor:
+        """`masked_fill` in place; itself."""
+        with changing:
+            return cast("Tensor", changed_in_place(self, cast("Tensor", self).masked_fill(mask, value)))
 
     def copy_(self, source: Nested) -> Self:
         """Set all values, broadcast and cast to the shape and dtype; itself. So do `fill_` and `zero_`."""

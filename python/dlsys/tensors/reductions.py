@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeGuard, Unpack, cast, overload
 
@@ -13,9 +14,10 @@ from ..checks import flag, number
 from ..errors import GraphError
 from ..graph import UNSIGNED, Node
 from ..ops import broadcast_rule, dtype_name, known_dtype
-from .arguments import float_of, node_of, pair_of, require_float
+from .arguments import dim_of, float_of, node_of, pair_of, require_float
 from .elementwise import as_bool
 from .node import TensorNode
+from .shapes import cat
 from .typing import ArrayLike, Axis, DType, ops
 from .values import array_of
 
@@ -110,6 +112,21 @@ class Reductions(TensorNode):
         """The sum; int64 of integers and booleans."""
         node = _summed("sum", self, ("bool", "int32", *UNSIGNED), "int64", dtype)
         return ops.reducesum_op(node, *_along(dim, keepdim, words))
+
+    def prod(
+        self: ArrayLike, dim: int | None = None, keepdim: bool = False, *, dtype: DType = None
+    ) -> Tensor:
+        """The product, of all for None; int64 of integers and booleans. The shape must be known."""
+        node = _summed("prod", self, ("bool", "int32", *UNSIGNED), "int64", dtype)
+        if dim is None:
+            return node.flatten().prod(0)
+        axis = dim_of("prod", node, dim)
+        node = node.swapaxes(0, axis)
+        while (n := len(node)) > 1:  # the first half times the second
+            pairs = node[: n // 2] * node[n // 2 : n // 2 * 2]
+            node = cat([pairs, node[-1:]]) if n % 2 else pairs
+        found = (node if n else node.sum(0, True, dtype=node.dtype) + 1).swapaxes(0, axis)
+        return found if flag("prod", "keepdim", keepdim) else found.squeeze(axis)
 
     def mean(
         self: ArrayLike,
@@ -248,13 +265,21 @@ class Reductions(TensorNode):
     def norm(
         self: ArrayLike, p: float = 2, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
-        """The Euclidean norm; its gradient is 0 where it is. Raises GraphError for another p than 2."""
-        if isinstance(p, np.ndarray) or p != 2:
-            raise GraphError(f"norm: p must be 2, not {p!r}: other norms are not supported")
-        node = require_float("norm", self)
-        total = ops.reducesum_op(node * node, *_along(dim, keepdim, words))
+        """The root number p of the sum of |x|^p, 2 the Euclidean norm; its gradient is 0 where it is. The largest |x|
+        for p = inf, the smallest for -inf, how many are not 0 for 0. Raises GraphError for what is no number."""
+        if isinstance(p, bool) or not isinstance(p, (int, float)) or p != p:
+            raise GraphError(f"norm: p must be a number, not {p!r}")
+        node, along = require_float("norm", self), _along(dim, keepdim, words)
+        if abs(p) == math.inf:
+            return (ops.max_op if p > 0 else ops.min_op)(ops.abs_op(node), *along)
+        if p == 0:
+            return ops.reducesum_op(ops.cast_like_op(ops.not_equal_op(node, 0.0), node), *along)
+        total = ops.reducesum_op(node * node if p == 2 else ops.abs_op(node) ** p, *along)
+        if p == 1:
+            return total
         is_zero = ops.equal_op(total, 0.0)  # at 0 the root has no slope
-        return ops.where_op(is_zero, 0.0, ops.sqrt_op(ops.where_op(is_zero, 1.0, total)))
+        root = ops.where_op(is_zero, 1.0, total)
+        return ops.where_op(is_zero, 0.0, ops.sqrt_op(root) if p == 2 else root ** (1 / p))
 
     def argsort(self: ArrayLike, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
         """int64: where the elements in order are, along an axis; see `sort`."""

@@ -16,6 +16,7 @@ from .arguments import dim_of, dims_of, node_of
 from .creation import leaf
 from .node import TensorNode
 from .typing import ArrayLike, Axis, Size, ops, split_op
+from .values import array_of
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -161,6 +162,39 @@ class Shapes(TensorNode):
         wide = tuple(itertools.chain.from_iterable(zip(times, shape, strict=True)))
         spread = ops.broadcast_shape_op(ops.reshape_op(node, apart), wide)
         return ops.reshape_op(spread, tuple(n * extent for n, extent in zip(times, shape, strict=True)))
+
+    def repeat_interleave(self: ArrayLike, repeats: ArrayLike, dim: int | None = None) -> Tensor:
+        """Each slice along `dim` so many times, of the elements in row-major order for None; `repeats` is an integer,
+        or one for each slice, which are computed. The shape must be known."""
+        node = node_of(self) if dim is not None else ops.reshape_op(node_of(self), (-1,))
+        axis = dim_of("repeat_interleave", node, dim or 0)
+        times, extent = array_of(node_of(repeats)).numpy(), shape_of(node)[axis]
+        if times.dtype.kind not in "iu" or times.shape not in ((), (1,), (extent,)) or (times < 0).any():
+            raise GraphError(f"repeat_interleave: takes integers >= 0, one or {extent}, not {repeats!r}")
+        return ops.take_op(node, leaf(np.repeat(np.arange(extent), times)), axis)
+
+    def roll(self: ArrayLike, shifts: Size, dims: Axis = None) -> Tensor:
+        """The elements so many places further along each axis, those from its end at its start; of all in row-major
+        order for None. The shape must be known. Raises ShapeError for other numbers of shifts than of axes."""
+        node = node_of(self)
+        if dims is None:
+            return ops.reshape_op(ops.reshape_op(node, (-1,)).roll(shifts, 0), shape_of(node))
+        axes, moves = dims_of(node, dims), shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+        if len(moves) != len(axes):
+            raise ShapeError(f"roll: {len(moves)} shifts for {len(axes)} axes")
+        for axis, move in zip(axes, moves, strict=True):
+            extent, before = shape_of(node)[axis], (slice(None),) * axis
+            at = -integer("roll", "a shift", move) % max(extent, 1)
+            node = cat([node[(*before, slice(at, None))], node[(*before, slice(at))]], axis) if at else node
+        return node
+
+    def expand_as(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """`expand` to the other's shape."""
+        return ops.broadcastto_op(node_of(self), node_of(other))
+
+    def view_as(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """`reshape` to the other's shape."""
+        return ops.reshape_like_op(node_of(self), node_of(other))
 
     def expand(self: ArrayLike, *sizes: Size) -> Tensor:
         """x repeated along axes of extent 1 and new leading ones; -1 keeps an extent. The shape must be known for

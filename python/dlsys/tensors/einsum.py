@@ -1,0 +1,96 @@
+"""Sums of products by Einstein's convention, through matrix products and transposes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError
+from ..ops import promoted, shape_of
+from .arguments import node_of
+from .typing import ArrayLike, ops
+
+if TYPE_CHECKING:
+    from .base import Tensor
+
+
+def einsum(equation: str, *operands: ArrayLike) -> Tensor:
+    """The sum of the operands' products over the axes whose letters are not in the result: "ij,jk->ik" is `mm`.
+
+    `...` stands for axes that are broadcast; without `->` the result has the letters that occur once, in order. Two
+    operands at a time are multiplied, from the left; their shapes must be known. Raises GraphError for an equation that
+    does not fit, and for a letter that an operand has twice, as diagonals are not supported; ShapeError for extents
+    that differ.
+    """
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    nodes = cast("list[Tensor]", promoted(*map(node_of, cast("Sequence[ArrayLike]", given))))
+    terms, result = _parsed(equation, [len(shape_of(node)) for node in nodes])
+    found, axes = nodes[0], terms[0]
+    for i, (node, term) in enumerate(zip(nodes[1:], terms[1:], strict=True)):
+        found, axes = _product(found, axes, node, term, "".join([result, *terms[i + 2 :]]))
+    found, axes = _summed(found, axes, result)
+    return found.permute([axes.index(letter) for letter in result])
+
+
+def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand's axes and of the result's. Axes of `...` have numbers, the last one 0."""
+    if not isinstance(equation, str):
+        raise GraphError(f"einsum: takes an equation, as 'ij,jk->ik', not {equation!r}")
+    given, arrow, wanted = equation.replace(" ", "").partition("->")
+    terms, spread = given.split(","), 0
+    for i, rank in enumerate(ranks[: len(terms)]):
+        count = rank - len(terms[i].replace("...", "")) if "..." in terms[i] else 0
+        terms[i] = terms[i].replace("...", _numbers(count), 1)
+        spread = max(spread, count)
+        if len(terms[i]) != rank or len(set(terms[i])) != rank:
+            raise GraphError(f"einsum: operand {i} of {equation!r} has {rank} axes, which need a letter each")
+    letters = sorted(letter for letter in set("".join(terms)) if "".join(terms).count(letter) == 1)
+    wanted = wanted if arrow else "..." + "".join(filter(str.isalpha, letters))
+    result = wanted.replace("...", _numbers(spread), 1)
+    known = all(letter.isalpha() or letter in _numbers(spread) for letter in "".join(terms))
+    if (
+        len(terms) != len(ranks)
+        or not known
+        or len(set(result)) != len(result)
+        or set(result) - set("".join(terms))
+    ):
+        raise GraphError(f"einsum: {equation!r} is no equation of {len(ranks)} operands")
+    return terms, result
+
+
+def _numbers(count: int) -> str:
+    return "9876543210"[10 - max(count, 0) :]
+
+
+def _summed(x: Tensor, axes: str, kept: str) -> tuple[Tensor, str]:
+    """x without the axes that are not kept, and the letters of those that are."""
+    over = tuple(i for i, letter in enumerate(axes) if letter not in kept)
+    left = "".join(letter for letter in axes if letter in kept)
+    return (ops.reducesum_op(x, over) if over else x), left
+
+
+def _product(a: Tensor, of_a: str, b: Tensor, of_b: str, kept: str) -> tuple[Tensor, str]:
+    """The products of a's and b's elements, summed over the letters of both that are not kept."""
+    a, of_a = _summed(a, of_a, kept + of_b)
+    b, of_b = _summed(b, of_b, kept + of_a)
+    both = "".join(letter for letter in of_a if letter in of_b and letter in kept)
+    inner = "".join(letter for letter in of_a if letter in of_b and letter not in kept)
+    rows = "".join(letter for letter in of_a if letter not in of_b)
+    columns = "".join(letter for letter in of_b if letter not in of_a)
+    sizes = {**dict(zip(of_a, shape_of(a), strict=True)), **dict(zip(of_b, shape_of(b), strict=True))}
+    for letter, extent in zip(of_a, shape_of(a), strict=True):
+        one = sizes[letter] == 1 or extent == 1
+        if extent != sizes[letter] and not (one and letter in both):
+            raise ShapeError(f"einsum: axis {letter!r} has extents {extent} and {sizes[letter]}")
+    a, b = (x.permute([of.index(letter) for letter in order]) for x, of, order in (
+        (a, of_a, both + rows + inner), (b, of_b, both + inner + columns)
+    ))  # fmt: skip
+    first, second = shape_of(a)[: len(both)], shape_of(b)[: len(both)]
+    m, k, n = (math.prod(sizes[letter] for letter in group) for group in (rows, inner, columns))
+    a, b = a.reshape((*first, m, k)), b.reshape((*second, k, n))
+    found = a @ b if inner else a * b
+    shape = (*np.broadcast_shapes(first, second), *(sizes[letter] for letter in rows + columns))
+    return found.reshape(shape), both + rows + columns
