@@ -20,11 +20,11 @@ from .creation import (
     linspace as linspace, ones as ones, ones_like as ones_like, tensor as tensor, zeros as zeros,
     zeros_like as zeros_like,
 )
-from .einsum import einsum as einsum
 from .elementwise import where as where
 from .shapes import cat as cat, stack as stack
 from .mode import (
     enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled,
     no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
+from .products import einsum as einsum
 from .values import evaluate as evaluate

@@ -177,7 +177,7 @@ class Elementwise(TensorNode):
 
     def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The quotient of integers, rounded down; exact where both are below 2**53. Raises DTypeError for floats, whose
-        quotient is rounded before, and GraphError for the number 0."""
+        quotient is rounded before, and GraphError for the number 0; what a 0 in a tensor gives is undefined."""
         given = self if isinstance(other, Node) else node_of(self), other
         pair = pair_of(*given)
         dtype = dtype_of(pair[is_number(given[0])])
