@@ -7,6 +7,7 @@ from math import pi as pi
 
 from . import autodiff as autodiff
 from . import data as data
+from . import device as device
 from . import errors as errors
 from . import kernels as kernels
 from . import needle as needle
@@ -24,7 +25,6 @@ from .device import array as array
 from .device import context as context
 from .device import cpu as cpu
 from .device import cuda as cuda
-from .device import device as device
 from .device import get_float32_matmul_precision as get_float32_matmul_precision
 from .device import get_num_threads as get_num_threads
 from .device import gpu as gpu

@@ -30,16 +30,6 @@ def test_contexts() -> None:
     assert "integer" in error_of(dl.DeviceError, dl.gpu, "0")
 
 
-def test_a_device_is_called_as_pytorchs() -> None:
-    assert dl.device("cpu") == dl.cpu() == dl.device(dl.cpu()) and dl.device(type="cuda", index=1) == dl.cuda(1)
-    found = dl.device("cuda:1")  # to name it is no error
-    assert (found.type, found.index, dl.device("cpu").type) == ("cuda", 1, "cpu")
-    assert dl.zeros(2, device=dl.device("cpu")).device.type == "cpu" and dl.device.zeros((2,)).shape == (2,)
-    assert dl.tensor([1.0]).to(dl.device("cpu" if not dl.cuda.is_available() else "cuda")).shape == (1,)
-    assert "'tpu'" in error_of(dl.DeviceError, dl.device, "tpu")
-    assert "'cpu:-1'" in error_of(dl.DeviceError, dl.device, "cpu", -1)
-
-
 def test_an_absent_gpu_is_one_sentence() -> None:
     assert dl.context("cpu") == dl.cpu() and "tpu" in error_of(dl.DeviceError, dl.context, "tpu")
     found = dl.cuda.device_count()

@@ -72,7 +72,6 @@ def test_what_tensors_tell_is_of_python_and_numpy() -> None:
     assert_type(x.equal(x), bool)
     assert_type(x.numpy(), np.ndarray)
     assert_type(dl.float32, str)
-    assert_type(dl.device("cpu").type, str)
     assert_type(dl.inf, float)
 
 

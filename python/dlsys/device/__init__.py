@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import cast
-
 from .. import tvm_import  # first: it loads TVM's runtime
 from .array import (
     VECTOR, Array, allocate, allocation_count, array, copied, empty, host_array, is_aligned, lies_on, shared_array,
@@ -17,16 +13,3 @@ from .context import (
 )
 from .machine import Machine, host_machine
 from .streams import Graph, Staging
-
-
-class _Callable(ModuleType):
-    """This module, which is PyTorch's `torch.device` too: `dl.device("cuda:1")` and `dl.device("cuda", 1)`."""
-
-    def __call__(self, type: str | Context, index: int | None = None) -> Context:
-        """The device of this name, whether this machine has it or not. Raises DeviceError for an unknown one."""
-        return named(type if index is None else f"{type}:{index}")
-
-
-sys.modules[__name__].__class__ = _Callable
-device = cast(_Callable, sys.modules[__name__])
-"""The module, as type checkers read it."""

@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
+from .. import device as devices
 from ..checks import extents, flag, integer, too_large
-from ..device import (
-    Array,
-    Context,
-    array,
-    context,
-    copied,
-    host_array,
-    is_aligned,
-    lies_on,
-    shared_array,
-    to_array,
-)
-from ..device import empty as empty_array
+from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op
@@ -39,7 +28,7 @@ def context_named(device: Device) -> Context:
     """The context of tensors that a device means: a Context, its name, or PyTorch's object of that name; the CPU for
     None. Raises DeviceError."""
     plain = device is None or isinstance(device, (Context, str))
-    found = context(device if plain else str(device))
+    found = devices.context(device if plain else str(device))
     if found.kind == "numpy":
         raise DeviceError("tensors are on the CPU or a GPU; the numpy context is an Executor's")
     return found
@@ -63,7 +52,7 @@ def leaf(
     if requires_grad is not False:
         requires_grad = flag("tensor", "requires_grad", requires_grad)
     if device is not None and (ctx := context_named(device)).kind != "cpu":
-        value = array(value, ctx)
+        value = devices.array(value, ctx)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
     made = cast("Tensor", leaf_of(value, name))
@@ -158,7 +147,7 @@ def _imported(function: str, value: SupportsDLPack, copy: bool) -> Tensor:
         raise DTypeError(
             f"{function}: an array that begins within a vector cannot be shared: leave copy=True"
         )
-    return leaf(copied(shared)) if copy else _sharing(shared)
+    return leaf(devices.copied(shared)) if copy else _sharing(shared)
 
 
 def _sharing(value: Array) -> Tensor:
@@ -198,7 +187,7 @@ def empty(
 ) -> Tensor:
     """A tensor of undefined values; float32 for None. Raises ShapeError, DTypeError."""
     shape, dtype = _of_sizes(size, dtype)
-    return leaf(empty_array(shape, dtype_name("empty", dtype)), requires_grad, device=device)
+    return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
 def ones(
@@ -232,7 +221,7 @@ def full(
             limits = np.iinfo(known)
             if not limits.min <= int(number) <= limits.max:
                 raise DTypeError(f"full: {fill_value} is no {known}")
-        made = empty_array(size_of((size,)), known)
+        made = devices.empty(size_of((size,)), known)
         made[...] = number.astype(known)
     return leaf(made, requires_grad, device=device)
 
