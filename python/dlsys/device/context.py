@@ -60,6 +60,11 @@ class Context:
         return self.kind != "cuda" or self.index < cuda.device_count()
 
     @property
+    def type(self) -> str:
+        """`kind`, by PyTorch's name."""
+        return self.kind
+
+    @property
     def device(self) -> Any:
         """TVM's device; of the CPU always index 0."""
         return tvm_ffi.device("cuda", self.index) if self.kind == "cuda" else tvm_ffi.device("cpu", 0)
