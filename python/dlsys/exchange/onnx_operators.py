@@ -222,9 +222,9 @@ for _name, _reduce in {
 def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> np.ndarray:
     """The product over axes, of extents."""
     value = known(x, "the input of ReduceProd")
-    return np.prod(
-        value, _axes(node(value), axes, noop_with_empty_axes), keepdims=bool(keepdims), dtype=value.dtype
-    )
+    over = _axes(node(value), axes, noop_with_empty_axes)
+    found = np.prod(value, over, value.dtype, keepdims=True)
+    return found if keepdims else found.squeeze(over)
 
 
 def _place(name: str, function: Callable[..., Node]) -> None:
