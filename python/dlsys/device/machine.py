@@ -69,10 +69,11 @@ class Machine:
         fma: cycles per multiply-add of vectors, with operands in registers and no waiting for results.
         tensor_cores: the dtype to which a GPU's tensor cores round products of float32, "tf32", "bfloat16" or
             "float16"; empty if they are not used.
-        l1: bytes of a core's first data cache; this and the next three are not used for a GPU.
+        l1: bytes of a core's first data cache; this and the next four are not used for a GPU.
         l2: bytes of its second one.
         l3: bytes of the last one, which cores share.
         line: bytes of a cache line.
+        ways: cache lines that share a set of the first data cache, at least.
         gpu: the GPU, or one like it; not used for a CPU.
     """
 
@@ -86,6 +87,7 @@ class Machine:
     l2: int = _CACHES[2]
     l3: int = _CACHES[3]
     line: int = 64
+    ways: int = 8
     gpu: Gpu = GPUS[HOPPER]
 
     def lanes(self, dtype: Any) -> int:

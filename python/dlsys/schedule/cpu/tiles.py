@@ -18,7 +18,6 @@ MANY = 8  # threads, from which on all are given shares, and twice as many as th
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 MANY_FLOP = 5 * PARALLEL_FLOP  # below, more regions for many threads take longer than they spare
 FEW = 8  # tiles that pass a panel, up to which it should stay in L1 from being packed on
-WAYS = 8  # places for a line in a set of L1
 FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
@@ -248,9 +247,9 @@ def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
     row, k = p.size(p.m) * p.itemsize, p.sizes[3]
     if row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2:
         return L3_LINE
-    sets = machine.l1 // (WAYS * machine.line)
+    sets = machine.l1 // (machine.ways * machine.line)
     apart = math.gcd(row // machine.line, sets) if row % machine.line == 0 else 1
-    return L2_LINE if _part(p, tile) > WAYS * sets // apart else 0.0
+    return L2_LINE if _part(p, tile) > machine.ways * sets // apart else 0.0
 
 
 def _part(p: Product, tile: Tile) -> int:
