@@ -79,7 +79,7 @@ def agree(
         close(value, want, dtype, (mine, number))
 
 
-def module(
+def assert_module(
     name: str, *given: Any, args: tuple[Any, ...] = (), dtype: str, ctx: Any = "numpy", **words: Any
 ) -> nn.Module:
     """A layer of PyTorch's state, whose outputs and gradients agree with PyTorch's."""
@@ -105,7 +105,7 @@ SPREAD = np.concatenate([drawn(3, 7) * 4, [[0.0, 3.0, -3.0, 25.0, -25.0, 90.0, -
     ],
 )  # fmt: skip
 def test_activations(name: str, args: tuple[float, ...], dtype: str) -> None:
-    made = module(name, SPREAD, args=args, dtype=dtype)
+    made = assert_module(name, SPREAD, args=args, dtype=dtype)
     assert repr(made).startswith(f"{name}({'negative_slope=0.3' if args == (0.3,) else ''}") or args
 
 
@@ -312,9 +312,9 @@ def test_norms_of_groups_and_of_squares(dtype: str) -> None:
         ((5, 8), (4, 8)),
         ((4, 4), (1, 4)),
     ):
-        module("GroupNorm", drawn(*shape), args=args, dtype=dtype)
+        assert_module("GroupNorm", drawn(*shape), args=args, dtype=dtype)
     for shape, args in (((3, 7), (7,)), ((2, 3, 5), ((3, 5), 1e-2)), ((3, 5), ([5], 1e-3, False))):
-        module("RMSNorm", drawn(*shape), args=args, dtype=dtype)
+        assert_module("RMSNorm", drawn(*shape), args=args, dtype=dtype)
 
 
 def test_norms_refuse_what_does_not_fit() -> None:
@@ -329,10 +329,10 @@ def test_norms_refuse_what_does_not_fit() -> None:
 
 @DTYPES
 def test_signals_are_convolved(dtype: str) -> None:
-    module("Conv1d", drawn(2, 3, 9), args=(3, 4, 3), dtype=dtype)
-    module("Conv1d", drawn(2, 4, 11), args=(4, 6, 2, 2, 1, 3, 2, False), dtype=dtype)
-    module("Conv2d", drawn(3, 5, 6), args=(3, 4, 3), dtype=dtype)
-    module("Conv1d", drawn(3, 9), args=(3, 4, (5,), (2,), (2,)), dtype=dtype)
+    assert_module("Conv1d", drawn(2, 3, 9), args=(3, 4, 3), dtype=dtype)
+    assert_module("Conv1d", drawn(2, 4, 11), args=(4, 6, 2, 2, 1, 3, 2, False), dtype=dtype)
+    assert_module("Conv2d", drawn(3, 5, 6), args=(3, 4, 3), dtype=dtype)
+    assert_module("Conv1d", drawn(3, 9), args=(3, 4, (5,), (2,), (2,)), dtype=dtype)
 
 
 def test_convolutions_refuse_what_does_not_fit() -> None:
@@ -363,7 +363,7 @@ RESIZED: list[dict[str, Any]] = [
 @DTYPES
 @pytest.mark.parametrize("words", RESIZED, ids=str)
 def test_images_are_resized(words: dict[str, Any], dtype: str) -> None:
-    module("Upsample", drawn(2, 3, 5, 4), dtype=dtype, **words)
+    assert_module("Upsample", drawn(2, 3, 5, 4), dtype=dtype, **words)
 
 
 def test_signals_are_resized_and_mistakes_told() -> None:
@@ -404,10 +404,10 @@ def test_padding_refuses_what_there_is_not() -> None:
 
 @DTYPES
 def test_what_moves_values(dtype: str) -> None:
-    module("PixelShuffle", drawn(2, 8, 3, 5), args=(2,), dtype=dtype)
-    module("PixelShuffle", drawn(9, 2, 3), args=(3,), dtype=dtype)
+    assert_module("PixelShuffle", drawn(2, 8, 3, 5), args=(2,), dtype=dtype)
+    assert_module("PixelShuffle", drawn(9, 2, 3), args=(3,), dtype=dtype)
     for shape, dim, size in (((2, 12, 3), 1, (3, 4)), ((2, 12), -1, (2, -1, 3)), ((2, 1), 0, (2, 1))):
-        module("Unflatten", drawn(*shape), args=(dim, size), dtype=dtype)
+        assert_module("Unflatten", drawn(*shape), args=(dim, size), dtype=dtype)
     assert "pixel_shuffle" in error_of(dl.errors.ShapeError, nn.PixelShuffle(2), dl.ones(6, 2, 2))
     assert "Unflatten" in error_of(dl.errors.ShapeError, nn.Unflatten(3, (2, 2)), dl.ones(2, 4))
     error_of(dl.errors.DlsysError, nn.Unflatten(1, (3, 2)), dl.ones(2, 4))
@@ -418,9 +418,9 @@ def test_what_moves_values(dtype: str) -> None:
 def test_bags_of_embeddings(dtype: str) -> None:
     numbers, offsets = np.array([[1, 4, 0], [4, 2, 1]]), np.array([0, 2, 2, 5])
     for mode in ("mean", "sum", "max"):
-        module("EmbeddingBag", numbers, args=(5, 3), dtype=dtype, mode=mode)
+        assert_module("EmbeddingBag", numbers, args=(5, 3), dtype=dtype, mode=mode)
     for mode in ("mean", "sum"):
-        module("EmbeddingBag", numbers.reshape(-1), offsets, args=(5, 3), dtype=dtype, mode=mode)
+        assert_module("EmbeddingBag", numbers.reshape(-1), offsets, args=(5, 3), dtype=dtype, mode=mode)
     weight, shares = drawn(5, 3), drawn(2, 3)
     for given, more, of in (
         (numbers, {}, shares),
@@ -453,9 +453,9 @@ def test_compiled_layers_compute_the_same() -> None:
         ("ConvTranspose2d", (1, 3, 4, 5), (3, 4, 4, 2, 1)),
         ("Upsample", (1, 2, 3, 4), ((5, 7), None, "bilinear")), ("PixelShuffle", (8, 3, 5), (2,)),
     ):  # fmt: skip
-        module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
+        assert_module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
     numbers = np.array([[1, 4, 0], [4, 2, 1]])
-    module("EmbeddingBag", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
+    assert_module("EmbeddingBag", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
 
 
 @DTYPES
@@ -466,7 +466,7 @@ def test_transposed_convolutions(dtype: str) -> None:
         ((1, 2, 3, 3), (2, 3, 3, (3, 2), (1, 0), (2, 0), 1, False, (1, 2))),
         ((3, 4, 5), (3, 4, 2)),
     ):
-        module("ConvTranspose2d", drawn(*shape), args=args, dtype=dtype)
+        assert_module("ConvTranspose2d", drawn(*shape), args=args, dtype=dtype)
 
 
 def test_transposed_convolutions_refuse_what_does_not_fit() -> None:

@@ -163,8 +163,8 @@ def _cost(nodes: Sequence[Node]) -> int:
 
 
 class Reader:
-    """What reading a graph of another program has in common: what it finds, and the errors, which begin with `source`
-    and name the node."""
+    """The base of the readers of other programs' graphs: collects inputs, parameters and buffers. Errors begin with
+    `source` and name the node."""
 
     unfit: ClassVar[type[DlsysError]] = GraphError
     """The error for inputs and attributes that do not fit the function here."""
@@ -197,7 +197,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _applying(self, told: str) -> Iterator[None]:
-        """What is made inside belongs to a node, as whose mistakes errors tell what does not fit."""
+        """A context in which the operators of one node are applied, `told` in messages: errors inside name it."""
         try:
             with scope(told):
                 yield
@@ -210,7 +210,7 @@ class Reader:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first."""
+    """The first line of an error's message; the error's class if there is none."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 

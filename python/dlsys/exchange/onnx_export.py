@@ -181,8 +181,8 @@ def writer(*names: str) -> Callable[[Writer], Writer]:
 
 
 def _plain(to: _Writing, node: Node) -> str:
-    """What the operator's class says: ONNX's operators, one applied to the result of the other. ONNX has operators of
-    their own for the bits of booleans."""
+    """Write a node as `Op.onnx` says: ONNX's operators, each applied to the result of the one before. Bitwise operators
+    of booleans have other names in ONNX."""
     first, *more = node.op.onnx.split()
     name = first.removeprefix("Bitwise") if to.graph.dtypes[node] == "bool" else first
     found = to.emit(name, to.inputs(node))
@@ -192,7 +192,7 @@ def _plain(to: _Writing, node: Node) -> str:
 
 
 def _writer(node: Node) -> Writer | None:
-    """What writes a node; None for an operator that ONNX has not."""
+    """The function that writes a node; None for an operator that ONNX lacks."""
     return _WRITERS.get(node.op.name) or (_plain if node.op.onnx else None)
 
 

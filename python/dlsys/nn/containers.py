@@ -19,16 +19,19 @@ def _entry(owner: Any, index: Any, length: int) -> int:
     return at % length
 
 
+def _listed(owner: Module, values: Any, of: str) -> list[Any]:
+    """The values as a list. Raises GraphError for what is no iterable."""
+    try:
+        return list(values)
+    except TypeError:
+        raise GraphError(f"{type(owner).__name__}: needs a list of {of}, not {type(values).__name__}") from None
+
+
 class _Numbered(Module):
     """Modules by number: "0", "1", ...; Sequential's may have names."""
 
     def _add(self, modules: Iterable[Any]) -> None:
-        try:
-            given = list(modules)
-        except TypeError:
-            told = f"needs a list of modules, not {type(modules).__name__}"
-            raise GraphError(f"{type(self).__name__}: {told}") from None
-        for module in given:
+        for module in _listed(self, modules, "modules"):
             number = len(self._modules)
             while str(number) in self._modules:
                 number += 1
@@ -160,12 +163,7 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Add Parameters at the end; returns the list. Raises GraphError, DTypeError."""
-        try:
-            given = list(values)
-        except TypeError:
-            told = f"needs a list of Parameters, not {type(values).__name__}"
-            raise GraphError(f"ParameterList: {told}") from None
-        for value in given:
+        for value in _listed(self, values, "Parameters"):
             self.append(value)
         return self
 

@@ -189,11 +189,9 @@ class Elementwise(TensorNode):
         return ops.cast_op(ops.floor_op(cast("Tensor", a) / cast("Tensor", b)), dtype)
 
     def remainder(self: ArrayLike, other: ArrayLike) -> Tensor:
-        """What `floor_divide` leaves, of the other's sign. Raises as it does."""
+        """The remainder of `floor_divide`, which has the other's sign. Raises what `floor_divide` raises."""
         product = Elementwise.floor_divide(self, other) * other
-        return cast(
-            "Tensor", self - product if isinstance(self, Node) or is_number(self) else node_of(self) - product
-        )
+        return cast("Tensor", (self if is_number(self) else node_of(self)) - product)
 
     __floordiv__, __mod__ = floor_divide, remainder
 
