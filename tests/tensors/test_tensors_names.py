@@ -252,3 +252,16 @@ def test_what_does_not_fit_is_named() -> None:
     assert "steps" in error_of(GraphError, dl.linspace, 0, 1, -1)
     assert "finite" in error_of(GraphError, dl.linspace, 0, math.inf, 3)
     assert "axis 2" in error_of(ShapeError, x.prod, 2)
+
+
+def test_quotients_of_large_integers_are_exact() -> None:
+    draw = np.random.default_rng(0)
+    sign = draw.choice([-1, 1], (3, 400))
+    a = draw.integers(-(2**62), 2**62, (3, 400))
+    b = draw.integers([[1], [2**53], [1]], [[2**20], [2**62], [9]], (3, 400)) * sign
+    a[0, :200] = b[0, :200] * draw.integers(-(2**40), 2**40, 200) - draw.integers(0, 2, 200)  # whole, and one less
+    np.testing.assert_array_equal((dl.tensor(a) // dl.tensor(b)).numpy(), a // b)
+    np.testing.assert_array_equal((dl.tensor(a) % dl.tensor(b)).numpy(), a % b)
+    for n in (7, -7, 2**55 + 1):
+        np.testing.assert_array_equal((dl.tensor(a) // n).numpy(), a // n)
+        np.testing.assert_array_equal((n // dl.tensor(b)).numpy(), n // b)

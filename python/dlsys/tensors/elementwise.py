@@ -176,8 +176,8 @@ class Elementwise(TensorNode):
     clip = clamp
 
     def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
-        """The quotient of integers, rounded down; exact where both are below 2**53. Raises DTypeError for floats, whose
-        quotient is rounded before, and GraphError for the number 0; what a 0 in a tensor gives is undefined."""
+        """The quotient of integers, rounded down. Raises DTypeError for floats, whose quotient is rounded before, and
+        GraphError for the number 0; what a 0 in a tensor gives is undefined."""
         given = self if isinstance(other, Node) else node_of(self), other
         pair = pair_of(*given)
         dtype = dtype_of(pair[is_number(given[0])])
@@ -186,7 +186,15 @@ class Elementwise(TensorNode):
         if is_number(other) and other == 0:
             raise GraphError(f"floor_divide: {pair[0].name} by 0")
         a, b = (x if is_number(x) else ops.cast_op(n, "float64") for x, n in zip(given, pair, strict=True))
-        return ops.cast_op(ops.floor_op(cast("Tensor", a) / cast("Tensor", b)), dtype)
+        found = ops.cast_op(ops.floor_op(cast("Tensor", a) / cast("Tensor", b)), dtype)
+        if dtype == "int64":  # floats round large quotients; the rest is small, and correct
+            x, y = (ops.zeroslike_op(found) + x if is_number(x) else node_of(x) for x in given)
+            left = ops.cast_op(x - found * y, "float64") / ops.cast_op(y, "float64")
+            found = found + ops.cast_op(ops.floor_op(left), dtype)
+            rest = x - found * y
+            beyond = ((rest < 0) != (y < 0)) & (rest != 0)
+            found = found - ops.cast_op(beyond, dtype) + ops.cast_op(~beyond & (rest.abs() >= y.abs()), dtype)
+        return found
 
     def remainder(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The remainder of `floor_divide`, which has the other's sign. Raises what `floor_divide` raises."""
