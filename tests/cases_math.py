@@ -12,7 +12,8 @@ from dlsys.graph import Node, Shape
 FEW = [((),), ((7,),), ((3, 31),), ((2, 0, 3),)]
 PAIRS = [((), ()), ((3, 31), (3, 31)), ((4, 3), (3,)), ((4, 1), (1, 3)), ((2, 3), ()), ((1, 1), (0, 5))]
 BOOL, INTEGER = ("bool", 0, 2), ("int64", -3, 4)
-_INTEGERS = [("int32", -(2**31), 2**31), ("int64", -(2**62), 2**62), ("uint8", 0, 256), ("uint32", 0, 2**32)]
+_INTEGERS = [("int32", -(2**31), 2**31), ("int64", -(2**62), 2**62), ("uint8", 0, 256), ("uint32", 0, 2**32),
+    ("int8", -128, 128)]
 
 
 def _few(function: Callable[[Node], Node], positive: bool = False) -> list[Case]:
@@ -21,7 +22,7 @@ def _few(function: Callable[[Node], Node], positive: bool = False) -> list[Case]
 
 def _bits(function: Callable[..., Node], count: int) -> list[Case]:
     kinds = [*_INTEGERS, BOOL]
-    shapes = [((5, 7), (7,)), ((3, 1), (4,)), ((), (2, 3)), ((0, 3), (3,)), ((31,), (31,))]
+    shapes = [((5, 7), (7,)), ((3, 1), (4,)), ((), (2, 3)), ((0, 3), (3,)), ((31,), (31,)), ((2, 5), (2, 5))]
     return [_fixed(function, pair[:count], *(kind,) * count) for pair, kind in zip(shapes, kinds, strict=True)]
 
 
@@ -166,6 +167,7 @@ CASES: dict[str, list[Case]] = {
     "cos": _few(ops.cos_op),
     "floor": _few(ops.floor_op),
     "power": cases_of(ops.power_op, *PAIRS, positive=True),
+    "fmod": cases_of(ops.fmod_op, *PAIRS),
     "maximum": [*cases_of(ops.maximum_op, *PAIRS), _fixed(ops.maximum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "minimum": [*cases_of(ops.minimum_op, *PAIRS), _fixed(ops.minimum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "clip": _clip(),

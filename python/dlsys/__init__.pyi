@@ -45,6 +45,7 @@ from .errors import TargetError as TargetError
 from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
+from .exchange import quantize as quantize
 from .exchange import to_onnx as to_onnx
 from .ops.scan import scan as scan
 from .random import manual_seed as manual_seed
@@ -102,7 +103,8 @@ amin, any, argmax, argmin, argsort = Tensor.amin, Tensor.any, Tensor.argmax, Ten
 bmm, broadcast_to, ceil, chunk = Tensor.bmm, Tensor.broadcast_to, Tensor.ceil, Tensor.chunk
 clamp, clip, clone, cos, div, eq = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.div, Tensor.eq
 equal, erf, exp, expm1, flatten = Tensor.equal, Tensor.erf, Tensor.exp, Tensor.expm1, Tensor.flatten
-flip, floor, floor_divide, gather = Tensor.flip, Tensor.floor, Tensor.floor_divide, Tensor.gather
+flip, floor, floor_divide, fmod = Tensor.flip, Tensor.floor, Tensor.floor_divide, Tensor.fmod
+gather = Tensor.gather
 ge, gt, index_add, index_select = Tensor.ge, Tensor.gt, Tensor.index_add, Tensor.index_select
 isclose, isfinite, isinf, isnan, le = Tensor.isclose, Tensor.isfinite, Tensor.isinf, Tensor.isnan, Tensor.le
 log, log1p, log_softmax, logical_and = Tensor.log, Tensor.log1p, Tensor.log_softmax, Tensor.logical_and

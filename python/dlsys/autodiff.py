@@ -21,6 +21,7 @@ from .ops import (
     div_byconst_op as div_byconst_op, div_op as div_op, dropout_op as dropout_op,
     embedding_op as embedding_op, equal_op as equal_op, erf_op as erf_op, exp_op as exp_op,
     expand_dims_op as expand_dims_op, flatten_op as flatten_op, flip_op as flip_op, floor_op as floor_op,
+    fmod_op as fmod_op,
     full_op as full_op, gelu_op as gelu_op, greater_equal_op as greater_equal_op, greater_op as greater_op,
     group_op as group_op, layer_norm_op as layer_norm_op, less_equal_op as less_equal_op, less_op as less_op,
     log_op as log_op, log_softmax_op as log_softmax_op, logical_and_op as logical_and_op,

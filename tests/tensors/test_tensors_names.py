@@ -77,8 +77,22 @@ def test_quotients_of_integers_are_rounded_down(dtype: str) -> None:
     functions = [lambda lib, x: [x // 2, x % 10, x[:3] // x[:3], (x[:3] - 1) // x[:3], x[:0] // 2]]
     agree(functions, far.astype(dtype))
     assert (dl.floor_divide(np.array([7]), 2).item(), dl.remainder(-7, 2).item()) == (3, 1)
-    assert "takes integers" in error_of(DTypeError, lambda: dl.tensor([1.0]) // 2)
     assert "by 0" in error_of(GraphError, lambda: dl.tensor([1]) % 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quotients_of_floats_are_rounded_down_and_what_is_left_is_exact(dtype: str) -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda lib, x, y: [x // y, x % y, x // 0.3, x % 0.3, x // -0.3, x % -0.3],
+        lambda lib, x, y: [2 // y, 2 % y, lib.fmod(x, y), x.fmod(2)],
+    ]
+    random = np.random.default_rng(0).standard_normal
+    agree(functions, random((5, 7)).astype(dtype), (random(7) + 0.1).astype(dtype))
+    special = np.array([0.0, -0.0, 1e8, -1e8, 6.0, -6.0, 5.5, np.inf, np.nan, 1.0, -1.0, 3.0], dtype)
+    of = np.array([3.0, 3.0, 3.0, 3.0, 3.0, 3.0, -2.0, 2.0, 1.0, np.inf, np.inf, 0.0], dtype)
+    agree([lambda lib, x, y: [x // y, x % y, lib.fmod(x, y)]], special, of)
+    slopes = [lambda lib, x, y: [lib.fmod(x, y), x % y, x % 0.7]]
+    agree(slopes, random((4, 5)).astype(dtype), (random((4, 5)) + 0.1).astype(dtype), gradients=True)
 
 
 @pytest.mark.slow

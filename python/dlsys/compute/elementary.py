@@ -324,3 +324,18 @@ def turned_bits(bits: Expr) -> Expr:
     integer = str(bits.ty)
     last = tirx.const(int(integer[3:]) - 1, integer)
     return bits ^ ((bits >> last) & tirx.max_value(integer))
+
+
+@naming
+def fmod(name: Name, u: Expr, v: Expr) -> Expr:
+    """u - trunc(u / v) v, exactly, by one fused multiply-add in float64: NaN where |u / v| is no less than 2 ** 53."""
+    a, b = name(u.astype("float64")), name(v.astype("float64"))
+    zero, nan = constant(0.0, "float64"), constant(np.nan, "float64")
+    size, quotient = name(tirx.abs(b)), name(tirx.trunc(a / b))
+    rest = name(tirx.call_intrin("float64", "tirx.fma", zero - quotient, b, a))
+    step = name(tirx.Select(a < zero, zero - size, size))
+    under = tirx.Select(a < zero, rest > zero, rest < zero)  # the quotient was rounded
+    rest = name(tirx.Select(under, rest + step, tirx.Select(tirx.abs(rest) >= size, rest - step, rest)))
+    rest = name(tirx.Select(tirx.abs(quotient) < constant(2.0**53, "float64"), rest, nan))
+    rest = tirx.Select(rest == zero, zero * a, rest)  # with u's sign
+    return tirx.Select(tirx.abs(a) < size, a, rest).astype(str(u.ty))

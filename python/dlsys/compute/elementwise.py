@@ -38,7 +38,7 @@ def _const(value: float, like: Expr) -> Expr:
 def _wrapping(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr, unsigned: str = "int64") -> Expr:
     """The operation of two elements; `unsigned`: the wider dtype in which it is computed for unsigned integers."""
     dtype = str(u.ty)
-    wide = {"int32": "int64", "uint8": unsigned, "uint32": unsigned}.get(dtype)
+    wide = {"int8": "int64", "int32": "int64", "uint8": unsigned, "uint32": unsigned}.get(dtype)
     return operation(u, v) if wide is None else operation(u.astype(wide), v.astype(wide)).astype(dtype)
 
 
@@ -96,6 +96,7 @@ exp, log = elementwise(elementary.exp, "exp"), elementwise(elementary.log, "log"
 tanh, sigmoid = elementwise(elementary.tanh, "tanh"), elementwise(elementary.sigmoid, "sigmoid")
 erf = elementwise(elementary.erf, "erf")
 power = elementwise(trigonometry.power, "power")
+fmod = elementwise(elementary.fmod, "fmod")
 sqrt = elementwise(tirx.sqrt, "sqrt")
 rsqrt = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
 sin, cos = elementwise(trigonometry.sin, "sin"), elementwise(trigonometry.cos, "cos")

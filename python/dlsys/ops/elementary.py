@@ -91,6 +91,20 @@ round_op: OfNode = unary(
 )
 
 
+def _fmod_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    quotient = div_op(sub_op(a, y), b)  # rounded towards zero
+    return g, neg_op(mul_op(g, quotient))
+
+
+fmod_op: OfNodes = binary(
+    "fmod",
+    "a - trunc(a / b) b, exactly: what is left of a, with its sign, after the whole times of b in it. NaN for b = 0, "
+    "for infinite a and where |a / b| is no less than 2^53; d/da = 1, d/db = -trunc(a / b).",
+    compute.fmod, np.fmod, _fmod_derivative,
+    costly=True,
+)
+
+
 def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node | Zero, Node | Zero]:
     if b.op.immediate:
         const = b.attrs["value"]

@@ -190,5 +190,8 @@ def _pipeline() -> tuple[Any, Any, Any]:
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
+tvm.ir.register_op_attr(
+    "tirx.fma", "cuda.FLowerIntrinsic", lambda call: tirx.call_pure_extern(str(call.ty), "fma", *call.args)
+)  # TVM knows no other target's than LLVM's
 for _name in VECTORS:
     tvm.ir.register_op_attr(_name, "TVectorizable", True, 11)  # above what a later TVM says of itself

@@ -60,6 +60,26 @@ def _is_whole(node: Node) -> bool:
     return known_dtype(node) in INTEGERS
 
 
+def _rest(a: Node, b: Node) -> tuple[Tensor, Tensor]:
+    """fmod(a, b), and where its sign is not b's."""
+    rest = ops.fmod_op(a, b)
+    if b.op.immediate:
+        return rest, rest > 0 if b.attrs["value"] < 0 else rest < 0
+    return rest, (rest != 0) & ((rest < 0) != (b < 0))
+
+
+def _float_quotient(a: Node, b: Node) -> Tensor:
+    """a / b rounded down, where b is 0 unrounded."""
+    rest, below = _rest(a, b)
+    whole = ops.div_op(ops.sub_op(a, rest), b)  # but for rounding
+    down = ops.floor_op(whole)
+    nearest = down + ops.cast_like_op(whole - down > 0.5, rest)
+    found = nearest - ops.cast_like_op(below, rest)
+    if b.op.immediate:
+        return found if b.attrs["value"] else ops.div_op(a, b)
+    return ops.where_op(ops.equal_op(b, 0.0), ops.div_op(a, b), found)
+
+
 def _product(op: str, rank: int, a: ArrayLike, b: ArrayLike) -> Tensor:
     first, second = node_of(a), node_of(b)
     _require_rank(op, rank, first, second)
@@ -175,14 +195,19 @@ class Elementwise(TensorNode):
 
     clip = clamp
 
+    def fmod(self: ArrayLike, other: ArrayLike) -> Tensor:
+        """What is left of x after the whole times of `other` in it, with x's sign; see `autodiff.fmod_op`. Raises
+        DTypeError for integers."""
+        return ops.fmod_op(*pair_of(self, other))
+
     def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
-        """The quotient of integers, rounded down. Raises DTypeError for floats, whose quotient is rounded before, and
-        GraphError for the number 0; what a 0 in a tensor gives is undefined."""
+        """The quotient, rounded down. Raises GraphError for integers by the number 0; what integers by a 0 in a tensor
+        give is undefined."""
         given = self if isinstance(other, Node) else node_of(self), other
         pair = pair_of(*given)
         dtype = dtype_of(pair[is_number(given[0])])
         if dtype not in INTEGERS:
-            raise DTypeError(f"floor_divide: takes integers, not {dtype}: use (a / b).floor()")
+            return _float_quotient(*pair)
         if is_number(other) and other == 0:
             raise GraphError(f"floor_divide: {pair[0].name} by 0")
         a, b = (x if is_number(x) else ops.cast_op(n, "float64") for x, n in zip(given, pair, strict=True))
@@ -198,6 +223,10 @@ class Elementwise(TensorNode):
 
     def remainder(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The remainder of `floor_divide`, which has the other's sign. Raises what `floor_divide` raises."""
+        first, second = pair_of(self, other)
+        if dtype_of(first if is_number(other) else second) not in INTEGERS:
+            rest, below = _rest(first, second)
+            return ops.where_op(below, ops.add_op(rest, second), rest)
         product = Elementwise.floor_divide(self, other) * other
         return cast("Tensor", (self if is_number(self) else node_of(self)) - product)
 
