@@ -11,8 +11,9 @@ this order; the rules of `schedule` know how to run each:
 
 A group grows from a node of its kind, neighbour by neighbour, in the ways that `GROWTHS` says.
 
-What a group stores is of one dtype. A value of booleans or integers that it computes for itself alone may be of
-another: `where(x > 0, a, b)` is one kernel.
+What a group stores is of one dtype. Values of booleans or integers that it computes for itself alone may be of
+another: `where(x > 0, a, b)` is one kernel. So may floats beside integers: a product of bytes, scaled and rounded to
+bytes again, is one.
 
 What is not stored is computed where it is read, so a node joins only where its values are read at the index at which
 they are computed. A node of a smaller shape (a bias times two) stays outside, its value being read many times. Only
@@ -207,7 +208,7 @@ class _Fusion:
                 return "the kernel would have too many arrays"
             if node in joined.leaving and growth.leave == "none":
                 return "it is returned" if node in self.roots else "others read it, too"
-            if node in joined.leaving and self.graph.dtypes[node] != dtype:
+            if len({self.graph.dtypes[left] for left in joined.leaving}) > 1:
                 return OTHER_DTYPE
             if growth.leave == "several" and (between := self.order.between(node, members.nodes)) is not None:
                 barred[node] = between
@@ -230,7 +231,7 @@ class _Fusion:
                 look_around(found[1])
                 if growth.leave != "one":
                     best = members
-                elif members.arrays <= MOST_ARRAYS and [self.graph.dtypes[n] for n in members.leaving] == [dtype]:
+                elif members.arrays <= MOST_ARRAYS and len(members.leaving) == 1:
                     best = members.copy()
         for _, node in near:
             self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
@@ -239,8 +240,8 @@ class _Fusion:
         return best
 
     def _dtype_fits(self, node: Node, dtype: str) -> bool:
-        """Whether a group that stores `dtype` may compute the node, if it does not store it."""
-        return self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
+        """Whether a group whose anchor is of `dtype` may compute the node: floats are of one dtype."""
+        return dtype not in FLOATS or self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
 
     def grow(self, anchor: Node, kind: str) -> None:
         """The group of an anchor, which has joined none."""
