@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ def _by_const(
     return first + [Case(lambda x, c=c: function(x, c), ((3, 5),), positive) for c in constants[1:]]
 
 
+BYTES = ((0, "uint8", 0, 256), (1, "int8", -128, 128))
+
+
 def _matmul() -> list[Case]:
     cases = []
     for trans_a in (False, True):
@@ -26,7 +30,7 @@ def _matmul() -> list[Case]:
                 a, b = ((k, m) if trans_a else (m, k)), ((n, k) if trans_b else (k, n))
                 build = lambda x, y, s=trans_a, t=trans_b: ops.matmul_op(x, y, s, t)  # noqa: E731
                 cases.append(Case(build, (a, b)))
-    return cases
+    return [*cases, *(replace(case, fixed=BYTES) for case in cases)]
 
 
 # images, filters, stride, padding
@@ -59,7 +63,7 @@ def _convolution(kind: str) -> list[Case]:
             "filter": (ops.conv2d_filter_gradient_op, (x, g, f)),
         }[kind]
         cases.append(Case(lambda *v, fn=function, s=stride, p=padding: fn(*v, stride=s, padding=p), shapes))
-    return cases
+    return [*cases, *(replace(case, fixed=BYTES) for case in cases if kind == "conv2d")]
 
 
 def _reduction() -> list[Case]:

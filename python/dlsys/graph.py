@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 FLOATS = ("float32", "float64")
 UNSIGNED = ("uint8", "uint32")
-INTEGERS = ("int32", "int64", *UNSIGNED)
+INTEGERS = ("int8", "int32", "int64", *UNSIGNED)
 NUMBERS = (*FLOATS, *INTEGERS)
 DTYPES = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""

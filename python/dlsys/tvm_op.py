@@ -4,7 +4,8 @@
     matmul(a, b, out)  # dlsys or TVM arrays, or NumPy arrays without a copy
 
 Every factory takes the shapes, then `tgt` ("llvm": this CPU; "cuda"; a dict; a TVM Target), `tgt_host` (the CPU
-side of a "cuda" kernel, otherwise not used), `func_name` and `dtype` ("float32" or "float64"). It raises
+side of a "cuda" kernel, otherwise not used), `func_name` and `dtype` ("float32" or "float64"; "int8" too of
+`make_matrix_mul`). It raises
 ShapeError for shapes that do not fit, DTypeError for another dtype and TargetError for a target that is unknown
 or absent. A kernel is compiled once, and then found in the process or on disk.
 """
@@ -25,6 +26,8 @@ from .graph import Shape
 from .kernels import Kernel, KernelSpec
 
 DTYPES = ("float32", "float64")
+BYTES = ("uint8", "int8", "int32")
+"""The dtypes of a product of bytes: the factors' and the result's."""
 
 
 def make_elemwise_add(
@@ -103,7 +106,8 @@ def make_matrix_mul(
     func_name: str,
     dtype: str = "float32",
 ) -> Kernel:
-    """(A, B) -> out: the matrix product of A and B, each transposed first if its flag says so."""
+    """(A, B) -> out: the matrix product of A and B, each transposed first if its flag says so; with dtype "int8" of
+    A in uint8 and B in int8, out in int32."""
     a, b = _shape(shapeA), _shape(shapeB)
     if len(a) != 2 or len(b) != 2:
         raise ShapeError(f"{func_name}: a matrix product takes two matrices, not {a} and {b}")
@@ -111,7 +115,8 @@ def make_matrix_mul(
         turned = f"{a}{'^T' * bool(transposeA)} x {b}{'^T' * bool(transposeB)}"
         raise ShapeError(f"{func_name}: inner dimensions differ: {turned}")
     flags, output = (bool(transposeA), bool(transposeB)), (a[bool(transposeA)], b[not transposeB])
-    return _make(func_name, compute.matmul, [a, b], tgt, dtype, *flags, output=output)
+    kinds = BYTES if dtype == "int8" else None
+    return _make(func_name, compute.matmul, [a, b], tgt, dtype, *flags, output=output, kinds=kinds)
 
 
 def make_conv2d(
@@ -179,15 +184,17 @@ def _make(
     dtype: str,
     *arguments: Hashable,
     output: Shape | None = None,
+    kinds: Sequence[str] | None = None,
 ) -> Kernel:
     """The kernel of `formula(*inputs, *arguments)`. `output` is the result's shape; None for an elementwise formula,
-    whose result has the inputs' shape."""
+    whose result has the inputs' shape. `kinds`: the dtypes of the inputs and of the result, where they differ."""
     kind = str(np.dtype(dtype)) if isinstance(dtype, (type, np.dtype)) else str(dtype)
-    if kind not in DTYPES:
+    if kinds is None and kind not in DTYPES:
         raise DTypeError(f"{name}: dtype must be one of {', '.join(DTYPES)}, not {kind}")
-    inputs = tuple((shape, kind) for shape in shapes)
+    *own, result = kinds or [kind] * (len(shapes) + 1)
+    inputs = tuple(zip(shapes, own, strict=True))
     key = (formula.__name__, arguments)
-    outputs = ((shapes[0] if output is None else output, kind),)
+    outputs = ((shapes[0] if output is None else output, result),)
     for shape, _ in (*inputs, *outputs):
         if told := too_large(shape):
             raise ShapeError(f"{name}: {told}")

@@ -105,8 +105,9 @@ def test_indices_of_every_integer_dtype_at_its_limits() -> None:
         along = ops.take_along_axis_op(x, of_run, 0)
         found = both([hot, few, ops.take_op(x, of_run), along], {x: values, i: some, zero: np.zeros_like(some)})
         places = some.astype(np.int64)
-        np.testing.assert_array_equal(found[0], places[:, None] == np.arange(300), err_msg=dtype)
-        np.testing.assert_array_equal(found[1], places[:, None] == np.arange(272), err_msg=dtype)
+        places = np.where((places < 0) & (places >= -300), places + 300, places)  # an int8 counts from the end
+        for hots, classes in zip(found, (300, 272), strict=False):
+            np.testing.assert_array_equal(hots, some.astype(np.int64)[:, None] == np.arange(classes), err_msg=dtype)
         for taken in found[2:]:  # what is out of range is clamped into it
             np.testing.assert_array_equal(taken, np.clip(places, 0, 299), err_msg=dtype)
 

@@ -50,6 +50,16 @@ Operand = tuple[te.Tensor, list[str]]
 """A tensor and the names of its axes: small letters those of a matrix, others those of its batch."""
 
 
+def _dtype(a: te.Tensor, b: te.Tensor) -> str:
+    """The dtype of products: that of both factors, int32 of uint8 and int8."""
+    return str(a.dtype) if a.dtype == b.dtype else "int32"
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    """The product of two elements, see `_dtype`."""
+    return a * b if a.ty == b.ty else a.astype("int32") * b.astype("int32")
+
+
 def _named(rank: int, lead: int, inner: str, trans: bool) -> list[str]:
     """The names of the axes of one of a product's operands, whose batch is the last of `lead` axes; of a vector k."""
     batch = [f"B{axis}" for axis in range(lead)]
@@ -66,7 +76,7 @@ def _product(name: str, out: list[str], operands: tuple[Operand, Operand], given
     kept = set(zip(out, shape, strict=True))
     left = {axis: n for axis, n in extents.items() if (axis, n) not in kept and (n != 1 or axis.islower())}
     if 0 in left.values():
-        return full(shape, 0.0, str(operands[0][0].dtype))
+        return full(shape, 0.0, _dtype(operands[0][0], operands[1][0]))
     summed = {axis: te.reduce_axis((0, n), name=axis) for axis, n in left.items()}
 
     def at(*index: Any) -> Expr:
@@ -75,7 +85,7 @@ def _product(name: str, out: list[str], operands: tuple[Operand, Operand], given
             x(*(0 if n == 1 and axis.isupper() else place[axis] for axis, n in zip(axes, shape_of(x), strict=True)))
             for x, axes in operands
         )
-        return te.sum(a * b, axis=[*summed.values()]) if summed else a * b
+        return te.sum(_times(a, b), axis=[*summed.values()]) if summed else _times(a, b)
 
     return te.compute(shape, at, name=name)
 
@@ -169,7 +179,7 @@ def conv2d(
     (sy, sz), (py, pz), (dy, dz) = stride, padding, dilation
     space = (height + 2 * py - (fy - 1) * dy - 1) // sy + 1, (width + 2 * pz - (fz - 1) * dz - 1) // sz + 1
     if channels == 0 or batch == 0:
-        return full((batch, filters, *space), 0.0, str(x.dtype))
+        return full((batch, filters, *space), 0.0, _dtype(x, f))
     groups, depthwise = _split(shape_of(f), groups)
     padded, own = pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
     *lead, i, j = _axes(**({} if depthwise else {"c": channels}), i=fy, j=fz)
@@ -178,7 +188,7 @@ def conv2d(
         *g, o, y, z = index
         channel, c = (o, 0) if depthwise else (lead[0], lead[0])
         value = padded(n, *g, channel, y * sy + i * dy, z * sz + j * dz)
-        return te.sum(value * own(*g, o, c, i, j), axis=[*lead, i, j])
+        return te.sum(_times(value, own(*g, o, c, i, j)), axis=[*lead, i, j])
 
     within = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
     return _ungrouped(te.compute(within, at, name="conv2d"), (batch, filters, *space))

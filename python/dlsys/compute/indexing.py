@@ -95,7 +95,7 @@ def _joined(name: str, tensors: Sequence[te.Tensor], shapes: Sequence[Shape], ax
 
 def _inside(index: Expr, extent: int) -> Expr:
     """The index, negative from the end, clamped into [0, extent), as an int32."""
-    if str(index.ty) == "uint8":  # which holds no large extent
+    if str(index.ty) in ("uint8", "int8"):  # which hold no large extent
         index = index.astype("int32")
     dtype = str(index.ty)
     zero, last = tirx.const(0, dtype), tirx.const(extent - 1, dtype)

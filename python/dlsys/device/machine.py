@@ -17,6 +17,7 @@ _VECTORS = (  # LLVM's name of a feature, bits and number of vector registers; t
     ("avx", 256, 16),
     ("neon", 128, 32),
 )
+_FEATURES = ("avx512vnni", "avxvnni", "avx512bw", "avx2")  # of which rules ask by name
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _ZEN_4 = (0x19, (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0)))  # AMD's family and models, as LLVM has it
 _CACHES = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
@@ -75,6 +76,7 @@ class Machine:
         line: bytes of a cache line.
         ways: cache lines that share a set of the first data cache, at least.
         gpu: the GPU, or one like it; not used for a CPU.
+        features: what a CPU has of the features that instructions of small integers need, by LLVM's names.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class Machine:
     line: int = 64
     ways: int = 8
     gpu: Gpu = GPUS[HOPPER]
+    features: tuple[str, ...] = ()
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""
@@ -100,7 +103,9 @@ def cpu_machine(features: Container[str], threads: int, halves: bool, caches: Ma
     whether it computes a vector of 512 bits as two halves."""
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
     l1, l2, l3 = (caches.get(level, nbytes) for level, nbytes in _CACHES.items())
-    return Machine("llvm", bits, registers, threads, 1.0 if halves and bits == 512 else 0.5, l1=l1, l2=l2, l3=l3)
+    own = tuple(name for name in _FEATURES if name in features)
+    fma = 1.0 if halves and bits == 512 else 0.5
+    return Machine("llvm", bits, registers, threads, fma, l1=l1, l2=l2, l3=l3, features=own)
 
 
 def host_machine() -> Machine:

@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .. import compute
 from ..checks import integer, pair
 from ..graph import Node, Op, Shape, register, shape_error
+from .rules import in_product_dtype, product_dtype
 
 Pair = tuple[int, int]
 Geometry = tuple[Pair, Pair, Pair, int]
@@ -70,6 +71,7 @@ def _by_groups(
 
 def convolved(x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> np.ndarray:
     """conv2d by NumPy."""
+    x, f = in_product_dtype(x, f)
     windows = _windows(x, f.shape[2:], stride, padding, dilation)
     return _by_groups(groups, "ncyzij,ocij->noyz", windows, f, (1, 0), 1)
 
@@ -148,6 +150,9 @@ class Conv2d(_Convolution):
     reads = ("images", "filters")
     formula, reference = compute.conv2d, convolved
 
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return product_dtype(self, node, input_dtypes)
+
 
 @register
 class Conv2dInputGradient(_Convolution):
@@ -189,7 +194,8 @@ def conv2d_op(
     """Cross-correlation of images x (N, C, H, W) with filters f (O, C / groups, h, w) -> (N, O, H', W').
 
     H' = (H + 2 padding - dilation (h - 1) - 1) // stride + 1. Stride, padding and dilation are ints or pairs (rows,
-    columns); GraphError for anything else. Group i of the filters sees group i of the channels.
+    columns); GraphError for anything else. Group i of the filters sees group i of the channels. Images of uint8 and
+    filters of int8 give int32.
     """
     return Conv2d.make([x, f], conv_attributes("conv2d", stride, padding, dilation, groups))
 

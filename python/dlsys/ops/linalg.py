@@ -20,12 +20,13 @@ from .. import compute
 from ..checks import flag, word
 from ..errors import ShapeError
 from ..graph import NUMBERS, Node, Op, Shape, register, shape_error
-from .rules import broadcast_rule
+from .rules import broadcast_rule, in_product_dtype, product_dtype
 from .shape import reshape_op
 from .types import known_shape
 
 
 def _matmul(a: np.ndarray, b: np.ndarray, trans_a: bool, trans_b: bool) -> np.ndarray:
+    a, b = in_product_dtype(a, b)
     return _swapped(a, trans_a) @ _swapped(b, trans_b)
 
 
@@ -83,7 +84,8 @@ def _product_shape(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
 
 @register
 class MatMul(Op):
-    """C = op(A) op(B), where op transposes if trans_A, trans_B: (..., m, k) x (..., k, n) -> (..., m, n)."""
+    """C = op(A) op(B), where op transposes if trans_A, trans_B: (..., m, k) x (..., k, n) -> (..., m, n); of uint8 and
+    int8 in int32."""
 
     name = "matmul"
     kind = "contraction"
@@ -92,6 +94,9 @@ class MatMul(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return product_dtype(self, node, input_dtypes)
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * input_shapes[0][-2 if node.matmul_attr_trans_A else -1]
@@ -181,7 +186,7 @@ def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) ->
     """The product of matrices, (..., m, k) x (..., k, n) -> (..., m, n), each transposed first if its flag says so.
 
     As np.matmul: leading axes broadcast, and a vector is a row on the left, a column on the right, whose other axis
-    is not there in the result.
+    is not there in the result. Of uint8 and int8 the result is int32, exactly, by the CPU's dot products of bytes.
     """
     flags = {"trans_A": flag("matmul", "trans_A", trans_A), "trans_B": flag("matmul", "trans_B", trans_B)}
     return MatMul.make([a, b], flags)

@@ -135,6 +135,16 @@ def require_constant(node: Node, const: float, dtype: str) -> None:
         raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {other.name} is")
 
 
+def product_dtype(op: Op, node: Node, dtypes: list[str]) -> str:
+    """The dtype of a product: int32 of uint8 and int8, else that of both factors. Raises DTypeError."""
+    return "int32" if sorted(dtypes) == ["int8", "uint8"] else Op.infer_dtype(op, node, dtypes)
+
+
+def in_product_dtype(*factors: np.ndarray) -> list[np.ndarray]:
+    """The factors as NumPy is to multiply them, see `product_dtype`."""
+    return [x.astype("int32") for x in factors] if factors[0].dtype != factors[1].dtype else list(factors)
+
+
 class Adjoint(Op):
     """The gradient of `forward` with respect to its first input, and the operator itself that of this gradient.
 

@@ -14,6 +14,7 @@ from tvm import ir, sym, tirx
 
 from . import common
 from .codegen import unravelled
+from .intrinsics import Intrinsic, term_of
 from .stages import Expr, Stage, extents, loads_of
 
 Axes = tuple[int, ...]
@@ -32,6 +33,7 @@ class Operand:
             where that varies.
         contiguous: the iterator, other than of a batch, whose next value is read from the next address; -1 for none.
         panel: columns of the panels in which it lies already; 0 where it does not.
+        place: which factor of the term it is, the first or the second.
     """
 
     value: Expr
@@ -40,6 +42,7 @@ class Operand:
     strides: tuple[int, ...] | None = None
     contiguous: int = -1
     panel: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,7 @@ class Product:
         m: those that A alone has, the rows.
         n: those that B alone has, the columns.
         k: those of the terms.
+        intrinsic: the instruction that computes a step from groups of terms; None for a multiply-add.
     """
 
     stage: Stage
@@ -61,6 +65,7 @@ class Product:
     m: Axes
     n: Axes
     k: Axes
+    intrinsic: Intrinsic | None = None
 
     @cached_property
     def extents(self) -> tuple[int, ...]:
@@ -135,13 +140,14 @@ def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
     what B alone has, only the run of the result's last axes are columns, so that these are contiguous in C; the others
     are a batch."""
     value = stage.value.b if isinstance(stage.value, tirx.Add) and stage.reduced else None
-    if not isinstance(value, tirx.Mul) or not isinstance(stage.value.a, ir.TensorLoad):
+    found = (None, value.a, value.b) if isinstance(value, tirx.Mul) else term_of(value)
+    if found is None or not isinstance(stage.value.a, ir.TensorLoad):
         return None
     if not stage.value.a.source.same_as(stage.buffer):
         return None
     spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
     k = tuple(i for i in range(len(stage.iters)) if i not in spatial)
-    factors = (value.a, value.b)
+    intrinsic, *factors = found
     reads = [_reads(factor, stage) for factor in factors]
     used = [set(_axes(read, stage)) for read in reads]
     long = [i for i in spatial if i in used[0] | used[1]]
@@ -153,8 +159,9 @@ def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
     if in_runs:
         n = [i for i in n if long[long.index(i) :] == n[n.index(i) :]]
     batch = [i for i in spatial if i not in m and i not in n]
-    rows, columns = (_operand(factors[one], reads[one], stage, batch) for one in (1 - b, b))
-    return Product(stage, rows, columns, tuple(batch), tuple(m), tuple(n), k)
+    operands = (_operand(factors[one], reads[one], stage, batch) for one in (1 - b, b))
+    rows, columns = (replace(operand, place=one) for operand, one in zip(operands, (1 - b, b), strict=True))
+    return Product(stage, rows, columns, tuple(batch), tuple(m), tuple(n), k, intrinsic)
 
 
 def _reads(factor: Expr, stage: Stage) -> list[Expr]:

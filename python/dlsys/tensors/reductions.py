@@ -110,14 +110,14 @@ class Reductions(TensorNode):
         **words: Unpack[NumPys],
     ) -> Tensor:
         """The sum; int64 of integers and booleans."""
-        node = _summed("sum", self, ("bool", "int32", *UNSIGNED), "int64", dtype)
+        node = _summed("sum", self, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
         return ops.reducesum_op(node, *_along(dim, keepdim, words))
 
     def prod(
         self: ArrayLike, dim: int | None = None, keepdim: bool = False, *, dtype: DType = None
     ) -> Tensor:
         """The product, of all for None; int64 of integers and booleans. The shape must be known."""
-        node = _summed("prod", self, ("bool", "int32", *UNSIGNED), "int64", dtype)
+        node = _summed("prod", self, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
         if dim is None:
             return node.flatten().prod(0)
         axis = dim_of("prod", node, dim)
@@ -263,10 +263,12 @@ class Reductions(TensorNode):
         return ops.log_softmax_op(node, dim if axis is None else axis)
 
     def norm(
-        self: ArrayLike, p: float = 2, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
+        self: ArrayLike, p: float | str = 2, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
-        """The root number p of the sum of |x|^p, 2 the Euclidean norm; its gradient is 0 where it is. The largest |x|
-        for p = inf, the smallest for -inf, how many are not 0 for 0. Raises GraphError for what is no number."""
+        """The root number p of the sum of |x|^p, 2 or "fro" the Euclidean norm; its gradient is 0 where it is. The
+        largest |x| for p = inf, the smallest for -inf, how many are not 0 for 0. Raises GraphError for what is no
+        number."""
+        p = 2 if p == "fro" else p
         if isinstance(p, bool) or not isinstance(p, (int, float)) or p != p:
             raise GraphError(f"norm: p must be a number, not {p!r}")
         node, along = require_float("norm", self), _along(dim, keepdim, words)

@@ -22,6 +22,7 @@ from ..stages import Stage, in_place, read_stages, size, with_nests
 from ..sums import in_parts
 from ..target import Machine, Rule
 from . import padding, reduction
+from .dots import grouped
 from .padding import Images
 from .product import Loops
 from .sharing import missing_parts, parts_of
@@ -31,6 +32,7 @@ from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
+    func = grouped(func, machine)
     found = one_sum(func)
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
         return None

@@ -102,8 +102,12 @@ class TileCode(Indices):
                 value = read_a(place, r, term) * read_b(place, c, term)
                 return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
 
+            def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt | None:
+                return self._by_intrinsic(sums, r, c, lanes, read_a(place, r, term), lambda at: read_b(place, at, term))
+
             fetches = [*self._later_row(place, term), *self._next_panel(place, term)]
-            return sequence([*fetches, self._over(first, last, computed, one)])
+            vector = None if self.product.intrinsic is None else group
+            return sequence([*fetches, self._over(first, last, computed, one, vector)])
 
         clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
         fetches, stored = self._lines_to_store(place, rows, width), self._stored(place, rows, width, sums)
@@ -127,14 +131,37 @@ class TileCode(Indices):
         kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
         return sequence([tirx.AllocBuffer(sums), *before, clear, terms, *added, kept])
 
-    def _over(self, first: int, last: int, width: int, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
-        """`body` of each row and column of a tile, as straight-line code of vectors."""
+    def _by_intrinsic(
+        self, sums: Any, row: Expr, column: Expr, lanes: int, a: Expr, b: Callable[[Expr], Expr]
+    ) -> tirx.Stmt:
+        """A step of some neighbouring columns by the product's instruction."""
+        p, (at, many) = self.product, (column, lambda x: x)
+        assert p.intrinsic is not None
+        if lanes > 1:
+            at, many = tirx.Ramp(column, 1, lanes), lambda x: tirx.Broadcast(x, lanes)
+        total, factors = tirx.BufferLoad(sums, [row, at]), [many(a), b(at)]
+        first, second = factors if p.a.place == 0 else factors[::-1]
+        return tirx.BufferStore(sums, p.intrinsic.lowered(lanes, total, first, second), [row, at])
+
+    def _over(
+        self,
+        first: int,
+        last: int,
+        width: int,
+        body: Callable[[Expr, Expr], tirx.Stmt],
+        vector: Callable[[Expr, Expr, int], tirx.Stmt] | None = None,
+    ) -> tirx.Stmt:
+        """`body` of each row and column of a tile, as straight-line code of vectors; or `vector` of each row, first
+        column and width."""
         whole, rest = divmod(width, self.tile.lanes)
         own = self.tile.lanes
 
+        def lanes(r: Expr, c: Expr, count: int) -> tirx.Stmt:
+            return self.vector(count, lambda x: body(r, c + x)) if vector is None else vector(r, c, count)
+
         def row(r: Expr) -> tirx.Stmt:
-            full = self.loop(whole, lambda v: self.vector(own, lambda x: body(r, v * own + x)), UNROLLED, "vector")
-            left = [self.vector(rest, lambda x: body(r, whole * own + x))] if rest else []
+            full = self.loop(whole, lambda v: lanes(r, v * own, own), UNROLLED, "vector")
+            left = [lanes(r, self.number(whole * own), rest)] if rest else []
             return sequence([*([full] if whole else []), *left])
 
         return self.loop(last - first, lambda r: row(first + r), UNROLLED, "row")

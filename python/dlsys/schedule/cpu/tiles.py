@@ -156,7 +156,7 @@ def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]
         for rows, vectors in sizes:
             columns = p.b.panel or vectors * lanes
             ways_of_b = [GIVEN] if p.b.panel else [PACKED]
-            if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
+            if readable and not p.b.panel and p.intrinsic is None and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
                 whole = Tile(rows, columns, lanes, a, b, -(-m // rows), -(-n // columns), parallel, by_batch)
