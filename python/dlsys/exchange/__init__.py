@@ -2,6 +2,7 @@
 
     network.py          `Network`: a graph as a module, what every import gives
     freeze.py           `freeze`: for inference alone
+    quantize.py         `quantize`: the same in integers of eight bits
     channels_last.py    its images NHWC, by the operators of channels_last_ops.py and of winograd.py
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
@@ -15,5 +16,6 @@ from __future__ import annotations
 from .freeze import freeze as freeze
 from .network import Network as Network
 from .onnx_export import to_onnx as to_onnx
+from .quantize import quantize as quantize
 from .onnx_import import from_onnx as from_onnx
 from .torch_import import from_torch as from_torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,14 +46,20 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     if not isinstance(model, Module):
         raise GraphError(f"freeze: takes a module, not {type(model).__name__}")
     inputs, outputs = traced("freeze", model, feed_shapes)
-    order = find_topo_sort(outputs)
-    given = {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs}
-    graph = unrolled(analyse(order, outputs, given))  # panels of constants are made now, of a loop's too
-    if graph.updates:
-        raise GraphError(f"freeze: the network assigns {graph.updates[0][0].name}")
+    graph = frozen_graph("freeze", inputs, outputs)
     freezing = _Freezing(graph, channels_last=True)
     found = freezing.outputs()
     return Network(inputs, found if freezing.gains() else _Freezing(graph, channels_last=False).outputs()).eval()
+
+
+def frozen_graph(function: str, inputs: Sequence[Node], outputs: Sequence[Node]) -> TypedGraph:
+    """A network's graph, with its loops unrolled. Raises GraphError where it changes state."""
+    given = {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs}
+    order = find_topo_sort(outputs)
+    graph = unrolled(analyse(order, outputs, given))  # panels of constants are made now, of a loop's too
+    if graph.updates:
+        raise GraphError(f"{function}: the network assigns {graph.updates[0][0].name}")
+    return graph
 
 
 class _Product:
