@@ -15,6 +15,7 @@ from .arithmetic import (
 from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
+from .cumulative import cumprod_op, cumsum_op, recurrence_op
 from .elementary import (
     bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
     abs_op, clip_op, copy_op, cos_op, equal_op, erf_op, exp_op, floor_op, greater_equal_op, greater_op,
