@@ -10,6 +10,7 @@ from ..graph import Node
 from .creation import leaf
 from .differentiate import backward as _backward
 from .differentiate import gradients_of, weight_of
+from .function import Function as Function
 from .mode import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
 from .mode import set_grad_enabled as set_grad_enabled
 from .node import TensorNode
