@@ -47,6 +47,7 @@ from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
 from .exchange import to_onnx as to_onnx
 from .ops.scan import scan as scan
+from .random import Generator as Generator
 from .random import manual_seed as manual_seed
 from .random import multinomial as multinomial
 from .random import rand as rand
