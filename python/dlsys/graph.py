@@ -105,7 +105,7 @@ class Node:
     id: int
     cell: Any
     types: list[Any]
-    __array_ufunc__ = None  # so that `array + node` calls the node's method, not NumPy's
+    __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
         self.op = op

@@ -23,6 +23,7 @@ from .node import TensorNode
 from .reductions import Reductions
 from .shapes import Shapes
 from .typing import ArrayLike, Device, DType, Nested, ops
+from .ufuncs import UFuncs
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
 
@@ -247,7 +248,7 @@ class Values(TensorNode):
         return format(self.item(), spec) if spec or numel(self) == 1 else repr(self)
 
 
-class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions):
+class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
