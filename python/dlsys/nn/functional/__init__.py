@@ -5,6 +5,9 @@ Some need a shape when they are called: of tensors it is known, of a `Variable` 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from ...errors import no_attribute
 from .activations import (
     dropout as dropout, elu as elu, gelu as gelu, hardswish as hardswish, leaky_relu as leaky_relu,
     log_softmax as log_softmax, relu as relu, relu6 as relu6, sigmoid as sigmoid, silu as silu,
@@ -31,3 +34,9 @@ from .products import (
     conv1d as conv1d, conv2d as conv2d, conv_transpose2d as conv_transpose2d, linear as linear,
 )
 from .resizing import interpolate as interpolate, pad as pad, pixel_shuffle as pixel_shuffle
+
+if not TYPE_CHECKING:  # for a checker a wrong name stays an error
+
+    def __getattr__(name: str) -> NoReturn:
+        """Raises AttributeError, which names the nearest, or what to write instead."""
+        raise no_attribute(f"module {__name__!r}", name, globals())
