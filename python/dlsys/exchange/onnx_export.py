@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
-from ..device import cpu
+from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError
 from ..graph import find_topo_sort
 from ..nn import Module

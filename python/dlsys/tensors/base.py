@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, cast, overload
 import numpy as np
 
 from ..checks import flag
-from ..device import Array, copied, cpu, host_array, to_array
+from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from ..device import Array, Context, array, copied, cpu
+from ..devices import Array, Context, array, copied, cpu
 from ..errors import DeviceError, DlsysError, GraphError
 from ..graph import FLOATS, Node
 from ..ops import known_dtype, leaf
