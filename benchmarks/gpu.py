@@ -148,7 +148,7 @@ def steps(report: Report, quick: bool) -> None:
         for step in range(30):
             executor.run(feed)
             if step + 1 in (10, 30):
-                counts.append((executor.allocations, dl.device.allocation_count()))
+                counts.append((executor.allocations, dl.devices.allocation_count()))
         name = f"step of {network.__name__}"
         told = f"off by at most {off:.1e}; allocations after 10 and 30 steps {counts}"
         report.check(name, off < 1e-4 and counts[0] == counts[1], told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from dlsys import tvm_op
-from dlsys.device import host_machine
+from dlsys.devices import host_machine
 from dlsys.schedule import host_target, machine_of
 from dlsys.schedule.target import described
 

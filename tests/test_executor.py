@@ -13,7 +13,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import device
+from dlsys import devices
 from dlsys import executor as executors
 from helpers import error_of, evaluate
 
@@ -58,12 +58,12 @@ def test_mlp_two_signatures_compile_twice_and_then_nothing_is_allocated() -> Non
     executor = ad.Executor(nodes)
     for feed in feeds:
         agree(executor.run(feed, True), evaluate(nodes, feed))
-    counts = device.allocation_count(), executor.allocations, executor.compilations
+    counts = devices.allocation_count(), executor.allocations, executor.compilations
     assert counts[1:] == (1, 2)  # one arena: the second plan needs less
     funcs = dict(executor.node_to_compiled_func)
     for feed in feeds * 2:
         agree(executor.run(dict(reversed(feed.items()))), evaluate(nodes, feed))
-    assert (device.allocation_count(), executor.allocations, executor.compilations) == counts
+    assert (devices.allocation_count(), executor.allocations, executor.compilations) == counts
     assert all(executor.node_to_compiled_func[node] is kernel for node, kernel in funcs.items())
 
 
@@ -71,11 +71,11 @@ def test_mlp_memory_is_within_2_percent_of_the_lower_bound() -> None:
     nodes, shapes = mlp(1000)
     executor = ad.Executor(nodes)
     report = executor.memory_report(shapes)
-    before = device.allocation_count()
+    before = devices.allocation_count()
     plan = executor.memory_plan(shapes)
     assert plan.bytes_planned <= 1.02 * plan.lower_bound
     assert plan.bytes_unplanned > 3 * plan.bytes_planned
-    assert str(plan.bytes_planned) in report and device.allocation_count() == before + 1
+    assert str(plan.bytes_planned) in report and devices.allocation_count() == before + 1
 
 
 def test_whatever_is_evaluated() -> None:
@@ -175,7 +175,7 @@ def test_feeds_of_every_kind() -> None:
         x[::1],
         read_only,
         dl.array(x),
-        device.to_tensor(x),
+        devices.to_tensor(x),
         x.tolist(),
         x.astype(">f4"),
     ]
@@ -415,13 +415,13 @@ def test_a_result_fed_to_the_next_run_is_read_before_it_is_overwritten() -> None
             np.testing.assert_array_equal(found.numpy(), want, name)
         own, twice = dl.array(want), dl.array(want)
         executor.run({X: own})
-        allocated = dl.device.allocation_count()
+        allocated = dl.devices.allocation_count()
         for feed in (own, twice, own, own):  # arrays of memory of their own are read where they lie
             (found,) = executor.run({X: feed})
             np.testing.assert_array_equal(found.numpy(), want.T + 1)
         for _ in range(3):
             (found,) = executor.run({X: found})
-        assert dl.device.allocation_count() <= allocated + 1  # the copy's memory
+        assert dl.devices.allocation_count() <= allocated + 1  # the copy's memory
 
 
 def test_a_feed_that_lies_in_a_parameter_is_read_before_the_run_overwrites_it() -> None:

@@ -17,7 +17,7 @@ LAYERS = [
     ("storage",),
     ("scopes",),
     ("checks", "graph", "tvm_import"),
-    ("device",),
+    ("devices",),
     ("compute",),
     ("schedule",),
     ("tuning",),
@@ -44,7 +44,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"device", "compute", "schedule", "tuning", "kernels", "relax", "cli", "tvm_import"}
+TVM_DOORS = {"devices", "compute", "schedule", "tuning", "kernels", "relax", "cli", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

@@ -11,7 +11,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import device, nn, optim
+from dlsys import devices, nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, ShapeError
 from dlsys.nn import functional as F
 from dlsys.tensors import state as changes
@@ -84,10 +84,10 @@ def test_updates_in_place_take_no_memory() -> None:
     assert plan.bytes_planned == 0
     executor.run({g: np.ones((64, 64), "float32")})
     assert (w.value == 0.5).all()
-    before = device.allocation_count()
+    before = devices.allocation_count()
     for _ in range(50):
         executor.run({g: dl.zeros((64, 64))})
-    assert device.allocation_count() == before + 50  # the feeds alone
+    assert devices.allocation_count() == before + 50  # the feeds alone
 
 
 def test_executors_share_a_parameter_and_it_moves_between_contexts() -> None:

@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import kernels, tvm_op
-from dlsys.device import to_array
+from dlsys.devices import to_array
 from dlsys.errors import DTypeError, KernelArgumentError, ShapeError, TargetError
 from helpers import error_of, every_case
 from hypothesis import given, settings

@@ -72,7 +72,7 @@ LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
         "Base",
         "#56606b",
         [
-            ("device/", "arrays, threads"),
+            ("devices/", "arrays, threads"),
             ("graph.py", "Node, Op"),
             ("scopes.py", "no_grad, autocast"),
             ("errors.py", "exceptions"),

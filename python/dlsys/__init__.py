@@ -64,9 +64,11 @@ def __getattr__(name: str) -> Any:
     """Names of other modules at first use: importing TVM takes a second that `dlsys.data` need not pay."""
     if name == "__all__":
         homes = {name: home for name, home in _public().items() if isinstance(home, tuple)}
-        return [*(name for name, (module, _) in homes.items() if module in (".device", ".errors")), "empty", "zeros"]
+        return [*(name for name, (module, _) in homes.items() if module in (".devices", ".errors")), "empty", "zeros"]
     if name not in _public():
-        raise AttributeError(f"module 'dlsys' has no attribute {name!r}")
+        from .errors import no_attribute
+
+        raise no_attribute("module 'dlsys'", name, _public())
     found = _public()[name]
     if isinstance(found, tuple):
         module, attribute = found

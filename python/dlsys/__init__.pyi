@@ -7,7 +7,7 @@ from math import pi as pi
 
 from . import autodiff as autodiff
 from . import data as data
-from . import device as device
+from . import devices as devices
 from . import errors as errors
 from . import kernels as kernels
 from . import needle as needle
@@ -19,19 +19,20 @@ from . import relax as relax
 from . import serialization as serialization
 from . import training as training
 from . import tvm_op as tvm_op
-from .device import Array as Array
-from .device import Context as Context
-from .device import array as array
-from .device import context as context
-from .device import cpu as cpu
-from .device import cuda as cuda
-from .device import get_float32_matmul_precision as get_float32_matmul_precision
-from .device import get_num_threads as get_num_threads
-from .device import gpu as gpu
-from .device import numpy as numpy
-from .device import set_float32_matmul_precision as set_float32_matmul_precision
-from .device import set_flush_denormal as set_flush_denormal
-from .device import set_num_threads as set_num_threads
+from .devices import Array as Array
+from .devices import Context as Context
+from .devices import array as array
+from .devices import context as context
+from .devices import cpu as cpu
+from .devices import cuda as cuda
+from .devices import device as device
+from .devices import get_float32_matmul_precision as get_float32_matmul_precision
+from .devices import get_num_threads as get_num_threads
+from .devices import gpu as gpu
+from .devices import numpy as numpy
+from .devices import set_float32_matmul_precision as set_float32_matmul_precision
+from .devices import set_flush_denormal as set_flush_denormal
+from .devices import set_num_threads as set_num_threads
 from .errors import DataError as DataError
 from .errors import DeviceError as DeviceError
 from .errors import DlsysError as DlsysError
@@ -48,6 +49,7 @@ from .exchange import from_torch as from_torch
 from .exchange import quantize as quantize
 from .exchange import to_onnx as to_onnx
 from .ops.scan import scan as scan
+from .random import Generator as Generator
 from .random import manual_seed as manual_seed
 from .random import multinomial as multinomial
 from .random import rand as rand
@@ -101,7 +103,8 @@ newaxis = None
 abs, add, all, allclose, amax = Tensor.abs, Tensor.add, Tensor.all, Tensor.allclose, Tensor.amax
 amin, any, argmax, argmin, argsort = Tensor.amin, Tensor.any, Tensor.argmax, Tensor.argmin, Tensor.argsort
 bmm, broadcast_to, ceil, chunk = Tensor.bmm, Tensor.broadcast_to, Tensor.ceil, Tensor.chunk
-clamp, clip, clone, cos, div, eq = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.div, Tensor.eq
+clamp, clip, clone, cos, cumprod = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.cumprod
+cumsum, div, eq = Tensor.cumsum, Tensor.div, Tensor.eq
 equal, erf, exp, expm1, flatten = Tensor.equal, Tensor.erf, Tensor.exp, Tensor.expm1, Tensor.flatten
 flip, floor, floor_divide, fmod = Tensor.flip, Tensor.floor, Tensor.floor_divide, Tensor.fmod
 gather = Tensor.gather

@@ -22,7 +22,7 @@ from .compiler import (
     with_known_shapes,
 )
 from .compiler.indices import fed_indices
-from .device import (
+from .devices import (
     Array,
     Context,
     Staging,
@@ -34,7 +34,7 @@ from .device import (
     named,
     to_array,
 )
-from .device.panels import panel_columns
+from .devices.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, require_type
 from .ops import unchanged

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import compute, kernels, tvm_op
-from .device import Array
+from .devices import Array
 from .errors import DeviceError, DTypeError
 from .kernels import Kernel, KernelSpec
 

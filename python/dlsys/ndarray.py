@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from . import device
-from .device import Array as NDArray
-from .device import Context, context, cpu, gpu
+from . import devices
+from .devices import Array as NDArray
+from .devices import Context, context, cpu, gpu
 
 __all__ = ["NDArray", "array", "cpu", "empty", "gpu", "is_gpu_ctx"]
 
 
 def array(arr: Any, ctx: Any = None) -> NDArray:
     """A copy on a context, the CPU for None, as float32. Raises DTypeError, DeviceError."""
-    return device.array(np.asarray(arr, "float32"), ctx)
+    return devices.array(np.asarray(arr, "float32"), ctx)
 
 
 def empty(shape: Any, ctx: Any = None, dtype: Any = "float32") -> NDArray:
     """An array of undefined values. Raises ShapeError, DTypeError, DeviceError."""
-    return device.empty(shape, dtype, ctx)
+    return devices.empty(shape, dtype, ctx)
 
 
 def is_gpu_ctx(ctx: Any) -> bool:

@@ -29,7 +29,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tvm import s_tir
 
-context = sys.modules["dlsys.device.context"]  # the module: `dlsys.device.context` is the function
+context = sys.modules["dlsys.devices.context"]  # the module: `dlsys.devices.context` is the function
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^ *(\d)  (\S.*?)  +(\d+) +([\d.]+) +([\d.]+)x +([\d.]+)% +([\d.]+)%$", re.MULTILINE)

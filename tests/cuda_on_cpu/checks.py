@@ -31,7 +31,7 @@ import small_networks as networks
 import test_gpu_op
 from dlsys import autodiff as ad
 from dlsys import kernels, nn, ops, optim, tvm_op
-from dlsys.device import streams
+from dlsys.devices import streams
 from dlsys.graph import find_topo_sort
 from dlsys.kernels import build
 from dlsys.schedule.cuda import contraction
@@ -176,7 +176,7 @@ def arrays_between_launches() -> None:
     made = executor.node_to_compiled_func
     assert [len(made[node].scratch) for node in nodes] == [1, 1, 0] and executor.allocations == 1
     before = cuda_on_cpu.count("used")
-    out = dl.device.empty((9, 10), ctx=GPU)
+    out = dl.devices.empty((9, 10), ctx=GPU)
     made[nodes[0]](dl.array(feed[a], GPU), dl.array(feed[b], GPU), out)
     close([out.numpy()], [feed[a] @ feed[b]], 1e-4)
     assert cuda_on_cpu.count("used") - before == out.numpy().nbytes
@@ -466,7 +466,7 @@ def batches_trained(ctx: Any, steps: int) -> list[Any]:
     rng, losses = np.random.default_rng(1), []
     for _ in range(steps):
         batch = {node: rng.permutation(value) for node, value in feed.items()}
-        losses.append(dl.device.copied(executor.run(batch)[0]))  # nobody waits
+        losses.append(dl.devices.copied(executor.run(batch)[0]))  # nobody waits
         for value in batch.values():
             value[:] = np.nan  # what was fed may change at once
     return [value.numpy() for value in (*losses, *parameters)]
@@ -500,7 +500,7 @@ def arrays() -> None:
         assert (made.shape, made.dtype, made.context) == (np.shape(value), str(np.asarray(value).dtype), GPU)
         np.testing.assert_array_equal(made.numpy(), value)
         np.testing.assert_array_equal(dl.array(made, dl.cpu()).numpy(), value)
-    made = dl.device.zeros((2, 3), ctx=GPU)
+    made = dl.devices.zeros((2, 3), ctx=GPU)
     made[1] = 5
     assert made.numpy().tolist() == [[0, 0, 0], [5, 5, 5]] and made[1, 2] == 5
     x = ops.Variable("x")
@@ -510,7 +510,7 @@ def arrays() -> None:
         (again,) = ad.Executor([y * 2.0], ctx=GPU).run({y: array}, True)
         assert set(again) == {2 * wanted}
     kernel = tvm_op.make_elemwise_add((70,), "cuda", "llvm", "add")
-    out = dl.device.empty((70,), ctx=GPU)
+    out = dl.devices.empty((70,), ctx=GPU)
     kernel(found[0], found[1], out)
     assert set(out.numpy()) == {5.0}
     error = _error(dl.DeviceError, lambda: kernel(np.ones(70, "float32"), found[1], out))
@@ -533,7 +533,7 @@ def memory_that_is_shared() -> None:
     for _ in range(5):
         result, product = executor.run({x: result})
         close([result.numpy(), product.numpy()], [value.T + 1, value.T @ value], 1e-4)
-        value, used = value.T + 1, dl.device.allocation_count()
+        value, used = value.T + 1, dl.devices.allocation_count()
         assert not before or used == before
         before = used
 
@@ -555,7 +555,7 @@ class Foreign:
 def arrays_of_other_libraries() -> None:
     """PyTorch's and CuPy's come by DLPack, without a copy, and ours go to them so."""
     own = dl.array(np.arange(6, dtype="float32").reshape(2, 3), GPU)
-    given, out = Foreign(own), dl.device.zeros((2, 3), ctx=GPU)
+    given, out = Foreign(own), dl.devices.zeros((2, 3), ctx=GPU)
     shared, copied = dl.from_dlpack(given, copy=False), dl.from_dlpack(given)
     assert copied.device == shared.device == GPU and shared.__dlpack_device__() == own.__dlpack_device__()
     x = ops.Variable("x")
@@ -590,7 +590,7 @@ def the_programs_kernels() -> None:
     ):
         make((60, 100), "cuda", "llvm", "kernel")(*given, out)
         close([out.numpy()], [wanted.astype("float32")])
-    small = dl.device.empty((60, 60), ctx=GPU)
+    small = dl.devices.empty((60, 60), ctx=GPU)
     tvm_op.make_matrix_mul((60, 100), False, (60, 100), True, "cuda", "llvm", "matmul")(a, b, small)
     close([small.numpy()], [x @ y.T], 1e-4)
     tvm_op.make_sgd_update((60, 100), 0.5, "cuda", "llvm", "sgd")(a, b, a)  # in place
@@ -819,7 +819,8 @@ def a_missing_event_is_found() -> None:
 @check
 def what_cannot_be_recorded_runs_as_before() -> None:
     """Memory that is taken, or a driver without graphs: said once, and the step runs call by call."""
-    error = _error(dl.DeviceError, lambda: dl.device.Graph(GPU.device, lambda: dl.device.empty((3,), ctx=GPU) and None))
+    made = lambda: dl.devices.empty((3,), ctx=GPU) and None  # noqa: E731
+    error = _error(dl.DeviceError, lambda: dl.devices.Graph(GPU.device, made))
     assert "memory" in error, error
     wanted, call = batches_trained(dl.cpu(), 5), streams._call
 

@@ -27,7 +27,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule, storage, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
-from dlsys.device import host_machine
+from dlsys.devices import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import target as targets

@@ -99,9 +99,9 @@ def test_a_plan_of_many_calls_is_one_list() -> None:
         want = np.tanh(want * np.float32(0.99))
     (found,) = executor.run({x: fed}, True)
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
-    allocated = dl.device.allocation_count()
+    allocated = dl.devices.allocation_count()
     executor.run({x: fed})
-    assert dl.device.allocation_count() == allocated and len(symbols(executor)) <= 3
+    assert dl.devices.allocation_count() == allocated and len(symbols(executor)) <= 3
 
 
 def test_a_parameter_of_another_type_is_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_parameter_of_another_type_is_refused() -> None:
 
 def test_a_call_that_fails_is_an_error() -> None:
     kernel = tvm_op.make_relu((4,), "llvm", "llvm", "relu")
-    arena = dl.device.zeros((64,), "float32", dl.cpu()).tensor
+    arena = dl.devices.zeros((64,), "float32", dl.cpu()).tensor
     for dtype, fails in (("float32", False), ("float64", True)):
         places = (Place(0, 0, (4,), "float32"), Place(None, 64, (4,), dtype))
         after = (places[0], Place(None, 128, (4,), "float32"))  # as an update of parameters would be

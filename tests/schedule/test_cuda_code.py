@@ -27,7 +27,7 @@ import tvm
 from dlsys import autodiff as ad
 from dlsys import compute, ops
 from dlsys.cli import cost
-from dlsys.device import streams
+from dlsys.devices import streams
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.common import renamed

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import tvm_op
-from dlsys.device import flushes_denormal
+from dlsys.devices import flushes_denormal
 from dlsys.errors import DTypeError, ShapeError
 from dlsys.graph import Node
 from helpers import denormals_kept, error_of

@@ -119,7 +119,7 @@ def test_kernels_and_feeds_take_tensors() -> None:
         for given in (a, b, a + b):
             (found,) = executor.run({v: given}, convert_to_numpy_ret_vals=True)
             np.testing.assert_array_equal(found, 2 * given.numpy())
-    array = dl.device.empty(shape, ctx=dl.cpu())
+    array = dl.devices.empty(shape, ctx=dl.cpu())
     array[:] = 3.0
     array.copyto(out)
     assert (out.numpy() == 3).all() and (np.asarray(out) == 3).all()

@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..device.machine import TENSOR_INSTRUCTION, WARP, Gpu, Machine
+from ..devices.machine import TENSOR_INSTRUCTION, WARP, Gpu, Machine
 from ..schedule.common import CHEAP_CALLS
 
 CALL = 8  # instructions of an exp or a division, about

@@ -10,7 +10,7 @@ from pathlib import Path
 from tvm.target import Target, codegen
 
 from .. import __version__
-from ..device import cuda, get_num_threads
+from ..devices import cuda, get_num_threads
 from ..errors import DeviceError
 from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .. import timing
-from ..device import array, empty, get_num_threads, set_num_threads
+from ..devices import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
 from ..kernels.peak import measure_fma
 from ..planner import table

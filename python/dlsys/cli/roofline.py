@@ -12,8 +12,8 @@ from typing import Any
 from .. import autodiff as ad
 from .. import nn, optim
 from ..compiler import Key, Plan
-from ..device import cuda, get_num_threads
-from ..device.machine import GPUS
+from ..devices import cuda, get_num_threads
+from ..devices.machine import GPUS
 from ..errors import TargetError
 from ..inspect.profile import work_of
 from ..inspect.text import kernels_of

@@ -18,7 +18,7 @@ from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from .. import compute
-from ..device import panels
+from ..devices import panels
 from ..schedule import Rule, apply, machine_code
 from ..schedule.common import bound_once
 from ..schedule.cpu.tiles import choose

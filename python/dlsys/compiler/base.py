@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..device import VECTOR
+from ..devices import VECTOR
 from ..graph import OPS, Node, Shape, below
 from ..ops import full_op
 from ..ops.state import State

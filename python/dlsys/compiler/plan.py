@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, Context, copied, host_array, lies_on, view_of
+from ..devices import Array, Context, copied, host_array, lies_on, view_of
 from ..errors import GraphError
 from ..graph import Node, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner

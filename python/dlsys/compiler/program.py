@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from ..device import Context, allocate
+from ..devices import Context, allocate
 from ..graph import Node, Shape
 from ..kernels import Call, KernelSpec, Place, Repeat
 from ..planner import MemoryPlan, Value, plan_memory

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..device.panels import filter_columns
+from ..devices.panels import filter_columns
 from ..graph import Shape
 from ..ops.conv import geometry_of
 from ..ops.family import Pointwise

@@ -12,7 +12,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, unrolled, value_inputs
-from ..device import cpu
+from ..devices import cpu
 from ..errors import GraphError
 from ..graph import Shape, find_topo_sort
 from ..nn import Module

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
-from ..device import cpu
+from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError
 from ..graph import find_topo_sort
 from ..nn import Module
@@ -295,6 +295,16 @@ def _argsort(to: _Writing, node: Node) -> str:
         value = to.emit("Cast", [value], to=to.code("uint8"))
     count = to.constant([to.graph.shapes[node][axis]])
     return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
+
+
+@writer("cumsum")
+def _cumsum(to: _Writing, node: Node) -> str:
+    """Of small integers by way of int32: ONNX's has none."""
+    value, dtype = to.of(node.inputs[0]), to.graph.dtypes[node]
+    exclusive, reverse, small = int(node.attrs["exclusive"]), int(node.attrs["reverse"]), dtype == "uint8"
+    value = to.emit("Cast", [value], to=to.code("int32")) if small else value
+    found = to.emit("CumSum", [value, to.constant(node.attrs["axis"])], exclusive=exclusive, reverse=reverse)
+    return to.emit("Cast", [found], to=to.code(dtype)) if small else found
 
 
 @writer("softmax", "log_softmax")

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..device.panels import panel_columns
+from ..devices.panels import panel_columns
 from ..ops.linalg import matmul_panels_op
 from ..tensors import tensor
 

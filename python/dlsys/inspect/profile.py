@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import timing
 from ..compiler import Key, Plan
-from ..device import Array, array, get_num_threads, view_of
+from ..devices import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
 from ..kernels import unrolled_calls

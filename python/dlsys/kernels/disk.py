@@ -94,7 +94,7 @@ SUFFIX = ".so"
 KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
 _DIGITS = 40  # of a hash: a link to a library takes no block of the disk then
-SOURCES = ("compiler/groups.py", "compute", "device", "kernels", "ops", "schedule")
+SOURCES = ("compiler/groups.py", "compute", "devices", "kernels", "ops", "schedule")
 """The parts of the package that decide what code a kernel's key stands for."""
 _said: set[str] = set()
 

@@ -20,7 +20,7 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, libinfo, tirx
 
-from ..device import get_num_threads
+from ..devices import get_num_threads
 from ..errors import DlsysError
 from ..schedule.machine_code import compiled
 from ..schedule.target import described

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from tvm_ffi import Tensor, from_dlpack
 
-from ..device import Array, cuda, empty, lies_on, to_tensor, view_of
-from ..device.context import DLPACK_CPU
+from ..devices import Array, cuda, empty, lies_on, to_tensor, view_of
+from ..devices.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
 from ..tvm_import import with_compiler
 from .spec import ArrayType, KernelSpec, TargetName

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from .. import compute
-from ..device import zeros
+from ..devices import zeros
 from ..schedule.target import host_target, machine_of
 from .cache import get
 from .kernel import Kernel

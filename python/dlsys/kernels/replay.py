@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..device import Graph
+from ..devices import Graph
 from ..errors import DeviceError
 from ..system import warn
 from .runner import Runner

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import to_tensor
-from ..device.context import DLPACK_CPU
+from ..devices import to_tensor
+from ..devices.context import DLPACK_CPU
 from ..errors import DeviceError
 from ..graph import Shape
 from ..tvm_import import with_compiler

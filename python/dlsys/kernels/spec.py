@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import compute
-from ..device import flushes_denormal, get_num_threads
+from ..devices import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
 from ..scopes import scopes

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..checks import flag, has_no_effect
-from ..device import host_array
+from ..devices import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import host_array
+from ..devices import host_array
 from ..errors import DTypeError, GraphError
 from ..graph import INTEGERS, Node, set_arithmetic
 from .arithmetic import add_op, div_op, mul_op, neg_op, sub_op, whole_power

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..checks import flag
-from ..device import Array, Context, array, copied, cpu, to_array
+from ..devices import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
 from ..system import free_at_fork

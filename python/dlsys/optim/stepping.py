@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import autodiff as ad
-from ..device import cpu, empty
+from ..devices import cpu, empty
 from ..tensors import leaf
 from ..tensors.state import changing
 from ..tensors.values import arrays_of

@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from tvm.relax import transform
 from tvm.target import Target
 
-from ..device import Array, array, context
+from ..devices import Array, array, context
 from ..errors import GraphError, TargetError
 from ..graph import Node
 from ..kernels.build import any_alignment

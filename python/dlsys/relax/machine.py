@@ -10,8 +10,8 @@ from typing import Any
 
 import tvm_ffi
 
-from ..device import Array, Context, context, to_array
-from ..device.context import DLPACK_CPU, DLPACK_CUDA
+from ..devices import Array, Context, context, to_array
+from ..devices.context import DLPACK_CPU, DLPACK_CUDA
 from ..errors import DataError, DlsysError, KernelArgumentError
 from ..system import TUNING, cache_folder, free_at_fork, setting
 

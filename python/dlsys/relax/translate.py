@@ -11,7 +11,7 @@ from tvm import relax
 from .. import compute
 from ..compiler import PASSES, TypedGraph, analyse, feed_type, run_passes, unrolled
 from ..compiler.groups import kernel_spec, single_groups
-from ..device import copied, cpu
+from ..devices import copied, cpu
 from ..errors import FeedError, GraphError
 from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec

@@ -23,7 +23,7 @@ from tvm.target import Target
 from .. import timing
 from ..charts import chart
 from ..checks import integer
-from ..device import empty
+from ..devices import empty
 from ..errors import DataError, GraphError, TargetError
 from ..executor import Executor
 from ..graph import Node

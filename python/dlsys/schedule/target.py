@@ -11,10 +11,10 @@ import tvm
 from tvm import tirx
 from tvm.target import Target, codegen
 
-from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
-from ..device.machine import GPUS, HOPPER, WARP, cpu_machine
-from ..device.machine import Gpu as Gpu  # for the rules too
-from ..device.machine import Machine as Machine
+from ..devices import flushes_denormal, get_float32_matmul_precision, get_num_threads
+from ..devices.machine import GPUS, HOPPER, WARP, cpu_machine
+from ..devices.machine import Gpu as Gpu  # for the rules too
+from ..devices.machine import Machine as Machine
 from ..errors import TargetError
 from ..system import cache_sizes
 from . import denormals

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from ..checks import dtype_named, flag, has_no_effect
-from ..device import Context
+from ..devices import Context
 from ..errors import DTypeError
 from ..graph import FLOATS, Node
 from ..ops import dtype_name, dtype_of, known_dtype, shape_of

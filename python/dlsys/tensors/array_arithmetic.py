@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, copied
+from ..devices import Array, copied
 from ..ops import is_number, leaf
 from .typing import ArrayLike
 from .values import array_of

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
-from .. import device as devices
+from .. import devices
 from ..checks import extents, flag, integer, too_large
-from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
+from ..devices import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op

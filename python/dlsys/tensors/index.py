@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import host_array
+from ..devices import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
 from ..ops import broadcast_rule, dtype_of, is_number, known_dtype, known_shape, shape_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 
-from ..device import Array, cpu, host_array, to_array
+from ..devices import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
 from ..ops import dtype_of, shape_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..device import Array
+from ..devices import Array
 from ..graph import Node, Op
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..compiler import Arena
-from ..device import Array, Context, cpu
+from ..devices import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp

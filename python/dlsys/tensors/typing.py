@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..device import Context
+from ..devices import Context
 from ..graph import Node
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from ..device import Array, Context, array, copied, cpu
+from ..devices import Array, Context, array, copied, cpu
 from ..errors import DeviceError, DlsysError, GraphError
 from ..graph import FLOATS, Node
 from ..ops import known_dtype, leaf
@@ -124,9 +124,7 @@ def differentiated(node: Node) -> Sequence[Node]:
     if isinstance(node.op, State):
         value = node.op.lowered(node, node.inputs, Updates())
         return [] if value is None else [value]
-    if not node.op.shape_only:
-        return node.inputs
-    return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
+    return node.op.differentiated(node)
 
 
 def reached(outputs: Sequence[Node]) -> set[Node]:

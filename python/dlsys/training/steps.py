@@ -15,7 +15,7 @@ from .. import autodiff as ad
 from .. import random
 from ..charts import chart
 from ..data.dataset import nearest_dtype
-from ..device import host_array
+from ..devices import host_array
 from ..errors import GraphError, ShapeError
 from ..nn import Module
 from ..nn.module import in_mode

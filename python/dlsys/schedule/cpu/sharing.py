@@ -6,7 +6,7 @@ sums by themselves, which are added up. With twice as many parts as threads none
 
 from __future__ import annotations
 
-from ...device.panels import LATENCY
+from ...devices.panels import LATENCY
 from ..products import Product
 from ..target import Machine
 from .tiles import FINER, Tile, wanted

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...device.panels import boxes, matrix_cycles, row_counts, tiles_of
+from ...devices.panels import boxes, matrix_cycles, row_counts, tiles_of
 from ..common import SHORT
 from ..products import Operand, Product
 from ..squares import SIDE

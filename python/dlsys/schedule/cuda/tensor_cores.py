@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from ...device.machine import TENSOR_INSTRUCTION
+from ...devices.machine import TENSOR_INSTRUCTION
 from ..codegen import sequence
 from ..products import Product
 from ..stages import Expr

@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...compute.loops import ravelled
-from ...device import VECTOR
-from ...device.machine import WARP as WARP  # for the rules too
+from ...devices import VECTOR
+from ...devices.machine import WARP as WARP  # for the rules too
 from ..codegen import VectorCode, block_of, sequence
 from ..common import renamed
 from ..stages import Expr

@@ -10,8 +10,8 @@ import dlsys as dl
 import numpy as np
 import pytest
 import tvm
-from dlsys import device
-from dlsys.device import to_array, to_tensor
+from dlsys import devices, nn
+from dlsys.devices import to_array, to_tensor
 from dlsys.graph import DTYPES
 from dlsys.tensors import trace
 from helpers import error_of
@@ -38,7 +38,7 @@ def test_an_absent_gpu_is_one_sentence() -> None:
     absent = dl.cuda(1000)  # to name it is no error
     makers = (
         lambda: dl.array([1.0], absent),
-        lambda: dl.device.empty(3, ctx=absent),
+        lambda: dl.devices.empty(3, ctx=absent),
         lambda: dl.context("gpu:1000"),
     )
     for make in makers:
@@ -123,10 +123,10 @@ def test_pytorch_tensors() -> None:
 
 
 def test_allocations_are_counted() -> None:
-    before = device.allocation_count()
+    before = devices.allocation_count()
     dl.empty(3)
     to_array(np.ones(3), dl.cpu())
-    assert device.allocation_count() == before + 1
+    assert devices.allocation_count() == before + 1
 
 
 def test_threads() -> None:
@@ -216,3 +216,22 @@ def test_large_arrays_begin_at_a_cache_line() -> None:
         assert made.tensor.data_ptr() % 64 == 0 and (made.shape, made.dtype) == (shape, dtype)
         made[...] = 1
         assert np.asarray(made).all() and made.numpy().dtype == dtype
+
+
+def test_a_device_is_an_object_as_pytorchs() -> None:
+    device = dl.device("cuda" if dl.cuda.is_available() else "cpu")
+    x = dl.ones(2, 3)
+    moved = x.to(device)
+    assert moved.device == device == dl.device(device) and isinstance(x.device, dl.device)
+    assert dl.zeros(2, device=device).device == device and nn.Linear(2, 2).to(device).weight.device == device
+    cpu, gpu = dl.device("cpu"), dl.device("cuda:1")
+    assert (cpu.type, cpu.index, str(cpu)) == ("cpu", 0, "cpu") and cpu == dl.cpu() != gpu
+    assert (gpu.type, gpu.index, str(gpu)) == ("cuda", 1, "cuda:1") and hash(gpu) == hash(dl.cuda(1))
+    assert gpu == dl.device("cuda", 1) == dl.device(type_of(gpu), index=1) == dl.device(1)
+    assert f"{dl.device('cuda')} {dl.device('gpu')!r} {dl.device('numpy')}" == "cuda:0 cuda(0) numpy"
+    for wrong in ("tpu", "cpu:x", None, 1.5, -1):
+        assert "device" in error_of(dl.DeviceError, dl.device, wrong)
+
+
+def type_of(device: dl.device) -> str:
+    return device.type

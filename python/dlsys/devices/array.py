@@ -55,7 +55,7 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> Any:
         return _allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), ctx.device, None)
     except (MemoryError, RuntimeError) as error:
         ctx.require()
-        raise DeviceError(f"{ctx} cannot allocate memory for {shape} {dtype}") from error
+        raise DeviceError(f"{ctx!r} cannot allocate memory for {shape} {dtype}") from error
 
 
 Binary: TypeAlias = "Callable[[Array, Any], Array]"
@@ -205,7 +205,7 @@ class Array:
         return float(self._view().reshape(())[()])
 
     def __repr__(self) -> str:
-        return f"Array(shape={self.shape}, dtype={self.dtype}, {self.context})"
+        return f"Array(shape={self.shape}, dtype={self.dtype}, {self.context!r})"
 
 
 def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
@@ -304,7 +304,7 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
         host = host_array(value, python_dtype)
         return Array(_wrap(host), ctx) if ctx.kind == "cpu" else _copy(host, ctx)
     if found != ctx:
-        raise DeviceError(f"the array is on {found}, not on {ctx}")
+        raise DeviceError(f"the array is on {found!r}, not on {ctx!r}")
     shared = shared_array(value, ctx)
     return shared if is_aligned(shared) else copied(shared)
 
@@ -315,7 +315,7 @@ def shared_array(value: Any, ctx: Context) -> Array:
     try:
         return Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise DTypeError(f"{type(value).__name__} on {ctx} cannot be shared: is it contiguous? ({error})") from None
+        raise DTypeError(f"{type(value).__name__} on {ctx!r} cannot be shared: is it contiguous? ({error})") from None
 
 
 def is_aligned(value: Array) -> bool:

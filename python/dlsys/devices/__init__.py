@@ -8,8 +8,8 @@ from .array import (
     to_array, to_tensor, view_of, zeros,
 )
 from .context import (
-    Context, ThreadCountError, context, cpu, cuda, flushes_denormal, get_float32_matmul_precision, get_num_threads, gpu,
-    named, numpy, set_float32_matmul_precision, set_flush_denormal, set_num_threads,
+    Context, ThreadCountError, context, cpu, cuda, device, flushes_denormal, get_float32_matmul_precision,
+    get_num_threads, gpu, named, numpy, set_float32_matmul_precision, set_flush_denormal, set_num_threads,
 )
 from .machine import Machine, host_machine
 from .streams import Graph, Staging

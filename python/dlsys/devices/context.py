@@ -31,15 +31,25 @@ def _runtime(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Context:
-    """The device on which arrays are and graphs run: `kind` is "cpu", "cuda" or "numpy"."""
+    """The device on which arrays are and graphs run: `kind` is "cpu", "cuda" or "numpy". `dl.device` is this class:
+    `dl.device("cuda:1")`, `dl.device("cuda", 1)`; whether a GPU is there is asked where it is used."""
 
     kind: str
     index: int = 0
 
     def __post_init__(self) -> None:
         """Raises DeviceError for an unknown kind, and for an index that is no integer >= 0."""
-        word("Context", "the kind", self.kind, ("cpu", "cuda", "numpy"), DeviceError)
-        integer("Context", "the index", self.index, 0, DeviceError)
+        if isinstance(self.kind, Context) or type(self.kind) is int:  # as PyTorch's: a device, or the number of a GPU
+            kind, number = (self.kind.kind, self.kind.index) if isinstance(self.kind, Context) else ("cuda", self.kind)
+        else:
+            kind, number = _parsed(self.kind) or (self.kind, None)
+        word("device", "the kind", kind, ("cpu", "cuda", "numpy"), DeviceError)
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "index", integer("device", "the index", number or self.index, 0, DeviceError))
+
+    def __str__(self) -> str:
+        """As PyTorch writes it: "cpu", "cuda:0"."""
+        return f"{self.kind}:{self.index}" if self.kind == "cuda" or self.index else self.kind
 
     def __repr__(self) -> str:
         return "numpy()" if self.kind == "numpy" else f"{self.kind}({self.index})"
@@ -47,12 +57,12 @@ class Context:
     def require(self) -> Context:
         """Itself, if this machine has the device. Raises DeviceError otherwise."""
         if self.kind == "cpu" and self.index:
-            raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
+            raise DeviceError(f"{self!r} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
             if lacking := cuda.lacking():
-                raise DeviceError(f"{self} is not available: {lacking}; use dlsys.cpu()")
+                raise DeviceError(f"{self!r} is not available: {lacking}; use dlsys.cpu()")
             if not self.enabled():
-                raise DeviceError(f"{self} is not available: this machine has no such device; use dlsys.cpu()")
+                raise DeviceError(f"{self!r} is not available: this machine has no such device; use dlsys.cpu()")
         return self
 
     def enabled(self) -> bool:
@@ -73,6 +83,15 @@ class Context:
         """Waits until a GPU has finished all its work; for other devices returns at once."""
         if self.kind == "cuda":
             _runtime("Device_StreamSync")(self.device, 0)
+
+
+device = Context
+
+
+def _parsed(value: Any) -> tuple[str, int | None] | None:
+    """The kind and the index, None if it is not there, that a text like "cuda:1" or "gpu" names; None for another."""
+    match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip()) if isinstance(value, str) else None
+    return (_NAMES[match[1]], int(match[2]) if match[2] else None) if match and match[1] in _NAMES else None
 
 
 _one = functools.cache(Context)  # so that equal contexts are one object
@@ -137,9 +156,8 @@ def named(value: Any) -> Context:
         return value
     if isinstance(value, tvm_ffi.Device) and value.dlpack_device_type() in KINDS:
         return _one(KINDS[value.dlpack_device_type()], value.index)
-    match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip()) if isinstance(value, str) else None
-    if match and match[1] in _NAMES:
-        return _one(_NAMES[match[1]], int(match[2] or 0))
+    if found := _parsed(value):
+        return _one(found[0], found[1] or 0)
     raise DeviceError(f"unknown context {value!r}: use dlsys.cpu(0), dlsys.cuda(0) or dlsys.numpy()")
 
 
