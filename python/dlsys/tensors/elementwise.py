@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 import numpy as np
 
-from ..checks import flag, number
+from ..checks import flag, number, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
 from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shape_of
@@ -74,6 +74,9 @@ def _require_rank(op: str, rank: int, *nodes: Node) -> None:
             )
 
 
+_divided = _between("/", operator.truediv)
+
+
 class Elementwise(TensorNode):
     """Methods at each index."""
 
@@ -92,7 +95,6 @@ class Elementwise(TensorNode):
     add: ClassVar[OfTwo] = _between("+", operator.add)
     sub: ClassVar[OfTwo] = _between("-", operator.sub)
     mul: ClassVar[OfTwo] = _between("*", operator.mul)
-    div: ClassVar[OfTwo] = _between("/", operator.truediv)
     pow: ClassVar[OfTwo] = _between("**", operator.pow)
     matmul: ClassVar[OfTwo] = _between("@", operator.matmul)
     eq: ClassVar[OfTwo] = _between("==", operator.eq)
@@ -125,6 +127,10 @@ class Elementwise(TensorNode):
     def square(self: ArrayLike) -> Tensor:
         """x * x."""
         return node_of(self) ** 2
+
+    def log10(self: ArrayLike) -> Tensor:
+        """The logarithm to base 10."""
+        return float_of(self).log() * (1 / math.log(10))
 
     def log1p(self: ArrayLike) -> Tensor:
         """log(1 + x), without loss of digits near 0."""
@@ -174,6 +180,19 @@ class Elementwise(TensorNode):
         return node if max is None else node.minimum(max)
 
     clip = clamp
+
+    def div(self: ArrayLike, other: ArrayLike, *, rounding_mode: str | None = None) -> Tensor:
+        """self / other; with `rounding_mode` "floor" rounded down, with "trunc" towards 0, in the operands' dtype.
+        Raises GraphError for what is neither tensor nor number, and what `floor_divide` raises."""
+        if rounding_mode is None:
+            return _divided(self, other)
+        mode, dtype = word("div", "rounding_mode", rounding_mode, ("floor", "trunc")), dtype_of(pair_of(self, other)[0])
+        if dtype not in INTEGERS:
+            found = _divided(self, other)
+            return found.floor() if mode == "floor" else where(found < 0, found.ceil(), found.floor())
+        whole = Elementwise.floor_divide(self, other)
+        one_more = (whole < 0) & (whole * other != self)
+        return whole if mode == "floor" else whole + ops.cast_op(one_more, dtype)
 
     def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The quotient of integers, rounded down. Raises DTypeError for floats, whose quotient is rounded before, and
@@ -226,6 +245,17 @@ class Elementwise(TensorNode):
     def bmm(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The products of two batches of matrices. Raises ShapeError for others."""
         return _product("bmm", 3, self, other)
+
+    def mv(self: ArrayLike, vec: ArrayLike) -> Tensor:
+        """The product of a matrix and a vector. Raises ShapeError for others."""
+        matrix, vector = node_of(self), node_of(vec)
+        _require_rank("mv", 2, matrix)
+        _require_rank("mv", 1, vector)
+        return ops.matmul_op(matrix, vector)
+
+    def dot(self: ArrayLike, tensor: ArrayLike) -> Tensor:
+        """The sum of the products of two vectors' elements. Raises ShapeError for others."""
+        return _product("dot", 1, self, tensor)
 
     def outer(self: ArrayLike, vec2: ArrayLike) -> Tensor:
         """The products of each element of a vector with each of another. Raises ShapeError for others."""

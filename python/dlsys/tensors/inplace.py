@@ -15,6 +15,7 @@ import numpy as np
 from ..device import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
+from ..hooks import hooks
 from ..ops import dtype_of, shape_of
 from ..scopes import is_grad_enabled
 from .arguments import node_of, require_operand
@@ -202,6 +203,14 @@ class InPlace(TensorNode):
         """`masked_fill` in place; itself."""
         with changing:
             return cast("Tensor", changed_in_place(self, cast("Tensor", self).masked_fill(mask, value)))
+
+    def uniform_(self, low: float = 0.0, high: float = 1.0, /) -> Self:
+        """Set all values to numbers drawn from [low, high); itself."""
+        return self.copy_(hooks.random_numbers().uniform(low, high, shape_of(self)))
+
+    def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
+        """Set all values to numbers drawn from a normal distribution; itself."""
+        return self.copy_(hooks.random_numbers().normal(mean, std, shape_of(self)))
 
     def copy_(self, source: Nested) -> Self:
         """Set all values, broadcast and cast to the shape and dtype; itself. So do `fill_` and `zero_`."""
