@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 
-from ..device import Array, cpu, host_array, to_array
+from ..device import Array, copied, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
 from ..hooks import hooks
 from ..ops import dtype_of, shape_of
-from ..scopes import is_grad_enabled
+from ..scopes import is_grad_enabled, scopes
 from .arguments import node_of, require_operand
+from .creation import leaf
 from .node import TensorNode
 from .state import changing
 from .typing import ArrayLike, Index, Nested, ops
@@ -224,5 +225,9 @@ class InPlace(TensorNode):
         return self.copy_(0)
 
     def clone(self: ArrayLike) -> Tensor:
-        """The values in memory of their own."""
-        return ops.copy_op(node_of(self))
+        """The values in memory of their own. What no gradient goes through is computed now, and the clone is a leaf,
+        which can be written; not within a module, which may make the graph of a program for other values."""
+        node = node_of(self)
+        if not node.is_data or scopes.part is not None or (is_grad_enabled() and leaves_that_require_grad(node)):
+            return ops.copy_op(node)
+        return leaf(copied(array_of(node)), name=f"{node.name}.clone")
