@@ -21,8 +21,11 @@ from ..ops.cross_entropy import class_losses, reduced_by
 from ..ops.loss import difference_of, reduced, require_reduction
 from ..ops.rules import axes_attribute, shape_attribute
 from ..random import default_generator
-from ..tensors import Tensor, known_dtype, known_shape, tensor
+from ..tensors import Tensor, known_dtype, known_shape, no_grad, tensor
 from .checks import require_nodes, shape_of
+from .distances import cosine_similarity as cosine_similarity
+from .distances import pairwise_distance as pairwise_distance
+from .distances import triplet_margin_loss as triplet_margin_loss
 
 
 def _per_channel(values: Node, space: int = 2) -> Node:
@@ -205,6 +208,16 @@ def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, cor
     return low + (high - low) * ad.cast_like_op(tensor(shares), x)
 
 
+def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """The windows of images (N, C, H, W), of known shape: (N, C h w, L), each a column of L, row after row. Computed as
+    a convolution of each channel with filters of a single 1. Raises GraphError, ShapeError."""
+    shape, window = shape_of("unfold", input), pair("unfold", "kernel_size", kernel_size, 1)
+    ones = np.tile(np.eye(math.prod(window), dtype=known_dtype(input) or "float32"), (shape[1], 1))
+    filters = tensor(ones.reshape(-1, 1, *window))
+    found = ad.conv2d_op(input, filters, stride, padding, dilation, shape[1])
+    return ad.reshape_op(found, (shape[0], len(ones), -1))
+
+
 def pixel_shuffle(input: Node, upscale_factor: int) -> Node:
     """(..., C r^2, H, W), of known shape, as (..., C, H r, W r), r being the factor: the channels of a pixel become its
     rows and columns. Raises GraphError, ShapeError."""
@@ -255,7 +268,24 @@ def silu(input: Node) -> Node:
 
 def hardswish(input: Node) -> Node:
     """x relu6(x + 3) / 6."""
-    return input * (relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6))
+    return input * hardsigmoid(input)
+
+
+def hardsigmoid(input: Node) -> Node:
+    """relu6(x + 3) / 6."""
+    return relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6)
+
+
+def mish(input: Node) -> Node:
+    """x tanh(softplus(x)): Misra (2020)."""
+    return input * ad.tanh_op(softplus(input))
+
+
+def prelu(input: Node, weight: Node) -> Node:
+    """x where x > 0, else weight x; weight (1,), or (C,) for x (N, C, *space), whose shapes are known."""
+    shape = shape_of("prelu", input)
+    slope = weight if shape_of("prelu", weight) == (1,) else _per_channel(weight, len(shape) - 2)
+    return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
 def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
@@ -304,8 +334,8 @@ def dropout(input: Node, p: float = 0.5, training: bool = True, *, key: Node | N
 
 
 def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node:
-    """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); zeros for the number
-    `padding_idx`, from the end where it is negative, so that its row gets no gradient."""
+    """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); the row `padding_idx`,
+    from the end where it is negative, gets no gradient."""
     if known_dtype(input) not in (None, *INTEGERS):
         raise DTypeError(f"embedding: {input.name} must be of integers, not {known_dtype(input)}: use .long()")
     rows = ad.embedding_op(weight, input)
@@ -314,7 +344,9 @@ def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node
     padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx < 0:
         padding_idx += shape_of("embedding", weight)[0]
-    return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), 0.0, rows)
+    with no_grad():
+        row = weight[padding_idx]
+    return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), row, rows)
 
 
 def embedding_bag(
@@ -385,6 +417,12 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     return reduced("smooth_l1_loss", ad.where_op(far < beta, near, far - 0.5 * beta), reduction)
 
 
+def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
+    """(x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta / 2); reduced as `l1_loss`. Raises
+    GraphError."""
+    return smooth_l1_loss(input, target, reduction, delta) * number("huber_loss", "delta", delta)
+
+
 def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
     or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
@@ -400,6 +438,27 @@ def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool 
     return reduced("kl_div", losses, reduction)
 
 
+def _require_one_shape(op: str, x: Node, y: Node) -> None:
+    shapes = known_shape(x), known_shape(y)
+    if None not in shapes and shapes[0] != shapes[1]:
+        raise ShapeError(f"{op}: shapes differ: {x.name} {shapes[0]} and {y.name} {shapes[1]}")
+
+
+def binary_cross_entropy(
+    input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean"
+) -> Node:
+    """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`, which
+    broadcasts; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
+    op = "binary_cross_entropy"
+    require_nodes(op, input, target, weight)
+    _require_one_shape(op, input, target)
+    above, below = input > 0.0, input < 1.0  # at 0 the logarithm has no slope
+    logs = ad.where_op(above, ad.log_op(ad.where_op(above, input, 1.0)), -100.0)
+    others = ad.where_op(below, Tensor.log1p(ad.where_op(below, -input, 0.0)), -100.0)
+    losses = -(target * ad.maximum_op(logs, -100.0) + (1.0 - target) * ad.maximum_op(others, -100.0))
+    return reduced(op, losses if weight is None else losses * weight, reduction)
+
+
 def binary_cross_entropy_with_logits(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean", pos_weight: Node | None = None
 ) -> Node:
@@ -407,9 +466,7 @@ def binary_cross_entropy_with_logits(
     which broadcast; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
     op = "binary_cross_entropy_with_logits"
     require_nodes(op, input, target, weight, pos_weight)
-    shapes = known_shape(input), known_shape(target)
-    if None not in shapes and shapes[0] != shapes[1]:
-        raise ShapeError(f"{op}: shapes differ: {input.name} {shapes[0]} and {target.name} {shapes[1]}")
+    _require_one_shape(op, input, target)
     of_ones, of_zeros = target * softplus(-input), (1.0 - target) * softplus(input)
     losses = (of_ones if pos_weight is None else of_ones * pos_weight) + of_zeros
     return reduced(op, losses if weight is None else losses * weight, reduction)
