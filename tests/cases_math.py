@@ -140,6 +140,28 @@ def _argsort() -> list[Case]:
     return [*found, *(_fixed(places(1, i % 2 == 0, None), ((5, 70),), kind) for i, kind in enumerate(kinds))]
 
 
+def _cumulative(function: Callable[..., Node], inputs: int, integers: bool) -> list[Case]:
+    settings: list[tuple[Shape, int, bool, bool]] = [
+        ((7,), 0, False, False),
+        ((3, 31), -1, False, True),
+        ((2, 5, 3), 1, True, False),
+        ((5, 70), 0, True, True),
+        ((2, 3, 4), 0, False, False),
+        ((1, 1), 1, False, False),
+        ((1030,), 0, False, False),  # in two parts and two elements
+        ((2, 1600), 1, True, True),
+        ((1100, 2), -2, False, True),
+        ((0, 3), 0, True, False),
+        ((3, 0), 0, False, True),
+    ]
+    found = [
+        Case(lambda *x, a=axis, e=exclusive, r=reverse: function(*x, a, e, r), (shape,) * inputs, within=(0.95, 1.05))
+        for shape, axis, exclusive, reverse in settings
+    ]
+    kinds = [INTEGER, ("int32", -(2**31), 2**31), ("uint8", 0, 255), ("uint32", 0, 9)] if integers else []
+    return [*found, *(_fixed(lambda x: function(x, 1), ((5, 70),), kind) for kind in kinds)]
+
+
 def _along(function: Callable[..., Node]) -> list[Case]:
     settings: list[tuple[int, Shape]] = [(0, (5, 3)), (1, (2, 3, 4)), (1, (3, 31)), (0, (7,)), (0, (3, 0))]
     return [Case(lambda x, a=axis: function(x, a), (shape,)) for axis, shape in settings]
@@ -191,6 +213,9 @@ CASES: dict[str, list[Case]] = {
     "argmax": _place(ops.argmax_op),
     "argmin": _place(ops.argmin_op),
     "argsort": _argsort(),
+    "cumsum": _cumulative(ops.cumsum_op, 1, True),
+    "cumprod": _cumulative(ops.cumprod_op, 1, True),
+    "recurrence": _cumulative(ops.recurrence_op, 2, False),
     "logsumexp": [
         *_reduced(ops.logsumexp_op, integers=False),
         Case(lambda x: ops.logsumexp_op(x, ()), ((2, 3),)),

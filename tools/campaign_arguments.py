@@ -42,7 +42,8 @@ def public() -> list[tuple[str, Callable[..., Any]]]:
     found = {f"dl.{name}": getattr(dl, name) for name in dir(dl)}
     for home, module in homes.items():
         own = home in ("functional", "init")  # which hold what they use, too
-        names = {n: v for n, v in vars(module).items() if not own or getattr(v, "__module__", "") == module.__name__}
+        inside = module.__name__ if own else ""
+        names = {n: v for n, v in vars(module).items() if str(getattr(v, "__module__", "")).startswith(inside)}
         found |= {f"{home}.{name}": value for name, value in names.items()}
     for owner in (dl.Tensor, nn.Linear, optim.Adam):
         found |= {f"{owner.__name__}.{name}": getattr(owner, name) for name in dir(owner)}

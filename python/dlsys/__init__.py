@@ -68,7 +68,9 @@ def __getattr__(name: str) -> Any:
         homes = {name: home for name, home in _public().items() if isinstance(home, tuple)}
         return [*(name for name, (module, _) in homes.items() if module in (".device", ".errors")), "empty", "zeros"]
     if name not in _public():
-        raise AttributeError(f"module 'dlsys' has no attribute {name!r}")
+        from .errors import no_attribute
+
+        raise no_attribute("module 'dlsys'", name, _public())
     found = _public()[name]
     if isinstance(found, tuple):
         module, attribute = found

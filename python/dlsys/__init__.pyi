@@ -47,6 +47,7 @@ from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
 from .exchange import to_onnx as to_onnx
 from .ops.scan import scan as scan
+from .random import Generator as Generator
 from .random import manual_seed as manual_seed
 from .random import multinomial as multinomial
 from .random import rand as rand
@@ -106,7 +107,8 @@ newaxis = None
 abs, add, all, allclose, amax = Tensor.abs, Tensor.add, Tensor.all, Tensor.allclose, Tensor.amax
 amin, any, argmax, argmin, argsort = Tensor.amin, Tensor.any, Tensor.argmax, Tensor.argmin, Tensor.argsort
 bmm, broadcast_to, ceil, chunk = Tensor.bmm, Tensor.broadcast_to, Tensor.ceil, Tensor.chunk
-clamp, clip, clone, cos, div, eq = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.div, Tensor.eq
+clamp, clip, clone, cos, cumprod = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.cumprod
+cumsum, div, eq = Tensor.cumsum, Tensor.div, Tensor.eq
 equal, erf, exp, expm1, flatten = Tensor.equal, Tensor.erf, Tensor.exp, Tensor.expm1, Tensor.flatten
 flip, floor, floor_divide, gather = Tensor.flip, Tensor.floor, Tensor.floor_divide, Tensor.gather
 ge, gt, index_add, index_select = Tensor.ge, Tensor.gt, Tensor.index_add, Tensor.index_select

@@ -105,7 +105,7 @@ class Node:
     id: int
     cell: Any
     types: list[Any]
-    __array_ufunc__ = None  # so that `array + node` calls the node's method, not NumPy's
+    __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
         self.op = op
@@ -196,7 +196,7 @@ class Op:
     """An operator: all that dlsys knows about one formula. `register` makes a subclass's one instance."""
 
     name: ClassVar[str]
-    shape_only: ClassVar[tuple[int, ...]] = ()
+    shape_only: ClassVar[Sequence[int]] = ()
     """Positions of the inputs that are read for their shape, never for their values."""
     kind: ClassVar[str] = "single"
     """How it uses its inputs; the kinds of fused groups have the same names:
@@ -336,6 +336,12 @@ class Op:
                 grad.placed_as(node)
             found.append(grad)
         return found
+
+    def differentiated(self, node: Node) -> Sequence[Node]:
+        """The inputs that gradients may go to: those that are read for their values."""
+        if not self.shape_only:
+            return node.inputs
+        return [value for i, value in enumerate(node.inputs) if i not in self.shape_only]
 
     def adds_up(self, node: Node, like: Node) -> bool:
         """Whether the node sums to the shape of `like`, its last input, so that for inputs with one more leading axis

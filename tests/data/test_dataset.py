@@ -112,7 +112,8 @@ def test_default_collate():
     message = error_of(ShapeError, default_collate, [np.zeros((3, 32)), np.zeros((3, 28))])
     assert "(3, 28), (3, 32)" in message and "collate" in message
     assert "2 and 3 parts" in error_of(ShapeError, default_collate, [(1, 2), (1, 2, 3)])
-    assert "samples of object" in error_of(DTypeError, default_collate, [{"a": 1}, {"a": 1}])
+    assert "samples of object" in error_of(DTypeError, default_collate, [{1}, {1}])
+    assert "different keys" in error_of(ShapeError, default_collate, [{"a": 1}, {"b": 1}])
     assert "samples of <U" in error_of(DTypeError, default_collate, ["a", 1])
     assert "0 and 1 parts" in error_of(ShapeError, default_collate, [(1,), 1])
     assert "no samples" in error_of(DataArgumentError, default_collate, [])
@@ -300,6 +301,10 @@ def test_bad_arguments_are_named():
         ({"transform": 3}, "transform must be a function, not 3"),
         ({"collate_fn": "x"}, "collate_fn must be a function"),
         ({"dataset": 5}, "dataset has no __len__: int"),
+        ({"num_workers": -1}, "num_workers must be an integer >= 0, not -1"),
+        ({"sampler": [0], "shuffle": True}, "sampler excludes shuffle"),
+        ({"batch_sampler": [[0]], "batch_size": 2}, "batch_sampler excludes batch_size"),
+        ({"sampler": iter([0])}, "sampler has no length"),
     ):
         assert words in error_of(ValueError, DataLoader, **{"dataset": DATA, **arguments}), arguments
     assert "epoch" in error_of(ValueError, DataLoader(DATA).set_epoch, -1)

@@ -42,7 +42,8 @@ def _wrapping(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr, unsigne
     return operation(u, v) if wide is None else operation(u.astype(wide), v.astype(wide)).astype(dtype)
 
 
-def _product(u: Expr, v: Expr) -> Expr:
+def product_of(u: Expr, v: Expr) -> Expr:
+    """u v."""
     return _wrapping(operator.mul, u, v, "uint64")
 
 
@@ -53,17 +54,17 @@ def _compared(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr) -> Expr
 
 def _scaled(u: Expr, factor: float) -> Expr:
     """u times a number."""
-    return _product(u, immediate(in_dtype(factor, str(u.ty))))
+    return product_of(u, immediate(in_dtype(factor, str(u.ty))))
 
 
-def _sum(u: Expr, v: Expr) -> Expr:
+def sum_of(u: Expr, v: Expr) -> Expr:
     """u + v."""
     sign = any(isinstance(x, tirx.IntImm) and x.value == np.iinfo("int64").min for x in (u, v))
     return u ^ v if sign else _wrapping(operator.add, u, v)
 
 
-add, mul, div = elementwise(_sum, "add"), elementwise(_product, "mul"), elementwise(operator.truediv, "div")
-add_by_const = elementwise(lambda u, number: _sum(u, immediate(in_dtype(number, str(u.ty)))), "add_by_const")
+add, mul, div = elementwise(sum_of, "add"), elementwise(product_of, "mul"), elementwise(operator.truediv, "div")
+add_by_const = elementwise(lambda u, number: sum_of(u, immediate(in_dtype(number, str(u.ty)))), "add_by_const")
 mul_by_const = elementwise(_scaled, "mul_by_const")
 sgd_update = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
 

@@ -16,6 +16,11 @@ from .loader import DataLoader as DataLoader
 from .mnist import (
     MNIST as MNIST, mnist as mnist, one_hot as one_hot, parse_idx as parse_idx, read_idx as read_idx,
 )
+from .samplers import (
+    BatchSampler as BatchSampler, RandomSampler as RandomSampler, Sampler as Sampler,
+    SequentialSampler as SequentialSampler, SubsetRandomSampler as SubsetRandomSampler,
+    WeightedRandomSampler as WeightedRandomSampler,
+)
 from .text import (
     CharacterText as CharacterText, Dictionary as Dictionary, SequenceDataset as SequenceDataset,
     WordText as WordText, batchify as batchify, get_batch as get_batch,

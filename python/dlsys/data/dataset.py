@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,14 +116,21 @@ def default_collate(samples: Sequence[Any]) -> Any:
     """A list of samples as one batch: arrays and numbers stacked, tuples part by part.
 
     n arrays of shape s give one of (n, *s); Python's int, float and bool give int64, float64 and bool; tuples and lists
-    give a tuple. The results are tensors of dlsys if the first sample is one, else NumPy arrays. Raises ShapeError for
-    samples of different shapes, DTypeError for other types.
+    give a tuple, dictionaries one with the same keys; strings stay as they are. The results are tensors of dlsys if the
+    first sample is one, else NumPy arrays. Raises ShapeError for samples of different shapes, DTypeError for other
+    types.
     """
     if len(samples) == 0:
         raise DataArgumentError("default_collate: no samples to stack")
     sizes = {len(sample) if isinstance(sample, (tuple, list)) else 0 for sample in samples}
     if len(sizes) > 1:
         raise ShapeError(f"default_collate: samples of {' and '.join(map(str, sorted(sizes)))} parts")
+    if all(isinstance(sample, (str, bytes)) for sample in samples):
+        return samples
+    if isinstance(samples[0], Mapping):
+        if any(not isinstance(sample, Mapping) or sample.keys() != samples[0].keys() for sample in samples):
+            raise ShapeError("default_collate: the samples' dictionaries have different keys")
+        return {key: default_collate([sample[key] for sample in samples]) for key in samples[0]}
     if isinstance(samples[0], (tuple, list)):
         return tuple(map(default_collate, zip(*samples, strict=True)))
     arrays = [np.asarray(sample) for sample in samples]
@@ -139,8 +146,10 @@ def as_tensors(batch: Any) -> Any:
     """A batch with tensors in place of arrays, of the dtypes that operators take."""
     from ..tensors import tensor  # here: it imports TVM, which data sets of arrays do not need
 
+    if isinstance(batch, Mapping):
+        return {key: as_tensors(part) for key, part in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return tuple(map(as_tensors, batch))
+        return batch if batch and isinstance(batch[0], (str, bytes)) else tuple(map(as_tensors, batch))
     if not isinstance(batch, (np.ndarray, np.generic)) or batch.dtype.kind not in "biuf":
         return batch
     return tensor(batch, dtype=nearest_dtype(batch.dtype))

@@ -1,15 +1,22 @@
-"""Batches of a data set, in an order that depends on a seed, prepared by a thread while the caller computes."""
+"""Batches of a data set, in an order that depends on a seed, prepared by threads while the caller computes."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Generator as Generated
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import has_no_effect
 from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
+from .samplers import BatchSampler, RandomSampler
+
+if TYPE_CHECKING:
+    from ..random import Generator
 
 ORDER, TRANSFORM = 0, 1
 """The purposes of random streams; a stream is identified by purpose, seed, epoch and number of the batch."""
@@ -28,6 +35,12 @@ class DataLoader:
         prefetch: how many batches a background thread prepares ahead; 0 for none.
         transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
             the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
+        sampler: numbers of samples, anew for each epoch, in place of `shuffle`; it has a length.
+        batch_sampler: lists of them, in place of batch_size, shuffle, sampler and drop_last.
+        num_workers: how many threads prepare batches, two ahead for each; 0 for none. More than one ask the data set at
+            the same time. None is one thread, `prefetch` ahead.
+        pin_memory: has no effect.
+        generator: a `dl.Generator` that draws the order of `shuffle`, in place of the seed.
 
     `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
@@ -47,6 +60,12 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
+        *,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int | None = None,
+        pin_memory: bool = False,
+        generator: Generator | None = None,
     ) -> None:
         for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
@@ -62,19 +81,46 @@ class DataLoader:
         self.collate_fn = collate_fn
         self.prefetch: int = integer("DataLoader", "prefetch", prefetch, 0)
         self.transform = transform
+        workers = None if num_workers is None else integer("DataLoader", "num_workers", num_workers, 0)
+        self._threads = workers or 1
+        self.prefetch = self.prefetch if workers is None else 2 * workers
+        if pin_memory:
+            has_no_effect("DataLoader", "pin_memory=True", "batches are copied to a GPU where they are used")
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._require_one_order()
+        if sampler is None and shuffle and generator is not None:
+            self.sampler = RandomSampler(dataset, generator=generator)
+        if self.sampler is not None:
+            self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
+        self._drawn: list[list[int]] | None = None
+        """Of this epoch the batches' numbers of samples, if a sampler has drawn them."""
         self.epoch: int = 0
         self._handed_out = 0
         """Batches of this epoch that a loop has received."""
         self._resume = 0
         """The batch with which the next loop begins."""
 
+    def _require_one_order(self) -> None:
+        """Raises DataArgumentError for settings that exclude each other, and for a sampler without a length."""
+        others = self.batch_size != 1 or self.shuffle or self.drop_last or self.sampler is not None
+        if self.batch_sampler is not None and others:
+            raise DataArgumentError("DataLoader: batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+        if self.sampler is not None and self.shuffle:
+            raise DataArgumentError("DataLoader: sampler excludes shuffle")
+        for name, value in (("sampler", self.sampler), ("batch_sampler", self.batch_sampler)):
+            if value is not None and not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
+                raise DataArgumentError(f"DataLoader: {name} has no length or no __iter__: {type(value).__name__}")
+
     def __len__(self) -> int:
         """The number of batches of an epoch."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]
         size = len(self.dataset)
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __repr__(self) -> str:
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
+        order = order if self.batch_sampler is None else f"by a {type(self.sampler or self.batch_sampler).__name__}"
         return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
 
     def __iter__(self) -> Iterator[Any]:
@@ -91,7 +137,8 @@ class DataLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, number of its next batch, and the settings on which the batches depend, as values for JSON."""
-        return {"epoch": self.epoch, "batch": self._handed_out, **self._identity()}
+        drawn = {} if self.batch_sampler is None else {"order": self._drawn if self._handed_out else None}
+        return {"epoch": self.epoch, "batch": self._handed_out, **drawn, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the loader of `state` was.
@@ -106,8 +153,11 @@ class DataLoader:
         batch = integer("DataLoader", "batch", state.get("batch"), 0)
         if batch > len(self):
             raise DataArgumentError(f"DataLoader: the state stands at batch {batch} of {len(self)}")
+        order = state.get("order")
+        if self.batch_sampler is not None and batch and not _is_order(order, len(self.dataset)):
+            raise DataArgumentError("DataLoader: the state has no order, which a sampler has drawn")
         self.epoch = integer("DataLoader", "epoch", state.get("epoch"), 0)
-        self._handed_out = self._resume = batch
+        self._handed_out, self._resume, self._drawn = batch, batch, order
 
     def _identity(self) -> dict[str, Any]:
         settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
@@ -115,9 +165,9 @@ class DataLoader:
 
     def _loop(self, epoch: int, first: int) -> Iterator[Any]:
         """The batches of an epoch from number `first` on, counted; the epoch ends with the last."""
-        made = self._made(epoch, first)
-        batches = self._ahead(made) if self.prefetch else made
-        # Closed by hand: closing this generator leaves the inner one, and its thread, to the garbage collector.
+        jobs = ((epoch, indices, number) for number, indices in self._indices(epoch, first))
+        batches = self._ahead(jobs) if self.prefetch else (self._prepare(*job) for job in jobs)
+        # Closed by hand: closing this generator leaves the inner one, and its threads, to the garbage collector.
         try:
             for number, batch in enumerate(batches, first):
                 self._handed_out = number + 1
@@ -126,24 +176,31 @@ class DataLoader:
             batches.close()
         self.epoch, self._handed_out = epoch + 1, 0
 
-    def _made(self, epoch: int, first: int) -> Generator[Any, None, None]:
-        """The batches of an epoch from number `first` on."""
+    def _indices(self, epoch: int, first: int) -> Iterator[tuple[int, Any]]:
+        """The batches of an epoch from number `first` on: number, and numbers of samples. A sampler draws them anew for
+        each epoch that is not resumed."""
+        if self.batch_sampler is not None:
+            if not first or self._drawn is None:
+                least, drawn = -len(self.dataset), islice(self.batch_sampler, len(self))
+                self._drawn = [[integer("DataLoader", "a sample's number", i, least) for i in batch] for batch in drawn]
+            yield from enumerate(map(np.asarray, self._drawn[first:]), first)
+            return
         size = len(self.dataset)
         order = self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
         for number in range(first, len(self)):
-            indices = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield self._prepare(epoch, indices, number)
+            yield number, order[number * self.batch_size : (number + 1) * self.batch_size]
 
-    def _ahead(self, batches: Iterator[Any]) -> Generator[Any, None, None]:
-        """The batches from a thread that is at most `prefetch` ahead and ends when this generator does."""
-        with ThreadPoolExecutor(1, "dlsys-data-loader") as thread:
-            waiting = deque(thread.submit(next, batches, _END) for _ in range(self.prefetch))
+    def _ahead(self, jobs: Iterator[tuple[Any, ...]]) -> Generated[Any, None, None]:
+        """The batches from threads that are at most `prefetch` ahead and end when this generator does."""
+        with ThreadPoolExecutor(self._threads, "dlsys-data-loader") as threads:
+            waiting = deque(threads.submit(self._prepare, *job) for job in islice(jobs, self.prefetch))
             try:
-                while (batch := waiting.popleft().result()) is not _END:
-                    waiting.append(thread.submit(next, batches, _END))
+                while waiting:
+                    batch = waiting.popleft().result()
+                    waiting.extend(threads.submit(self._prepare, *job) for job in islice(jobs, 1))
                     yield batch
             finally:
-                thread.shutdown(cancel_futures=True)
+                threads.shutdown(cancel_futures=True)
 
     def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
         """The batch of these samples, transformed."""
@@ -159,3 +216,9 @@ class DataLoader:
     def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
         # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, *purpose)))
+
+
+def _is_order(order: Any, samples: int) -> bool:
+    """Whether it is a list of lists of numbers of samples."""
+    lists = isinstance(order, list) and all(isinstance(batch, list) for batch in order)
+    return lists and all(type(index) is int and -samples <= index < samples for batch in order for index in batch)

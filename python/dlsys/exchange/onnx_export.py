@@ -297,6 +297,16 @@ def _argsort(to: _Writing, node: Node) -> str:
     return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
 
 
+@writer("cumsum")
+def _cumsum(to: _Writing, node: Node) -> str:
+    """Of small integers by way of int32: ONNX's has none."""
+    value, dtype = to.of(node.inputs[0]), to.graph.dtypes[node]
+    exclusive, reverse, small = int(node.attrs["exclusive"]), int(node.attrs["reverse"]), dtype == "uint8"
+    value = to.emit("Cast", [value], to=to.code("int32")) if small else value
+    found = to.emit("CumSum", [value, to.constant(node.attrs["axis"])], exclusive=exclusive, reverse=reverse)
+    return to.emit("Cast", [found], to=to.code(dtype)) if small else found
+
+
 @writer("softmax", "log_softmax")
 def _softmax(to: _Writing, node: Node) -> str:
     return to.emit(node.op.onnx, to.inputs(node), axis=-1)

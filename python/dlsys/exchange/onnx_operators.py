@@ -247,6 +247,13 @@ def topk(x: Node, k: Value, axis: int = -1, largest: int = 1, sorted: int = 1) -
     return ad.topk_op(x, count, axis, bool(largest))
 
 
+@operator("CumSum", 1)
+def cumsum(x: Node, axis: Value, exclusive: int = 0, reverse: int = 0) -> Node:
+    """The sums of all elements up to each along an axis."""
+    (along,) = axes_of(len(shape_of(x)), integers(axis, "the axis of CumSum"))
+    return ad.cumsum_op(x, along, bool(exclusive), bool(reverse))
+
+
 operator("Softmax")(lambda x, axis=-1: ad.softmax_op(x, axis))
 operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
 

@@ -5,6 +5,9 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from ..errors import no_attribute
 from ..autodiff import Parameter as Parameter
 from . import functional as functional, init as init, utils as utils
 from .attention import (
@@ -37,3 +40,9 @@ from .norm import (
 from .recurrent import (
     GRU as GRU, GRUCell as GRUCell, LSTM as LSTM, LSTMCell as LSTMCell, RNN as RNN, RNNCell as RNNCell,
 )
+
+if not TYPE_CHECKING:  # for a checker a wrong name stays an error
+
+    def __getattr__(name: str) -> NoReturn:
+        """Raises AttributeError, which names the nearest, or what to write instead."""
+        raise no_attribute(f"module {__name__!r}", name, globals())

@@ -15,6 +15,7 @@ from .arithmetic import (
 from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
+from .cumulative import cumprod_op, cumsum_op, recurrence_op
 from .elementary import (
     bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
     abs_op, clip_op, copy_op, cos_op, equal_op, erf_op, exp_op, floor_op, greater_equal_op, greater_op,
@@ -22,6 +23,7 @@ from .elementary import (
     not_equal_op, power_byconst_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op, tanh_op,
     where_op,
 )
+from . import function
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
 from .inputs import Variable, constant_op, full_op, oneslike_op, placeholder_op, zeroslike_op

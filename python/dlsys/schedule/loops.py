@@ -31,8 +31,10 @@ def is_ordered(code: tirx.Stmt) -> bool:
         return False
     loads: list[Any] = []
     stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(code.body, [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)])
-    written = {store.buffer for store in stores if store.buffer.scope() != "local"}  # registers are an index's own
+    own: list[Any] = []  # an index's registers
+    visitors: list[Any] = [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)]
+    tvm_ffi.structural_walk(code.body, [*visitors, (tirx.AllocBuffer, lambda made: own.append(made.buffer))])
+    written = {store.buffer for store in stores} - set(own)
     places: dict[Any, list[Any]] = {load.source: [] for load in loads if load.source in written}
     for buffer, place in [*((load.source, load.indices) for load in loads), *((s.buffer, s.indices) for s in stores)]:
         if buffer in places:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ..checks import flag
-from ..errors import GraphError
+from ..errors import GraphError, no_attribute
 from ..graph import Node
 from .creation import leaf
 from .differentiate import backward as _backward
 from .differentiate import gradients_of, weight_of
+from .function import Function as Function
 from .mode import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
 from .mode import set_grad_enabled as set_grad_enabled
 from .node import TensorNode
@@ -92,3 +93,10 @@ def backward(
     given = _listed("tensors", tensors)
     for output, weight in zip(given, _weights(given, grad_tensors), strict=True):
         _backward(output, weight, create_graph)
+
+
+if not TYPE_CHECKING:  # for a checker a wrong name stays an error
+
+    def __getattr__(name: str) -> NoReturn:
+        """Raises AttributeError, which names the nearest, or what to write instead."""
+        raise no_attribute("module 'dlsys.autograd'", name, globals())

@@ -13,6 +13,7 @@ from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
 from .about import About, Conversions, numel
+from .absent import Absent
 from .arguments import dim_of
 from .creation import leaf, values_of
 from .differentiate import backward
@@ -23,6 +24,7 @@ from .node import TensorNode
 from .reductions import Reductions
 from .shapes import Shapes
 from .typing import ArrayLike, Device, DType, Nested, ops
+from .ufuncs import UFuncs
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
 
@@ -249,7 +251,7 @@ class Values(TensorNode):
         return format(self.item(), spec) if spec or numel(self) == 1 else repr(self)
 
 
-class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions):
+class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Absent):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What

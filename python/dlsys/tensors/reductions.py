@@ -13,7 +13,7 @@ import numpy as np
 from ..checks import flag, number
 from ..errors import GraphError
 from ..graph import UNSIGNED, Node
-from ..ops import broadcast_rule, dtype_name, known_dtype
+from ..ops import broadcast_rule, dtype_name, known_dtype, known_shape
 from .arguments import dim_of, float_of, node_of, pair_of, require_float
 from .elementwise import as_bool
 from .node import TensorNode
@@ -55,6 +55,13 @@ def _summed(op: str, x: ArrayLike, small: tuple[str, ...], wide: str, dtype: DTy
     if dtype is not None:
         return ops.cast_op(node, dtype_name(op, dtype))
     return ops.cast_op(node, wide) if known_dtype(node) in small else node
+
+
+def _cumulative(op: Callable[..., Tensor], x: ArrayLike, dim: int, dtype: DType) -> Tensor:
+    """Sums or products of all elements up to each; of a number along its axis 0, as in PyTorch, itself."""
+    node = _summed(op.__name__[:-3], x, ("bool", "int32", *UNSIGNED), "int64", dtype)
+    is_number = known_shape(node) == () and dim in (0, -1)
+    return op(node.flatten(), 0).reshape(()) if is_number else op(node, dim)
 
 
 def _spread(
@@ -127,6 +134,14 @@ class Reductions(TensorNode):
             node = cat([pairs, node[-1:]]) if n % 2 else pairs
         found = (node if n else node.sum(0, True, dtype=node.dtype) + 1).swapaxes(0, axis)
         return found if flag("prod", "keepdim", keepdim) else found.squeeze(axis)
+
+    def cumsum(self: ArrayLike, dim: int, *, dtype: DType = None) -> Tensor:
+        """The sums of all elements up to each along an axis; int64 of integers and booleans."""
+        return _cumulative(ops.cumsum_op, self, dim, dtype)
+
+    def cumprod(self: ArrayLike, dim: int, *, dtype: DType = None) -> Tensor:
+        """The products of all elements up to each along an axis; int64 of integers and booleans."""
+        return _cumulative(ops.cumprod_op, self, dim, dtype)
 
     def mean(
         self: ArrayLike,

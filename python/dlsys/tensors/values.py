@@ -124,9 +124,7 @@ def differentiated(node: Node) -> Sequence[Node]:
     if isinstance(node.op, State):
         value = node.op.lowered(node, node.inputs, Updates())
         return [] if value is None else [value]
-    if not node.op.shape_only:
-        return node.inputs
-    return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
+    return node.op.differentiated(node)
 
 
 def reached(outputs: Sequence[Node]) -> set[Node]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import ir, sym, tirx
 
 from .. import common
-from ..codegen import block_of, unravelled
+from ..codegen import block_of, sequence, unravelled
 from ..common import PARALLEL_WORK, renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import with_nests
@@ -78,29 +79,75 @@ def _work(code: tirx.Stmt) -> int:
 
 def _exchanged(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     """The code with vectors along what it stores: a loop over the last axis that is around one whose indices must come
-    in order is within it; some indices at a time, for threads, if the loops around are fewer parts."""
+    in order is within it; some indices at a time, for threads, if the loops around are fewer parts, or for registers.
+    """
     if isinstance(code, tirx.SeqStmt):
         return tirx.SeqStmt([_exchanged(one, parts) for one in code.seq])
     if not isinstance(code, tirx.For) or is_ordered(code):
         return code
-    if not is_ordered(code.body) or not _along(code):
-        return around([code], _exchanged(code.body, -(-parts // int(code.extent))))
-    var, width, ordered, outer = code.loop_var, int(code.extent), code.body, list[tirx.For]()
-    extent: Any = width
-    if parts > 1 and width > CHUNK:
-        chunk = tirx.Var("chunk", "int32")
-        outer = [tirx.For(chunk, 0, -(-width // CHUNK), tirx.ForKind.SERIAL, ordered)]
-        extent = CHUNK if width % CHUNK == 0 else tirx.min(CHUNK, width - chunk * CHUNK)
-        ordered = renamed(ordered, {var: chunk * CHUNK + var})
-    return around([*outer, ordered], tirx.For(var, 0, extent, tirx.ForKind.SERIAL, ordered.body))
+    body, var, width, serial = _steps(code), code.loop_var, int(code.extent), tirx.ForKind.SERIAL
+    if not any(map(is_ordered, body)) or not all(_is_along(one, var) for one in body):
+        return around([code], _exchanged(code.body, -(-parts // width)))
+    if width <= CHUNK or (parts == 1 and len(body) == 1):
+        return _together(body, var, 0, width)
+    chunk = tirx.Var("chunk", "int32")
+    extent = CHUNK if width % CHUNK == 0 else tirx.min(CHUNK, width - chunk * CHUNK)
+    return tirx.For(chunk, 0, -(-width // CHUNK), serial, _together(body, var, chunk * CHUNK, extent))
 
 
-def _along(loop: tirx.For) -> bool:
-    """Whether the loop's index goes along the last axis of what a single store within stores."""
-    inner = loop.body.body
-    return isinstance(inner, tirx.BufferStore) and any(
-        loop.loop_var.same_as(var) for var in tirx.analysis.undefined_vars(inner.indices[-1])
-    )
+def _steps(loop: tirx.For) -> list[tirx.Stmt]:
+    """The statements of a loop's body."""
+    return list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
+
+
+def _is_along(code: tirx.Stmt, var: Any) -> bool:
+    """Whether it stores, or is a loop that stores, in registers, or where an index goes along the last axis."""
+    if isinstance(code, tirx.For) and is_ordered(code):
+        return all(isinstance(one, tirx.BufferStore) and _is_along(one, var) for one in _steps(code))
+    if not isinstance(code, tirx.BufferStore):
+        return isinstance(code, tirx.AllocBuffer)
+    if code.buffer.scope() == "local":
+        return True
+    place = code.indices[-1]
+    steps = sym.detect_linear_equation(place, [var])  # none of an index's remainder
+    told = any(map(var.same_as, tirx.analysis.undefined_vars(place)))
+    return told and (not steps or (isinstance(steps[0], tirx.IntImm) and int(steps[0]) == 1))
+
+
+def _together(body: Sequence[tirx.Stmt], var: Any, start: Any, count: Any) -> tirx.Stmt:
+    """A loop's statements, each for `count` indices, from `start` on, before the next one: in a statement that is a
+    loop, within it. Each index has registers of its own."""
+    serial, width = tirx.ForKind.SERIAL, count if isinstance(count, int) else CHUNK
+    own: dict[Any, Any] = {}
+
+    def each(code: tirx.Stmt) -> tirx.Stmt:
+        index = tirx.Var(var.name, "int32")
+
+        def load(item: ir.TensorLoad, mutator: Any) -> Any:
+            if item.source in own:
+                return tirx.BufferLoad(own[item.source], [item.indices[0] * width + index])
+            return mutator.default_mutate(item)
+
+        def store(item: tirx.BufferStore, mutator: Any) -> Any:
+            if item.buffer in own:
+                at = item.indices[0] * width + index
+                return tirx.BufferStore(own[item.buffer], mutator.mutate(item.value), [at])
+            return mutator.default_mutate(item)
+
+        code = tvm_ffi.structural_mutate(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+        return tirx.For(index, 0, count, serial, renamed(code, {var: start + index}))
+
+    def one(code: tirx.Stmt) -> tirx.Stmt:
+        if isinstance(code, tirx.AllocBuffer):
+            size = int(code.buffer.shape[0]) * width
+            own[code.buffer] = tirx.decl_buffer((size,), str(code.buffer.dtype), code.buffer.name, scope="local")
+            return tirx.AllocBuffer(own[code.buffer])
+        if isinstance(code, tirx.For):
+            step = tirx.Var(code.loop_var.name, "int32")
+            return tirx.For(step, 0, code.extent, serial, each(renamed(code.body, {code.loop_var: step})))
+        return each(code)
+
+    return sequence([one(code) for code in body])
 
 
 RULE = Rule("loops", "llvm", schedule, sums=False)

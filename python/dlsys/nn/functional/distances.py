@@ -1,13 +1,13 @@
-"""Distances of vectors, and losses of them, for `functional`."""
+"""Distances of vectors, and losses of them."""
 
 from __future__ import annotations
 
-from .. import autodiff as ad
-from ..autodiff import Node
-from ..checks import flag, number, real
-from ..ops.loss import difference_of, reduced
-from ..tensors import Tensor
-from .checks import require_nodes
+from ... import autodiff as ad
+from ...autodiff import Node
+from ...checks import flag, number, real
+from ...ops.loss import difference_of, reduced
+from ...tensors import Tensor
+from ..checks import require_nodes
 
 
 def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Node:

@@ -1,0 +1,123 @@
+"""Losses, reduced to their mean or sum."""
+
+from __future__ import annotations
+
+from ... import autodiff as ad
+from ...autodiff import Node
+from ...checks import flag, integer, number, word
+from ...errors import ShapeError
+from ...ops.cross_entropy import class_losses, reduced_by
+from ...ops.loss import difference_of, reduced, require_reduction
+from ...tensors import Tensor, known_shape
+from ..checks import require_nodes
+from .activations import softplus
+
+
+def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+    """(x - y)^2, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
+    return ad.mse_loss_op(input, target, reduction)
+
+
+def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+    """|x - y|, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
+    return reduced("l1_loss", ad.abs_op(difference_of("l1_loss", input, target)), reduction)
+
+
+def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Node:
+    """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2; reduced as `l1_loss`. Raises GraphError."""
+    beta, difference = number("smooth_l1_loss", "beta", beta), difference_of("smooth_l1_loss", input, target)
+    far = ad.abs_op(difference)
+    near = difference * difference * (0.5 / beta) if beta else far
+    return reduced("smooth_l1_loss", ad.where_op(far < beta, near, far - 0.5 * beta), reduction)
+
+
+def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
+    """(x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta / 2); reduced as `l1_loss`. Raises
+    GraphError."""
+    return smooth_l1_loss(input, target, reduction, delta) * number("huber_loss", "delta", delta)
+
+
+def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
+    """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
+    or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
+    require_nodes("kl_div", input, target)
+    word("kl_div", "reduction", reduction, ("mean", "batchmean", "sum", "none"))
+    if flag("kl_div", "log_target", log_target):
+        losses = ad.exp_op(target) * difference_of("kl_div", target, input)
+    else:
+        logs = ad.log_op(ad.where_op(target > 0.0, target, 1.0))
+        losses = target * difference_of("kl_div", logs, input)
+    if reduction == "batchmean":
+        return ad.div_by_extent_op(ad.reducesum_op(losses), input, 0)
+    return reduced("kl_div", losses, reduction)
+
+
+def _require_one_shape(op: str, x: Node, y: Node) -> None:
+    shapes = known_shape(x), known_shape(y)
+    if None not in shapes and shapes[0] != shapes[1]:
+        raise ShapeError(f"{op}: shapes differ: {x.name} {shapes[0]} and {y.name} {shapes[1]}")
+
+
+def binary_cross_entropy(
+    input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean"
+) -> Node:
+    """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`, which
+    broadcasts; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
+    op = "binary_cross_entropy"
+    require_nodes(op, input, target, weight)
+    _require_one_shape(op, input, target)
+    above, below = input > 0.0, input < 1.0  # at 0 the logarithm has no slope
+    logs = ad.where_op(above, ad.log_op(ad.where_op(above, input, 1.0)), -100.0)
+    others = ad.where_op(below, Tensor.log1p(ad.where_op(below, -input, 0.0)), -100.0)
+    losses = -(target * ad.maximum_op(logs, -100.0) + (1.0 - target) * ad.maximum_op(others, -100.0))
+    return reduced(op, losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean", pos_weight: Node | None = None
+) -> Node:
+    """-y log s - (1 - y) log(1 - s) with s = sigmoid(x), times `weight`; the first term times `pos_weight` too, both of
+    which broadcast; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
+    op = "binary_cross_entropy_with_logits"
+    require_nodes(op, input, target, weight, pos_weight)
+    _require_one_shape(op, input, target)
+    of_ones, of_zeros = target * softplus(-input), (1.0 - target) * softplus(input)
+    losses = (of_ones if pos_weight is None else of_ones * pos_weight) + of_zeros
+    return reduced(op, losses if weight is None else losses * weight, reduction)
+
+
+def nll_loss(
+    input: Node, target: Node, weight: Node | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Node:
+    """-x at each target's class, of logarithms (N, C) or (N, C, d1, ...), times the class's `weight` (C,); targets,
+    reduction and errors are those of `cross_entropy`. Logarithms (C,), whose shape is known, are one example."""
+    require_nodes("nll_loss", input, target, weight)
+    require_reduction("nll_loss", reduction)
+    if len(known_shape(input) or ()) == 1:
+        one = nll_loss(
+            ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0), weight,
+            ignore_index=ignore_index, reduction=reduction,
+        )  # fmt: skip
+        return ad.squeeze_op(one, 0) if reduction == "none" else one
+    ignored = integer("nll_loss", "ignore_index", ignore_index)
+    losses, counts = class_losses("nll_loss", input, target, ignored, weight)
+    return reduced_by(counts, losses - ad.logsumexp_op(input, 1) * counts, reduction)
+
+
+def cross_entropy(
+    input: Node,
+    target: Node,
+    weight: Node | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Node:
+    """The cross-entropy of logits (N, C) or (N, C, d1, ...) with class numbers (N, d1, ...) or probabilities of the
+    logits' shape; see `autodiff.cross_entropy_op`. Logits (C,), whose shape is known, are one example."""
+    require_nodes("cross_entropy", weight)
+    if len(known_shape(input) or ()) != 1:
+        return ad.cross_entropy_op(input, target, ignore_index, label_smoothing, reduction, weight)
+    one, of = ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0)
+    loss = ad.cross_entropy_op(one, of, ignore_index, label_smoothing, reduction, weight)
+    return ad.squeeze_op(loss, 0) if reduction == "none" else loss

@@ -1,0 +1,107 @@
+"""Products with weights: linear maps and convolutions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ... import autodiff as ad
+from ...autodiff import Node
+from ...checks import integer, integers, pair
+from ...errors import GraphError, ShapeError
+from ...tensors import known_dtype, tensor
+from ..checks import require_nodes, shape_of
+
+
+def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
+    """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
+    require_nodes("linear", input, weight, bias)
+    product = ad.matmul_op(input, weight, trans_B=True)
+    return product if bias is None else product + bias
+
+
+def conv1d(
+    input: Node,
+    weight: Node,
+    bias: Node | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Node:
+    """Cross-correlation of signals (N, C, L) with weight (O, C / groups, l), plus bias (O,): as of images of one row.
+    Raises GraphError."""
+    require_nodes("conv1d", input, weight, bias)
+    (s,), (p,), (d,) = (
+        integers("conv1d", name, value, least, 1)
+        for name, value, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1))
+    )
+    images, filters = ad.expand_dims_op(input, -2), ad.expand_dims_op(weight, -2)
+    return ad.squeeze_op(conv2d(images, filters, bias, (1, s), (0, p), (1, d), groups), -2)
+
+
+def conv2d(
+    input: Node,
+    weight: Node,
+    bias: Node | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Node:
+    """Cross-correlation of images (N, C, H, W) with weight (O, C / groups, h, w), plus bias (O,): `autodiff.conv2d_op`.
+    Raises GraphError."""
+    require_nodes("conv2d", input, weight, bias)
+    y = ad.conv2d_op(input, weight, stride, padding, dilation, groups)
+    return y if bias is None else y + per_channel(bias)
+
+
+def conv_transpose2d(
+    input: Node,
+    weight: Node,
+    bias: Node | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Node:
+    """The gradient of conv2d with respect to its images, of images (N, C, H, W), of known shape, with weight
+    (C, O / groups, h, w), plus bias (O,): (N, O, H', W'), H' = (H - 1) stride - 2 padding + dilation (h - 1) +
+    output_padding + 1. Raises GraphError, ShapeError."""
+    op = "conv_transpose2d"
+    require_nodes(op, input, weight, bias)
+    shape, filters = shape_of(op, input), shape_of(op, weight)
+    strides, more = pair(op, "stride", stride, 1), pair(op, "output_padding", output_padding, 0)
+    if any(extra >= step for extra, step in zip(more, strides, strict=True)):
+        raise GraphError(f"{op}: output_padding {more} must be less than the stride {strides}")
+    if len(shape) != 4 or len(filters) != 4:
+        raise ShapeError(f"{op}: images and filters have four dimensions, not {shape} and {filters}")
+    settings = strides, pair(op, "padding", padding, 0), pair(op, "dilation", dilation, 1)
+    space = [
+        (n - 1) * s - 2 * p + d * (k - 1) + extra + 1
+        for n, k, extra, s, p, d in zip(shape[2:], filters[2:], more, *settings, strict=True)
+    ]
+    if min(space) < 1:
+        raise ShapeError(f"{op}: padding {settings[1]} leaves nothing of {input.name} of shape {shape}")
+    made = (shape[0], filters[1] * integer(op, "groups", groups, 1), *space)
+    like = ad.full_op(made, 0.0, known_dtype(input) or "float32")
+    y = ad.conv2d_input_gradient_op(weight, input, like, *settings, groups)
+    return y if bias is None else y + per_channel(bias)
+
+
+def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """The windows of images (N, C, H, W), of known shape: (N, C h w, L), each a column of L, row after row. Computed as
+    a convolution of each channel with filters of a single 1. Raises GraphError, ShapeError."""
+    shape, window = shape_of("unfold", input), pair("unfold", "kernel_size", kernel_size, 1)
+    ones = np.tile(np.eye(math.prod(window), dtype=known_dtype(input) or "float32"), (shape[1], 1))
+    filters = tensor(ones.reshape(-1, 1, *window))
+    found = ad.conv2d_op(input, filters, stride, padding, dilation, shape[1])
+    return ad.reshape_op(found, (shape[0], len(ones), -1))
+
+
+def per_channel(values: Node, space: int = 2) -> Node:
+    """(C,) as (C, 1, ...), which broadcasts against (N, C, *space)."""
+    return values if space == 0 else ad.reshape_op(values, (-1, *(1,) * space))

@@ -1,0 +1,58 @@
+"""NumPy's functions of elements, applied to tensors: their arrays; and the operators between arrays and tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import GraphError
+from .node import TensorNode
+from .values import array_of
+
+_REFLECTED = {
+    np.add: "__radd__",
+    np.subtract: "__rsub__",
+    np.multiply: "__rmul__",
+    np.true_divide: "__rtruediv__",
+    np.floor_divide: "__rfloordiv__",
+    np.remainder: "__rmod__",
+    np.power: "__rpow__",
+    np.matmul: "__rmatmul__",
+    np.bitwise_and: "__rand__",
+    np.bitwise_or: "__ror__",
+    np.bitwise_xor: "__rxor__",
+    np.equal: "__eq__",
+    np.not_equal: "__ne__",
+    np.less: "__gt__",
+    np.less_equal: "__ge__",
+    np.greater: "__lt__",
+    np.greater_equal: "__le__",
+}
+"""For a function that NumPy calls for `array <operator> tensor` the tensor's method of it."""
+_ARRAYS = (np.ndarray, np.generic)
+
+
+class UFuncs(TensorNode):
+    """What NumPy calls."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        """An array, of tensors that hold data; a tensor of `array + tensor`, as of `tensor + array`. Raises GraphError
+        for a tensor without a value and for one that requires a gradient, which NumPy would not follow."""
+        name = _REFLECTED.get(ufunc)
+        if name and method == "__call__" and not settings and inputs[1] is self and isinstance(inputs[0], _ARRAYS):
+            return getattr(self, name)(inputs[0])
+        return getattr(ufunc, method)(*(_array(ufunc, x) for x in inputs), **settings)
+
+
+def _array(ufunc: Any, value: Any) -> Any:
+    if not isinstance(value, TensorNode):
+        return value
+    if not value.is_data:
+        raise GraphError(f"numpy.{ufunc.__name__}: {value.name} has no value before a run: use operators of dlsys")
+    if value.requires_grad:  # type: ignore[attr-defined]
+        told = "requires a gradient, which NumPy does not follow: use .detach(), or operators of dlsys"
+        raise GraphError(f"numpy.{ufunc.__name__}: {value.name} {told}")
+    return np.asarray(array_of(value))
