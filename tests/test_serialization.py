@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -366,3 +367,12 @@ def test_names_in_the_file_are_ways_to_the_arrays():
         save({"weight": np.zeros(2)}, path)  # as any other library writes it
         with safe_open(path, framework="np") as file:
             assert file.metadata().keys() == {serialization.CHECKSUM}
+
+
+def test_an_open_file() -> None:
+    buffer = io.BytesIO()
+    save({"w": np.arange(3.0), "epoch": 4}, buffer)
+    buffer.seek(0)
+    found = load(buffer)
+    assert found["epoch"] == 4 and identical(found["w"], np.arange(3.0))
+    assert "is empty" in error_of(DataError, load, buffer)

@@ -10,6 +10,7 @@ import importlib
 import os
 from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from .hooks import install
@@ -26,13 +27,14 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
 def _of(module: str, name: str) -> Callable[[], Any]:
-    """Imports a module, and returns a function of it."""
-    return lambda: getattr(importlib.import_module(module, __name__), name)
+    """Imports a module, and returns a function of it, or of an object in it."""
+    return lambda: attrgetter(name)(importlib.import_module(module, __name__))
 
 
 install("make_node", _of(".tensors.base", "new_tensor"))
 install("compute_arrays", _of(".tensors.array_arithmetic", "computed"))
 install("adjoints", _of(".gradients", "adjoints"))
+install("random_numbers", _of(".random", "default_generator.numpy"))
 
 
 @cache

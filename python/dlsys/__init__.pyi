@@ -59,11 +59,14 @@ from .random import randn_like as randn_like
 from .scopes import autocast as autocast
 from .serialization import load as load
 from .serialization import save as save
+from .tensors import FloatTensor as FloatTensor
+from .tensors import LongTensor as LongTensor
 from .tensors import Tensor as Tensor
 from .tensors import arange as arange
 from .tensors import as_tensor as as_tensor
 from .tensors import autograd as autograd
 from .tensors import cat as cat
+from .tensors import cdist as cdist
 from .tensors import einsum as einsum
 from .tensors import empty as empty
 from .tensors import enable_grad as enable_grad
@@ -75,7 +78,9 @@ from .tensors import inference_mode as inference_mode
 from .tensors import is_floating_point as is_floating_point
 from .tensors import is_grad_enabled as is_grad_enabled
 from .tensors import is_tensor as is_tensor
+from .tensors import linalg as linalg
 from .tensors import linspace as linspace
+from .tensors import meshgrid as meshgrid
 from .tensors import no_grad as no_grad
 from .tensors import numel as numel
 from .tensors import ones as ones
@@ -83,6 +88,7 @@ from .tensors import ones_like as ones_like
 from .tensors import set_grad_enabled as set_grad_enabled
 from .tensors import stack as stack
 from .tensors import tensor as tensor
+from .tensors import var_mean as var_mean
 from .tensors import where as where
 from .tensors import zeros as zeros
 from .tensors import zeros_like as zeros_like
@@ -123,3 +129,5 @@ softmax, sort, split, sqrt, square = Tensor.softmax, Tensor.sort, Tensor.split, 
 squeeze, std, sub, sum, swapaxes = Tensor.squeeze, Tensor.std, Tensor.sub, Tensor.sum, Tensor.swapaxes
 t, tanh, topk, transpose, tril = Tensor.t, Tensor.tanh, Tensor.topk, Tensor.transpose, Tensor.tril
 triu, unbind, unsqueeze, var = Tensor.triu, Tensor.unbind, Tensor.unsqueeze, Tensor.var
+bincount, diag, dot, log10 = Tensor.bincount, Tensor.diag, Tensor.dot, Tensor.log10
+mv, narrow, unique = Tensor.mv, Tensor.narrow, Tensor.unique

@@ -1,4 +1,4 @@
-"""Three functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
+"""Functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
 
 `dlsys/__init__.py` runs before every other module of the package and may import all of them. An installed function
 imports its module at its first call. This file imports nothing of dlsys, nor NumPy, so that `import dlsys` is fast.
@@ -17,11 +17,13 @@ class _Hooks:
         make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
         compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
         adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
+        random_numbers: () -> NumPy's generator with a new stream of `dlsys.random.default_generator`.
     """
 
     make_node: Callable[..., Any]
     compute_arrays: Callable[..., Any]
     adjoints: Callable[..., Any]
+    random_numbers: Callable[..., Any]
 
 
 hooks: _Hooks = _Hooks()

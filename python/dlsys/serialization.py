@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -40,7 +40,7 @@ HEADER_LIMIT = 100_000_000
 """Bytes of the largest header that safetensors reads."""
 
 
-def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+def save(obj: Any, path: str | os.PathLike[str] | BinaryIO, metadata: Mapping[str, str] | None = None) -> None:
     """Writes `obj` as a safetensors file, replacing `path` in one step; `load` returns it again.
 
     Args:
@@ -48,7 +48,7 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
             True, False and None, in nested dictionaries, lists and tuples: a `state_dict`, or {"model":
             model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}. Keys are text or integers. An array's
             name in the file is its path, "model.fc.weight"; other values are JSON in the file's header.
-        path: the file.
+        path: the file; or an open one, as io.BytesIO, to which it is written as it is.
         metadata: text -> text for the file's header.
 
     Raises DTypeError, which names the place, for values of other types, DataError if the file cannot be written.
@@ -58,7 +58,7 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
     if isinstance(obj, (str, os.PathLike)):
         told = f"the first argument is what to save, the second the path; the first is the path {str(obj)!r}"
         raise DTypeError(f"save: {told}")
-    path = as_path("save", path)
+    target = path if hasattr(path, "write") else as_path("save", path)
     for key, text in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise DTypeError(f"save: metadata are text -> text, given {key!r}: {type(text).__name__}")
@@ -76,12 +76,16 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
     content = serialized(arrays, header)
     if (length := int.from_bytes(content[:8], "little")) > HEADER_LIMIT:
         raise DataError(f"{path}: names and metadata take {length} bytes, the format allows {HEADER_LIMIT}")
-    write(Path(path), _with_checksum(content))
+    if isinstance(target, Path):
+        write(target, _with_checksum(content))
+    else:
+        target.write(_with_checksum(content))
 
 
-def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(path: str | os.PathLike[str] | BinaryIO, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """The object that `save` has written, with writable NumPy arrays of the stored dtypes (bfloat16, which NumPy lacks,
-    becomes float32: the same values); for other safetensors files a dictionary of name -> array.
+    becomes float32: the same values); for other safetensors files a dictionary of name -> array. `path` may be an open
+    file, of which the rest is read.
 
     `map_location` and `weights_only` are PyTorch's and have no effect, which a warning says: values are NumPy's, and
     nothing is unpickled. Raises DataError, which names the file and the cause, for a file that is missing, damaged or
@@ -92,7 +96,7 @@ def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only
         has_no_effect("load", "map_location", "values are NumPy's")
     if not weights_only:
         has_no_effect("load", "weights_only=False", "nothing is unpickled")
-    arrays, metadata = read(as_path("load", path))
+    arrays, metadata = read(path if hasattr(path, "read") else as_path("load", path))
     if TREE not in metadata:
         return arrays
     try:
@@ -234,12 +238,12 @@ def last_good(folder: Path, damaged: Path) -> Path | None:
     return None
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read(path: str | os.PathLike[str] | BinaryIO) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Arrays and metadata of a safetensors file; DataError if it is none, or is not what its checksum says."""
     from safetensors import SafetensorError, deserialize
 
     # Read at once, not mapped: it stays one file even while another process replaces or cuts it.
-    content = read_file(path, memory() // 2)
+    content = read_file(path, memory() // 2) if isinstance(path, (str, os.PathLike)) else path.read()
     is_checked = _require_checksum(path, content)
     try:
         tensors = deserialize(content)

@@ -107,7 +107,8 @@ SPREAD = np.concatenate([drawn(3, 7) * 4, [[0.0, 3.0, -3.0, 25.0, -25.0, 90.0, -
     ("name", "args"),
     [
         ("SiLU", ()), ("Hardswish", ()), ("LeakyReLU", ()), ("LeakyReLU", (0.3,)), ("ELU", ()), ("ELU", (0.7,)),
-        ("Softplus", ()), ("Softplus", (2.0, 5.0)),
+        ("Softplus", ()), ("Softplus", (2.0, 5.0)), ("Hardsigmoid", ()), ("Mish", ()), ("PReLU", ()),
+        ("PReLU", (7, 0.5)),
     ],
 )  # fmt: skip
 def test_activations(name: str, args: tuple[float, ...], dtype: str) -> None:
@@ -135,6 +136,9 @@ LOSSES: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]] = [
     ("smooth_l1_loss", (LOGITS, EVEN), {"beta": 0.5}),
     ("smooth_l1_loss", (LOGITS, EVEN), {"beta": 0.0}),
     ("mse_loss", (LOGITS, EVEN), {}),
+    ("huber_loss", (LOGITS, EVEN), {"delta": 0.3}),
+    ("binary_cross_entropy", (SHARES[1:], EVEN[1:]), {}),
+    ("binary_cross_entropy", (SHARES[1:], SHARES[:-1]), {"weight": SOME[1:]}),
     ("kl_div", (drawn(4, 3), SOME), {}),
     ("kl_div", (drawn(4, 3), LOGITS), {"log_target": True}),
     ("binary_cross_entropy_with_logits", (LOGITS, EVEN), {}),
@@ -346,7 +350,7 @@ def test_convolutions_refuse_what_does_not_fit() -> None:
     assert repr(layer).startswith("Conv1d(3, 4, 5)")
     for shape in ((2, 4, 9), (2, 3, 4), (3, 3, 3, 9)):
         assert "Conv1d(3, 4, 5) got" in error_of(dl.errors.ShapeError, layer, dl.ones(shape))
-    assert 'Conv1d: padding_mode must be "zeros"' in error_of(
+    assert "Conv1d: padding_mode must be" in error_of(
         dl.errors.GraphError, nn.Conv1d, 3, 4, 5, padding_mode="circular"
     )
     assert "Conv1d: stride" in error_of(dl.errors.GraphError, nn.Conv1d, 3, 4, 5, stride=(1, 2))
@@ -516,3 +520,63 @@ def test_recurrent_layers_run_both_ways(kind: str, dtype: str) -> None:
     assert "bidirectional must be" in error_of(
         dl.errors.GraphError, getattr(nn, kind), 4, 5, bidirectional="yes"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # of PyTorch, for even kernels
+@DTYPES
+def test_convolutions_whose_padding_is_named_or_no_zeros(dtype: str) -> None:
+    for words in (
+        {"padding": "same", "dilation": (1, 2)}, {"padding": "same", "kernel_size": (2, 4)}, {"padding": "valid"},
+        {"padding": (2, 1), "padding_mode": "reflect"}, {"padding": "same", "padding_mode": "replicate"},
+    ):  # fmt: skip
+        words = {"in_channels": 2, "out_channels": 3, "kernel_size": 3, **words}
+        assert_module("Conv2d", drawn(2, 2, 6, 7), dtype=dtype, **words)
+    assert_module("Conv1d", drawn(2, 3, 8), args=(3, 4, 4), padding="same", dtype=dtype)
+    assert "strides of 1" in error_of(dl.errors.GraphError, nn.Conv2d, 2, 3, 3, 2, "same")
+    assert "padding must be" in error_of(dl.errors.GraphError, nn.ConvTranspose2d, 2, 3, 3, 1, "same")
+    assert "padding_mode" in error_of(dl.errors.GraphError, nn.ConvTranspose2d, 2, 3, 3, padding_mode="reflect")
+    assert "Conv2d(2, 3, 3, padding='same')" in repr(nn.Conv2d(2, 3, 3, padding="same"))
+
+
+@DTYPES
+def test_windows_as_columns(dtype: str) -> None:
+    assert_module("Unfold", drawn(2, 3, 6, 7), args=(2,), dtype=dtype)
+    assert_module("Unfold", drawn(2, 1, 6, 7), args=((2, 3), (1, 2), 1, 2), dtype=dtype)
+
+
+@DTYPES
+def test_distances(dtype: str) -> None:
+    a, b, c = drawn(5, 4), drawn(5, 4), drawn(5, 4)
+    t = torch.nn.functional
+    for mine, theirs, given, words in (
+        (F.pairwise_distance, t.pairwise_distance, (a, b), {}),
+        (F.pairwise_distance, t.pairwise_distance, (a, b), {"p": 1.0, "keepdim": True}),
+        (F.cosine_similarity, t.cosine_similarity, (a, b), {}),
+        (F.cosine_similarity, t.cosine_similarity, (a, b), {"dim": 0}),
+        (F.triplet_margin_loss, t.triplet_margin_loss, (a, b, c), {}),
+        (F.triplet_margin_loss, t.triplet_margin_loss, (a, b, c), {"margin": 3.0, "swap": True, "reduction": "sum"}),
+    ):
+        agree(mine, theirs, *given, dtype=dtype, **words)
+
+
+def test_binary_cross_entropy_at_zero_and_one() -> None:
+    """Logarithms are -100 at least; gradients are finite."""
+    x, y = [0.0, 1.0, 0.0, 1.0, 0.5], [0.0, 1.0, 1.0, 0.0, 0.25]
+    mine, theirs = dl.tensor(x, requires_grad=True), torch.tensor(x)
+    found = nn.BCELoss(reduction="none")(mine, dl.tensor(y))
+    np.testing.assert_allclose(found.numpy(), torch.nn.BCELoss(reduction="none")(theirs, torch.tensor(y)).numpy())
+    found.sum().backward()
+    assert np.isfinite(mine.grad.numpy()).all() and mine.grad[4].item() == pytest.approx(1.0)
+    assert "shapes differ" in error_of(dl.errors.ShapeError, F.binary_cross_entropy, mine, dl.ones(2))
+
+
+def test_orthogonal_matrices() -> None:
+    for shape in ((3, 7), (7, 3), (4, 2, 2)):
+        w = nn.init.orthogonal_(ad.Parameter(np.zeros(shape)), gain=2.0).numpy().reshape(shape[0], -1)
+        small = w @ w.T if len(w) <= w.shape[1] else w.T @ w
+        np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-12)
+    assert "two axes" in error_of(dl.errors.GraphError, nn.init.orthogonal_, ad.Parameter(np.zeros(3)))
+    assert nn.init.constant_(ad.Parameter(np.zeros(2)), val=3.0).tolist() == [3.0, 3.0]
+    with pytest.warns(RuntimeWarning, match="sparse=True has no effect"):
+        nn.EmbeddingBag(3, 2, sparse=True)

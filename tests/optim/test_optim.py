@@ -71,6 +71,8 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.01, "betas": (0.0, 0.5)}),
     ("AdamW", {"lr": 0.05}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.0}),
+    ("Adagrad", {"lr": 0.1}),
+    ("Adagrad", {"lr": 0.3, "lr_decay": 0.05, "weight_decay": 0.01, "initial_accumulator_value": 0.2, "eps": 1e-6}),
     ("RMSprop", {}),
     ("RMSprop", {"lr": 0.003, "alpha": 0.9, "momentum": 0.9, "weight_decay": 0.01}),
     ("RMSprop", {"eps": 1e-4}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
         lambda opt: module.LambdaLR(opt, lambda epoch: 1 / (1 + epoch)),
         lambda opt: module.StepLR(opt, step_size=7),
         lambda opt: module.StepLR(opt, step_size=1, gamma=0.9),
+        lambda opt: module.MultiStepLR(opt, [4, 30, 9, 9], gamma=0.5),
         lambda opt: module.LinearLR(opt),
         lambda opt: module.LinearLR(opt, start_factor=0.01, end_factor=0.5, total_iters=12),
         lambda opt: module.CosineAnnealingLR(opt, T_max=30),
@@ -35,6 +35,7 @@ def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
         ),
         lambda opt: module.OneCycleLR(opt, 2.0, total_steps=50, **no_momentum),
         lambda opt: module.OneCycleLR(opt, 2.0, None, 5, 11, **no_momentum),
+        lambda opt: module.OneCycleLR(opt, 2.0, 52, None, None, 0.4, "linear", **no_momentum),
         lambda opt: module.OneCycleLR(opt, 1.0, 60, pct_start=0.2, div_factor=5, final_div_factor=99, **no_momentum),
     ]
 
@@ -116,18 +117,55 @@ def test_clip_grad_value() -> None:
     assert "takes parameters" in error_of(GraphError, optim.clip_grad_value_, [own[0] * 1.0], 1.0)
 
 
-def test_the_one_cycle_leaves_the_momentum_and_says_so() -> None:
-    """By default PyTorch's changes it with the rate."""
-    opt = optim.SGD([ad.Parameter([1.0])], lr=1.0, momentum=0.9)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        schedule = optim.OneCycleLR(opt, 2.0, total_steps=10)
-    told = "OneCycleLR: cycle_momentum=True has no effect: the momentum stays as it is"
-    assert [str(one.message)[: len(told)] for one in caught] == [told]
-    fixed = optim.OneCycleLR(optim.SGD([ad.Parameter([1.0])], lr=1.0), 2.0, total_steps=10, cycle_momentum=False)
-    for _ in range(9):
-        schedule.step(), fixed.step()
-        assert schedule.get_last_lr() == fixed.get_last_lr() and opt.groups[0]["momentum"] == 0.9
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {}), ("SGD", {"momentum": 0.5, "nesterov": True}), ("RMSprop", {"momentum": 0.2}), ("Adam", {}),
+        ("AdamW", {"amsgrad": True}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_one_cycle_changes_the_momentum(name: str, options: dict[str, Any], compiled: bool) -> None:
+    """Of steps that are taken at once and of a compiled one, which are each compiled once."""
+    start, x = np.array([1.0, -2.0, 0.5]), np.array([0.3, 1.0, -2.0])
+    p, q = ad.Parameter(start), torch.tensor(start, requires_grad=True)
+    opt, reference = (getattr(m.optim, name)([w], lr=0.1, **options) for m, w in ((dl, p), (torch, q)))
+    words = {"total_steps": 12, "base_momentum": 0.7, "max_momentum": 0.9}
+    schedule = optim.OneCycleLR(opt, 0.05, **words)
+    expected = torch.optim.lr_scheduler.OneCycleLR(reference, 0.05, **words)
+    if compiled:
+        step = ad.Executor([opt.minimize(ad.reducesum_op((p * x) ** 2))])
+    for _ in range(11):
+        if compiled:
+            step.run({})
+        else:
+            opt.zero_grad()
+            ((p * x) ** 2).sum().backward()
+            opt.step()
+        reference.zero_grad()
+        ((q * torch.tensor(x)) ** 2).sum().backward()
+        reference.step()
+        schedule.step(), expected.step()
+        group, theirs = opt.groups[0], reference.param_groups[0]
+        found, wanted = (g["betas"][0] if "betas" in g else g["momentum"] for g in (group, theirs))
+        assert found == pytest.approx(wanted, rel=1e-12)
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-9)
+    assert len(opt._stepping._compiled) == (not compiled)
+    group["betas" if "betas" in group else "momentum"] = (0.5, 0.9) if "betas" in group else 0.5
+    assert group.momenta["float64"].item() == 0.5
+
+
+def test_a_one_cycle_needs_a_momentum_and_knows_its_end() -> None:
+    p = ad.Parameter([1.0])
+    told = error_of(GraphError, optim.OneCycleLR, optim.Adagrad([p]), 1.0, total_steps=5)
+    assert "Adagrad has neither a momentum nor betas" in told
+    sgd = optim.SGD([p], lr=1.0)
+    assert "base_momentum must be a number in [0, 1)" in error_of(
+        GraphError, optim.OneCycleLR, sgd, 1.0, 5, base_momentum=1.0
+    )
+    parts = [optim.OneCycleLR(sgd, 1.0, 5), optim.StepLR(sgd, 3)]
+    assert "cycle_momentum=False" in error_of(GraphError, optim.SequentialLR, sgd, parts, [4])
 
 
 def test_schedule_reaches_the_kernels_and_compiles_nothing() -> None:

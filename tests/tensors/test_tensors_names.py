@@ -279,3 +279,92 @@ def test_quotients_of_large_integers_are_exact() -> None:
     for n in (7, -7, 2**55 + 1):
         np.testing.assert_array_equal((dl.tensor(a) // n).numpy(), a // n)
         np.testing.assert_array_equal((n // dl.tensor(b)).numpy(), n // b)
+
+
+@pytest.mark.slow
+def test_vectors_distances_and_diagonals() -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda lib, x, y, v: [x.mv(v), lib.mv(y, v), v.dot(v), lib.dot(v, x[0]), x.mT, lib.log10(x * x + 1)],
+        lambda lib, x, y, v: [lib.cdist(x, y), lib.cdist(x, x, p=1), lib.linalg.norm(x), lib.linalg.norm(v, 3)],
+        lambda lib, x, y, v: [lib.linalg.norm(x, dim=1, keepdim=True), lib.linalg.vector_norm(x, 1)],
+        lambda lib, x, y, v: [lib.diag(v), v.diag(2), v.diag(-1), x.diag(), lib.diag(x, 1), x.diag(-2), x.diag(9)],
+        lambda lib, x, y, v: [x.narrow(0, 1, 2), lib.narrow(y, 1, -3, 2), x.narrow(0, 0, 0)],
+        lambda lib, x, y, v: [*lib.var_mean(x), *lib.var_mean(y, 1, keepdim=True, correction=0)],
+        lambda lib, x, y, v: [*lib.var_mean(x, dim=(0, 1), unbiased=False)],
+        lambda lib, x, y, v: [*lib.meshgrid(v, x[0], indexing="ij"), *lib.meshgrid(v, x[0, :2], indexing="xy")],
+        lambda lib, x, y, v: [*lib.meshgrid([v, y[0], v[0]], indexing="ij")],
+    ]
+    agree(functions, random(3, 4), random(5, 4, seed=1), random(4, seed=2), gradients=True)
+    x = dl.ones(2, 3)
+    assert "1 axes" in error_of(ShapeError, x.dot, x)
+    assert "2 axes" in error_of(ShapeError, x[0].mv, x[0])
+    assert "2 from 2 on" in error_of(ShapeError, x.narrow, 1, 2, 2)
+    assert "vector or a matrix" in error_of(ShapeError, x[None].diag)
+    assert "vector_norm" in error_of(GraphError, dl.linalg.norm, x, 1)
+    assert "indexing" in error_of(GraphError, dl.meshgrid, x[0], indexing="ji")
+
+
+def test_counts_and_occurring_values() -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda lib, i, w: [lib.bincount(i), i.bincount(minlength=9), lib.bincount(i, w)],
+        lambda lib, i, w: [i.unique(), *lib.unique(i.reshape(2, 3), return_inverse=True, return_counts=True)],
+        lambda lib, i, w: [*lib.unique(w, return_counts=True)],
+    ]
+    agree(functions, np.array([3, 1, 1, 0, 5, 3]), random(6))
+    assert "bincount" in error_of(GraphError, dl.bincount, dl.tensor([-1]))
+    assert "bincount" in error_of(GraphError, dl.bincount, dl.tensor([0.5]))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
+def test_quotients_rounded_down_and_towards_zero(dtype: str) -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda lib, x, y: [
+            found
+            for mode in ("floor", "trunc")
+            for found in (lib.div(x, y, rounding_mode=mode), x.div(3, rounding_mode=mode))
+        ],
+        lambda lib, x, y: [lib.div(x, y), x.div(2), x.div(-7, rounding_mode="trunc")],
+    ]
+    given = np.random.default_rng(0).integers(-100, 100, (50, 6)), np.array([1, -2, 3, -4, 7, -9])
+    agree(functions, *(a.astype(dtype) for a in given))
+    assert "rounding_mode" in error_of(GraphError, dl.div, dl.ones(2), 2, rounding_mode="up")
+
+
+def test_what_has_no_history_can_require_a_gradient() -> None:
+    def run(lib: Any) -> list[Any]:
+        a = lib.linspace(0, 1, 5)
+        t = (a.view(-1, 1) * 2).requires_grad_(True)
+        (slope,) = lib.autograd.grad((t**3).sum(), t, create_graph=True, only_inputs=True)
+        (slope.sum() + (t * a).sum()).backward()
+        first = t.grad.tolist()
+        a.requires_grad_(True)
+        (t * a).sum().backward()
+        z = t * 2
+        c = a.detach().clone()
+        c[0] = 7.0
+        kept = (c.clone() + 0).tolist()
+        with lib.no_grad():
+            d = t.clone()
+            d.mul_(3)
+        return [t.is_leaf, first, t.grad.tolist(), a.grad.tolist(), z.is_leaf, kept, d.tolist(), d.requires_grad]
+
+    assert run(dl) == run(torch)
+    x = dl.ones(2, requires_grad=True)
+    assert "has a history" in error_of(GraphError, (x * 2).requires_grad_, False)
+    t = (dl.ones(2) * 2).requires_grad_()
+    assert not t.requires_grad_(False).requires_grad and not t.is_leaf
+    assert not (x * 2).clone().is_leaf and (x * 2).clone().requires_grad
+
+
+def test_numbers_drawn_in_place_and_older_constructors() -> None:
+    dl.manual_seed(3)
+    x = dl.zeros(40, 50)
+    assert x.uniform_(-2, 4) is x
+    assert -2 <= x.min().item() < -1.9 and 3.9 < x.max().item() < 4 and abs(x.mean().item() - 1) < 0.2
+    x.normal_(5, 0.5)
+    assert abs(x.mean().item() - 5) < 0.1 and abs(x.std().item() - 0.5) < 0.1
+    drawn = x.tolist()
+    dl.manual_seed(3)
+    assert dl.zeros(40, 50).uniform_().normal_(5, 0.5).tolist() == drawn
+    assert "no_grad" in error_of(GraphError, dl.ones(2, requires_grad=True).uniform_)
+    assert (dl.FloatTensor([1, 2]).dtype, dl.LongTensor([[3.0]]).tolist()) == ("float32", [[3]])

@@ -21,15 +21,16 @@ from .containers import (
 from .images import (
     AdaptiveAvgPool2d as AdaptiveAvgPool2d, AvgPool2d as AvgPool2d, ConstantPad2d as ConstantPad2d,
     Conv1d as Conv1d, Conv2d as Conv2d, ConvTranspose2d as ConvTranspose2d, MaxPool2d as MaxPool2d,
-    PixelShuffle as PixelShuffle, Upsample as Upsample, ZeroPad2d as ZeroPad2d,
+    PixelShuffle as PixelShuffle, Unfold as Unfold, Upsample as Upsample, ZeroPad2d as ZeroPad2d,
 )
 from .layers import (
-    BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout,
-    ELU as ELU, Embedding as Embedding, EmbeddingBag as EmbeddingBag, Flatten as Flatten, GELU as GELU,
-    Hardswish as Hardswish, Identity as Identity, KLDivLoss as KLDivLoss, L1Loss as L1Loss,
-    LeakyReLU as LeakyReLU, Linear as Linear, LogSoftmax as LogSoftmax, MSELoss as MSELoss, NLLLoss as NLLLoss,
-    ReLU as ReLU, ReLU6 as ReLU6, Sigmoid as Sigmoid, SiLU as SiLU, SmoothL1Loss as SmoothL1Loss,
-    Softmax as Softmax, Softplus as Softplus, Tanh as Tanh, Unflatten as Unflatten,
+    BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss,
+    Dropout as Dropout, ELU as ELU, Embedding as Embedding, EmbeddingBag as EmbeddingBag, Flatten as Flatten,
+    GELU as GELU, Hardsigmoid as Hardsigmoid, Hardswish as Hardswish, Identity as Identity,
+    KLDivLoss as KLDivLoss, L1Loss as L1Loss, LeakyReLU as LeakyReLU, Linear as Linear, LogSoftmax as LogSoftmax,
+    Mish as Mish, MSELoss as MSELoss, NLLLoss as NLLLoss, PReLU as PReLU, ReLU as ReLU, ReLU6 as ReLU6,
+    Sigmoid as Sigmoid, SiLU as SiLU, SmoothL1Loss as SmoothL1Loss, Softmax as Softmax, Softplus as Softplus,
+    Tanh as Tanh, Unflatten as Unflatten,
 )
 from .module import Module as Module
 from .norm import (

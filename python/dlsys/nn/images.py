@@ -27,6 +27,7 @@ class _Conv(Module):
 
     space: ClassVar[int]
     function: ClassVar[Callable[..., Node]]
+    modes: ClassVar[tuple[str, ...]] = ("zeros", "reflect", "replicate")
 
     def __init__(
         self,
@@ -43,20 +44,25 @@ class _Conv(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Integers, or one for each axis of the space. Group i of the filters sees group i of the channels. Raises
-        GraphError, also for a padding_mode other than "zeros"."""
+        """Integers, or one for each axis of the space. Group i of the filters sees group i of the channels. The padding
+        "same" keeps the extents, for strides of 1, and "valid" is 0. `padding_mode`: what is around x, see
+        `functional.pad`; "zeros", "reflect" or "replicate". Raises GraphError."""
         dtype, owner = placed(device, dtype), type(self).__name__
         self.in_channels: int = integer(owner, "in_channels", in_channels, 1)
         self.out_channels: int = integer(owner, "out_channels", out_channels, 1)
         self.groups: int = integer(owner, "groups", groups, 1)
         if in_channels % groups or out_channels % groups:
             raise GraphError(f"{owner}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
-        if padding_mode != "zeros":
-            raise GraphError(f'{owner}: padding_mode must be "zeros", not {padding_mode!r}')
+        self.padding_mode: str = word(owner, "padding_mode", padding_mode, self.modes)
         self.kernel_size: tuple[int, ...] = integers(owner, "kernel_size", kernel_size, 1, self.space)
         self.stride: tuple[int, ...] = integers(owner, "stride", stride, 1, self.space)
         self.dilation: tuple[int, ...] = integers(owner, "dilation", dilation, 1, self.space)
-        self.padding: tuple[int, ...] = integers(owner, "padding", padding, 0, self.space)
+        if padding == "same" and max(self.stride) > 1:
+            raise GraphError(f'{owner}: the padding "same" is for strides of 1, not {self.stride}')
+        sums = [d * (k - 1) if padding == "same" else 0 for k, d in zip(self.kernel_size, self.dilation, strict=True)]
+        named = padding in ("same", "valid") and len(self.modes) > 1
+        self.padding: Any = padding if named else integers(owner, "padding", padding, 0, self.space)
+        self._around = [(n // 2, n - n // 2) for n in sums] if named else [(p, p) for p in self.padding]
         self.weight: Parameter = init.made((*self._channels(), *self.kernel_size), dtype, "weight")
         self.bias: Parameter | None = init.made((out_channels,), dtype, "bias") if bias else None
         self.reset_parameters()
@@ -72,17 +78,21 @@ class _Conv(Module):
         shape = known_shape(x)
         self.require(self._fits(shape), x)
         alone = shape is not None and len(shape) == self.space + 1
-        images = ad.expand_dims_op(x, 0) if alone else x
-        found = type(self).function(images, self.weight, self.bias, *self._settings())
+        images, padding = ad.expand_dims_op(x, 0) if alone else x, [before for before, _ in self._around]
+        if self.padding_mode != "zeros" or any(before != after for before, after in self._around):
+            widths = [width for pair in self._around[::-1] for width in pair]
+            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+            images, padding = F.pad(images, widths, mode), [0] * self.space
+        found = type(self).function(images, self.weight, self.bias, *self._settings(padding))
         return ad.squeeze_op(found, 0) if alone else found
 
     def _channels(self) -> tuple[int, int]:
         """The first extents of the weight."""
         return self.out_channels, self.in_channels // self.groups
 
-    def _settings(self) -> tuple[Any, ...]:
+    def _settings(self, padding: list[int]) -> tuple[Any, ...]:
         """The function's arguments behind the bias."""
-        return self.stride, self.padding, self.dilation, self.groups
+        return self.stride, padding, self.dilation, self.groups
 
     def _fits(self, shape: Shape | None) -> bool:
         """Whether it is (N, in_channels, *space), or without N, and a window fits into what is padded."""
@@ -90,8 +100,8 @@ class _Conv(Module):
             return True
         if len(shape) - self.space not in (1, 2) or shape[-1 - self.space] != self.in_channels:
             return False
-        spans = zip(shape[-self.space :], self.padding, self.kernel_size, self.dilation, strict=True)
-        return all(n + 2 * p >= d * (k - 1) + 1 for n, p, k, d in spans)
+        spans = zip(shape[-self.space :], self._around, self.kernel_size, self.dilation, strict=True)
+        return all(n + sum(p) >= d * (k - 1) + 1 for n, p, k, d in spans)
 
 
 class Conv1d(_Conv):
@@ -113,7 +123,7 @@ class ConvTranspose2d(_Conv):
     Parameters: weight (in_channels, out_channels / groups, *kernel_size), bias (out_channels,), drawn as of Conv2d.
     """
 
-    space, function = 2, F.conv_transpose2d
+    space, function, modes = 2, F.conv_transpose2d, ("zeros",)
 
     def __init__(
         self,
@@ -140,8 +150,8 @@ class ConvTranspose2d(_Conv):
     def _channels(self) -> tuple[int, int]:
         return self.in_channels, self.out_channels // self.groups
 
-    def _settings(self) -> tuple[Any, ...]:
-        return self.stride, self.padding, self.output_padding, self.groups, self.dilation
+    def _settings(self, padding: list[int]) -> tuple[Any, ...]:
+        return self.stride, padding, self.output_padding, self.groups, self.dilation
 
     def _fits(self, shape: Shape | None) -> bool:
         return shape is None or (len(shape) in (3, 4) and shape[-3] == self.in_channels)
@@ -167,6 +177,18 @@ class Upsample(Module):
     def forward(self, x: Node) -> Node:
         settings = (self.mode, self.align_corners, self.recompute_scale_factor)
         return F.interpolate(x, self.size, self.scale_factor, *settings)
+
+
+class Unfold(Module):
+    """The windows of images as columns, see `functional.unfold`: (N, C, H, W) -> (N, C h w, L)."""
+
+    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+        """Integers or pairs (rows, columns). Raises GraphError."""
+        self.kernel_size, self.dilation = pair("Unfold", "kernel_size", kernel_size, 1), dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, x: Node) -> Node:
+        return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 class PixelShuffle(Module):

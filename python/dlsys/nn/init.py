@@ -49,9 +49,9 @@ def _fan(parameter: Parameter, mode: str) -> int:
     return fans(parameter)[word("init", "mode", mode, ("fan_in", "fan_out")) == "fan_out"]
 
 
-def constant_(parameter: Parameter, value: float) -> Parameter:
-    """`value` everywhere. Raises GraphError for what is no finite number."""
-    value = real("init: constant_", "the value", value)
+def constant_(parameter: Parameter, val: float) -> Parameter:
+    """`val` everywhere. Raises GraphError for what is no finite number."""
+    value = real("init: constant_", "the value", val)
     parameter.value = np.full(_shape("constant_", parameter), value)
     return parameter
 
@@ -128,6 +128,18 @@ def kaiming_normal_(
 ) -> Parameter:
     """Normal of std gain / sqrt(fan): He et al. (2015); `a` is leaky_relu's slope."""
     return normal_(parameter, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(parameter, mode)))
+
+
+def orthogonal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
+    """A matrix (rows, all others) whose rows, or columns where they are fewer, are orthogonal, of norm `gain`: Saxe et
+    al. (2014). Raises GraphError below two axes."""
+    fans(parameter, "orthogonal_")
+    rows, columns = len(parameter), parameter.numel() // len(parameter)
+    drawn = random.default_generator.numpy().normal(size=(max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(drawn)
+    q = q * np.sign(np.diag(r))  # uniform over all orthogonal matrices
+    parameter.value = (q.T if rows < columns else q).reshape(parameter.shape) * real("init", "gain", gain)
+    return parameter
 
 
 def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import extents, flag, integer, number, real, word
+from ..checks import extents, flag, has_no_effect, integer, number, real, word
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
@@ -90,8 +90,8 @@ class Embedding(Module):
     """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
     IndexRangeError for a number that is no row's, if its value is known.
 
-    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The number
-    `padding_idx` has the vector 0 and its row no gradient. (PyTorch reads that row, which is 0 unless it was set.)
+    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The row
+    `padding_idx` is 0 at first and has no gradient.
     """
 
     def __init__(
@@ -136,10 +136,19 @@ class EmbeddingBag(Module):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean", device: Any = None, dtype: Any = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        mode: str = "mean",
+        sparse: bool = False,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        """Raises GraphError."""
+        """Gradients are dense, with `sparse` too, which a warning says. Raises GraphError."""
         dtype = placed(device, dtype)
+        if flag("EmbeddingBag", "sparse", sparse):
+            has_no_effect("EmbeddingBag", "sparse=True", "gradients are dense")
         self.num_embeddings: int = integer("EmbeddingBag", "num_embeddings", num_embeddings, 1)
         self.embedding_dim: int = integer("EmbeddingBag", "embedding_dim", embedding_dim, 1)
         self.mode: str = word("EmbeddingBag", "mode", mode, ("mean", "sum", "max"))
@@ -218,6 +227,37 @@ class Hardswish(_Function):
     """x relu6(x + 3) / 6."""
 
     function = F.hardswish
+
+
+class Hardsigmoid(_Function):
+    """relu6(x + 3) / 6."""
+
+    function = F.hardsigmoid
+
+
+class Mish(_Function):
+    """x tanh(softplus(x))."""
+
+    function = F.mish
+
+
+class PReLU(Module):
+    """x where x > 0, else weight x.
+
+    Parameters: weight (num_parameters,): one slope for all, or one for each channel of (N, C, *space).
+    """
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, *, device: Any = None, dtype: Any = None
+    ) -> None:
+        """Raises GraphError for other numbers."""
+        self.num_parameters: int = integer("PReLU", "num_parameters", num_parameters, 1)
+        self.init: float = real("PReLU", "init", init)
+        slopes = np.full(self.num_parameters, self.init, placed(device, dtype))
+        self.weight: ad.Parameter = ad.Parameter(slopes, "weight")
+
+    def forward(self, x: Node) -> Node:
+        return F.prelu(x, self.weight)
 
 
 class LeakyReLU(Module):
@@ -404,6 +444,20 @@ class KLDivLoss(_OfEqualShapes):
 
     def loss(self, input: Node, target: Node) -> Node:
         return F.kl_div(input, target, self.reduction, self.log_target)
+
+
+class BCELoss(_OfEqualShapes):
+    """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`."""
+
+    weight: Any
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+        """Raises GraphError."""
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+    def loss(self, input: Node, target: Node) -> Node:
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_OfEqualShapes):

@@ -12,10 +12,10 @@ from .groups import (
 )
 from .lr_scheduler import (
     CosineAnnealingLR as CosineAnnealingLR, ExponentialLR as ExponentialLR, LRScheduler as LRScheduler,
-    LambdaLR as LambdaLR, LinearLR as LinearLR, OneCycleLR as OneCycleLR, ReduceLROnPlateau as ReduceLROnPlateau,
-    SequentialLR as SequentialLR, StepLR as StepLR,
+    LambdaLR as LambdaLR, LinearLR as LinearLR, MultiStepLR as MultiStepLR,
+    OneCycleLR as OneCycleLR, ReduceLROnPlateau as ReduceLROnPlateau, SequentialLR as SequentialLR, StepLR as StepLR,
 )
-from .methods import SGD as SGD, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
+from .methods import SGD as SGD, Adagrad as Adagrad, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
 from .optimizer import Optimizer as Optimizer
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error

@@ -57,7 +57,7 @@ class SGD(Optimizer):
     ) -> tuple[ad.Node, Nodes]:
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         momentum = options["momentum"]
-        if not momentum:
+        if "momentum_buffer" not in state:
             return parameter - gradient * scalars["lr"], {}
         buffer = state["momentum_buffer"] * momentum + gradient
         direction = gradient + buffer * momentum if options["nesterov"] else buffer
@@ -196,14 +196,64 @@ class RMSprop(Optimizer):
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
         direction = gradient / (ad.sqrt_op(square) + options["eps"])
-        if not options["momentum"]:
+        if "momentum_buffer" not in state:
             return parameter - direction * scalars["lr"], {"square_avg": square}
         buffer = state["momentum_buffer"] * options["momentum"] + direction
         return parameter - buffer * scalars["lr"], {"square_avg": square, "momentum_buffer": buffer}
 
 
-def one_minus_power(beta: float, step: ad.Node) -> ad.Node:
-    """1 - beta^step, to the rounding of step's dtype: subtracted from 1 as it stands, 0.999^1 would lose five of
-    float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
-    tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
+class Adagrad(Optimizer):
+    """With d = g + weight_decay * p, in the group's step t = 1, 2, ...:
+
+    v += d^2; p -= lr / (1 + (t - 1) lr_decay) * d / (sqrt(v) + eps) (torch.optim.Adagrad; J. Duchi et al.: Adaptive
+    Subgradient Methods, 2011).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+    ) -> None:
+        """Args:
+            params: Parameters, or parameter groups; see `Optimizer`.
+            lr: the learning rate; changed by `lr = ...` or a schedule.
+            lr_decay, weight_decay, eps: >= 0.
+            initial_accumulator_value: v before the first step, >= 0.
+
+        Raises GraphError for an argument out of range.
+        """
+        options = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
+        super().__init__(params, lr, options | {"initial_accumulator_value": initial_accumulator_value})
+
+    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {key: number("Adagrad", key, value) for key, value in options.items()}
+
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        first = options["initial_accumulator_value"]
+        return {"step": np.zeros((), parameter.dtype), "sum": zeros(parameter) + zeros(parameter).dtype.type(first)}
+
+    def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
+        assert step is not None
+        return {"lr": lr / ((step - 1.0) * options["lr_decay"] + 1.0) if options["lr_decay"] else lr}
+
+    def _update(
+        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
+    ) -> tuple[ad.Node, Nodes]:
+        gradient = with_decay(parameter, gradient, options["weight_decay"])
+        total = state["sum"] + gradient * gradient
+        return parameter - gradient * scalars["lr"] / (ad.sqrt_op(total) + options["eps"]), {"sum": total}
+
+
+def one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
+    """1 - beta^step, of a number, or of a node that is > 0, to the rounding of step's dtype: subtracted from 1 as it
+    stands, 0.999^1 would lose five of float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for
+    x = -log(beta) / 2 * step."""
+    if isinstance(beta, ad.Node):
+        tanh = ad.tanh_op(step * (ad.log_op(beta) * -0.5))
+    else:
+        tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
     return tanh * 2.0 / (tanh + 1.0)

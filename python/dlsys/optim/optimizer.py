@@ -77,6 +77,7 @@ class Optimizer:
     def _accept(self, group: ParameterGroup, options: dict[str, Any]) -> None:
         """Set a group's options, and add the state that its parameters need for them. Raises GraphError."""
         group.data |= self._checked(options)
+        group.take_momentum()
         for parameter in group.parameters:
             state = self.state.setdefault(parameter, {})
             for key, value in self._init(parameter, group.options).items():
@@ -183,12 +184,12 @@ class Optimizer:
         """As `update`; a new value is assigned to the parameter, or to `target_of[parameter]`, if there is one."""
         assigns: list[ad.Node] = []
         for group in self.groups:
-            options = group.options
             scalars: dict[str, Nodes] = {}
             for parameter in group.parameters:
                 gradient, state, dtype = gradient_of.get(parameter), self.state[parameter], parameter.dtype
                 if gradient is None:
                     continue
+                options = group.options_of(dtype)
                 if dtype not in scalars:
                     step = state["step"] + 1.0 if "step" in state else None
                     scalars[dtype] = self._scalars(group.rates[dtype], step, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from ..checks import flag
 from ..errors import GraphError, no_attribute
 from ..graph import Node
 from .creation import leaf
@@ -47,6 +48,7 @@ def grad(
     grad_outputs: Nested | Sequence[Nested | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of sum(output * grad_output), over all outputs, with respect to each input; ones for None. Nothing
@@ -57,10 +59,13 @@ def grad(
         grad_outputs: a weight in each output's shape, or None.
         retain_graph: graphs are always retained.
         create_graph: whether the results can be differentiated again; those of graphs with variables always can.
+        only_inputs: True: nothing else has a gradient.
         allow_unused: whether an input on which no output depends has None for its gradient.
 
     Raises GraphError for such an input otherwise, and for what is no tensor; ShapeError for a weight of another shape.
     """
+    if not flag("autograd.grad", "only_inputs", only_inputs):
+        raise GraphError("autograd.grad: only_inputs must be True: backward() leaves gradients in all leaves")
     tensors, asked = _listed("outputs", outputs), _listed("inputs", inputs)
     weights = _weights(tensors, grad_outputs)
     used = reached(tensors)

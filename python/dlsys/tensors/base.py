@@ -67,23 +67,25 @@ class Values(TensorNode):
         self.requires_grad_(requires_grad)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set whether `backward` leaves a gradient in a leaf; itself. Raises DTypeError for what is of no floats,
-        GraphError for what is computed, where that would change something."""
+        """Set whether `backward` leaves a gradient in a leaf; itself. So it does in a computed tensor without a
+        history, as `linspace(0, 1, 5).view(5, 1)`: the value is computed now, and gradients end there. Raises
+        DTypeError for what is of no floats, GraphError for what depends on variables, or would lose a history."""
         requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and self.dtype not in FLOATS:
             raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
-        if self.cell is not None:
+        if self.cell is not None or self.wants_grad:
             self.wants_grad = requires_grad
         elif requires_grad != self.requires_grad:
-            if requires_grad:
-                raise GraphError(f"{self.name} is computed: {self.name}.detach().requires_grad_() is a leaf")
-            raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
+            if not requires_grad:
+                raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
+            array_of(self)  # which is held: a trace takes it for a leaf
+            self.wants_grad = True
         return self
 
     @property
     def is_leaf(self) -> bool:
-        """Whether the node holds data that no operator computed."""
-        return self.cell is not None
+        """Whether the node holds data that no operator computed, or gradients end there, see `requires_grad_`."""
+        return self.cell is not None or self.wants_grad
 
     @overload
     def size(self, axis: None = None) -> Shape: ...
@@ -286,6 +288,11 @@ class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, 
     def T(self) -> Tensor:
         """The axes reversed."""
         return ops.transpose_op(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
+        return self.swapaxes(-1, -2)
 
     def where(self, condition: ArrayLike, other: ArrayLike) -> Tensor:
         """The values where the condition holds, the other's elsewhere."""

@@ -98,6 +98,16 @@ def tensor(
     return leaf(values_of(value, dtype), requires_grad, name, device)
 
 
+def FloatTensor(value: Nested) -> Tensor:
+    """`tensor(value, "float32")`, as older programs write it."""
+    return tensor(value, "float32")
+
+
+def LongTensor(value: Nested) -> Tensor:
+    """`tensor(value, "int64")`, as older programs write it."""
+    return tensor(value, "int64")
+
+
 def as_tensor(value: Nested, dtype: DType = None, device: Device = None) -> Tensor:
     """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError,
     DeviceError."""

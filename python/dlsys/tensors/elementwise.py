@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 import numpy as np
 
-from ..checks import flag, number
+from ..checks import flag, number, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
 from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shape_of
@@ -94,6 +94,9 @@ def _require_rank(op: str, rank: int, *nodes: Node) -> None:
             )
 
 
+_divided = _between("/", operator.truediv)
+
+
 class Elementwise(TensorNode):
     """Methods at each index."""
 
@@ -112,7 +115,6 @@ class Elementwise(TensorNode):
     add: ClassVar[OfTwo] = _between("+", operator.add)
     sub: ClassVar[OfTwo] = _between("-", operator.sub)
     mul: ClassVar[OfTwo] = _between("*", operator.mul)
-    div: ClassVar[OfTwo] = _between("/", operator.truediv)
     pow: ClassVar[OfTwo] = _between("**", operator.pow)
     matmul: ClassVar[OfTwo] = _between("@", operator.matmul)
     eq: ClassVar[OfTwo] = _between("==", operator.eq)
@@ -145,6 +147,10 @@ class Elementwise(TensorNode):
     def square(self: ArrayLike) -> Tensor:
         """x * x."""
         return node_of(self) ** 2
+
+    def log10(self: ArrayLike) -> Tensor:
+        """The logarithm to base 10."""
+        return float_of(self).log() * (1 / math.log(10))
 
     def log1p(self: ArrayLike) -> Tensor:
         """log(1 + x), without loss of digits near 0."""
@@ -199,6 +205,20 @@ class Elementwise(TensorNode):
         """What is left of x after the whole times of `other` in it, with x's sign; see `autodiff.fmod_op`. Raises
         DTypeError for integers."""
         return ops.fmod_op(*pair_of(self, other))
+
+    def div(self: ArrayLike, other: ArrayLike, *, rounding_mode: str | None = None) -> Tensor:
+        """self / other; with `rounding_mode` "floor" rounded down, with "trunc" towards 0, in the operands' dtype.
+        Raises GraphError for what is neither tensor nor number, and what `floor_divide` raises."""
+        if rounding_mode is None:
+            return _divided(self, other)
+        mode, dtype = word("div", "rounding_mode", rounding_mode, ("floor", "trunc")), dtype_of(pair_of(self, other)[0])
+        if mode == "floor":
+            return Elementwise.floor_divide(self, other)
+        if dtype not in INTEGERS:
+            found = _divided(self, other)
+            return where(found < 0, found.ceil(), found.floor())
+        whole = Elementwise.floor_divide(self, other)
+        return whole + ops.cast_op((whole < 0) & (whole * other != self), dtype)
 
     def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The quotient, rounded down. Raises GraphError for integers by the number 0; what integers by a 0 in a tensor
@@ -255,6 +275,17 @@ class Elementwise(TensorNode):
     def bmm(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The products of two batches of matrices. Raises ShapeError for others."""
         return _product("bmm", 3, self, other)
+
+    def mv(self: ArrayLike, vec: ArrayLike) -> Tensor:
+        """The product of a matrix and a vector. Raises ShapeError for others."""
+        matrix, vector = node_of(self), node_of(vec)
+        _require_rank("mv", 2, matrix)
+        _require_rank("mv", 1, vector)
+        return ops.matmul_op(matrix, vector)
+
+    def dot(self: ArrayLike, tensor: ArrayLike) -> Tensor:
+        """The sum of the products of two vectors' elements. Raises ShapeError for others."""
+        return _product("dot", 1, self, tensor)
 
     def outer(self: ArrayLike, vec2: ArrayLike) -> Tensor:
         """The products of each element of a vector with each of another. Raises ShapeError for others."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import flag, integer
 from ..devices import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
@@ -252,6 +253,27 @@ class Indexing(TensorNode):
             raise DTypeError(f"masked_select: the mask must be of booleans, not {dtype_of(held)}")
         shape = broadcast_rule(shape_of(node), shape_of(held))
         return node.broadcast_to(shape)[held.broadcast_to(shape)]
+
+    def bincount(self: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0) -> Tensor:
+        """How often each number from 0 to the largest occurs in a vector of integers, int64, or the sums of its
+        `weights`; `minlength` of them at least. Computes x. Raises GraphError for what NumPy refuses."""
+        values = array_of(node_of(self)).numpy()
+        more = None if weights is None else array_of(node_of(weights)).numpy()
+        try:
+            return leaf(np.bincount(values, more, integer("bincount", "minlength", minlength, 0)))
+        except (TypeError, ValueError) as error:
+            raise GraphError(f"bincount: {error} [{node_of(self).name}]") from None
+
+    def unique(
+        self: ArrayLike, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+    ) -> Tensor | tuple[Tensor, ...]:
+        """The values that occur, each once, in ascending order; with the place of each element among them, and with how
+        often each occurs. Computes x."""
+        values = array_of(node_of(self)).numpy()
+        found, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+        more = [leaf(places.reshape(values.shape))] if flag("unique", "return_inverse", return_inverse) else []
+        more += [leaf(counts)] if flag("unique", "return_counts", return_counts) else []
+        return (leaf(found), *more) if more else leaf(found)
 
     def nonzero(self: ArrayLike) -> Tensor:
         """int64: the indices of what is not 0, a row for each. Computes x."""

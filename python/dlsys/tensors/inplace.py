@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 
-from ..devices import Array, cpu, host_array, to_array
+from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
+from ..hooks import hooks
 from ..ops import dtype_of, shape_of
-from ..scopes import is_grad_enabled
+from ..scopes import is_grad_enabled, scopes
 from .arguments import node_of, require_operand
+from .creation import leaf
 from .node import TensorNode
 from .state import changing
 from .typing import ArrayLike, Index, Nested, ops
@@ -203,6 +205,14 @@ class InPlace(TensorNode):
         with changing:
             return cast("Tensor", changed_in_place(self, cast("Tensor", self).masked_fill(mask, value)))
 
+    def uniform_(self, low: float = 0.0, high: float = 1.0, /) -> Self:
+        """Set all values to numbers drawn from [low, high); itself."""
+        return self.copy_(hooks.random_numbers().uniform(low, high, shape_of(self)))
+
+    def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
+        """Set all values to numbers drawn from a normal distribution; itself."""
+        return self.copy_(hooks.random_numbers().normal(mean, std, shape_of(self)))
+
     def copy_(self, source: Nested) -> Self:
         """Set all values, broadcast and cast to the shape and dtype; itself. So do `fill_` and `zero_`."""
         setitem(self, ..., source)
@@ -215,5 +225,9 @@ class InPlace(TensorNode):
         return self.copy_(0)
 
     def clone(self: ArrayLike) -> Tensor:
-        """The values in memory of their own."""
-        return ops.copy_op(node_of(self))
+        """The values in memory of their own. What no gradient goes through is computed now, and the clone is a leaf,
+        which can be written; not within a module, which may make the graph of a program for other values."""
+        node = node_of(self)
+        if not node.is_data or scopes.part is not None or (is_grad_enabled() and leaves_that_require_grad(node)):
+            return ops.copy_op(node)
+        return leaf(copied(array_of(node)), name=f"{node.name}.clone")

@@ -21,7 +21,7 @@ class TensorNode(Node):
             module call, roots of `backward`, and what a second evaluation needs of an earlier one.
         computed: whether an evaluation has computed the value.
         held: the cached value, an Array; None if there is none, and for leaves, whose value is in their cell.
-        wants_grad: for a leaf, whether it requires a gradient.
+        wants_grad: for a leaf, and a computed tensor without a history, whether it requires a gradient.
         read: for each input the content of its cell when the tensor was made; None for inputs that are no leaves.
     """
 

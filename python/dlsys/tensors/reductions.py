@@ -324,3 +324,18 @@ class Reductions(TensorNode):
     def equal(self: ArrayLike, other: ArrayLike) -> bool:
         """Whether both have one shape and the same values: a Python bool, unlike `eq`."""
         return bool(np.array_equal(array_of(node_of(self)).numpy(), array_of(node_of(other)).numpy()))
+
+
+def var_mean(
+    x: ArrayLike,
+    dim: Axis = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`x.var` and `x.mean` of the same axes."""
+    return (
+        Reductions.var(x, dim, unbiased, keepdim, correction=correction),
+        Reductions.mean(x, dim, keepdim),
+    )

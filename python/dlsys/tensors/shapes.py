@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import integer
+from ..checks import integer, word
 from ..errors import GraphError, ShapeError
 from ..graph import Node
 from ..ops import known_shape, promoted, shape_of
@@ -43,6 +43,19 @@ def cat(tensors: Sequence[ArrayLike], dim: int = 0, *, axis: int | None = None) 
 def stack(tensors: Sequence[ArrayLike], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors along a new axis number `dim`, in one dtype. Raises GraphError for none."""
     return ops.stack_op(_together("stack", tensors), dim if axis is None else axis)
+
+
+def meshgrid(*tensors: ArrayLike, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Each vector along an axis of its own, repeated along those of the others; with `indexing` "xy" the first two axes
+    are exchanged. Vectors may be given as one list. Raises GraphError for another indexing, ShapeError for matrices."""
+    listed = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    nodes = [node if shape_of(node) else node.reshape(1) for node in map(node_of, listed)]
+    axes = list(range(len(nodes)))
+    if word("meshgrid", "indexing", indexing, ("ij", "xy")) == "xy":
+        axes[:2] = axes[1::-1]
+    shape = [len(nodes[axis]) for axis in axes]
+    wide = [node.reshape(*(-1 if axis == own else 1 for axis in axes)) for own, node in enumerate(nodes)]
+    return tuple(node.broadcast_to(shape) for node in wide)
 
 
 def _triangle(op: str, x: ArrayLike, diagonal: int, lower: bool) -> Tensor:
@@ -187,6 +200,31 @@ class Shapes(TensorNode):
             at = -integer("roll", "a shift", move) % max(extent, 1)
             node = cat([node[(*before, slice(at, None))], node[(*before, slice(at))]], axis) if at else node
         return node
+
+    def narrow(self: ArrayLike, dim: int, start: int, length: int) -> Tensor:
+        """The `length` slices along `dim` from number `start` on, from the end where it is negative; the shape must be
+        known. Raises ShapeError where there are not so many."""
+        node = node_of(self)
+        axis, length = dim_of("narrow", node, dim), integer("narrow", "length", length, 0)
+        extent = shape_of(node)[axis]
+        first = integer("narrow", "start", start, -extent)
+        first += extent if first < 0 else 0
+        if first + length > extent:
+            raise ShapeError(f"narrow: {length} from {start} on, of axis {axis} of {shape_of(node)}")
+        return node[(*(slice(None),) * axis, slice(first, first + length))]
+
+    def diag(self: ArrayLike, diagonal: int = 0) -> Tensor:
+        """A matrix with a vector on its diagonal of this number, those above the main one counted up; or the diagonal
+        of a matrix. The shape must be known. Raises ShapeError for more axes."""
+        node, k = node_of(self), integer("diag", "the diagonal", diagonal)
+        shape = shape_of(node)
+        if len(shape) == 1:
+            n = shape[0] + abs(k)
+            places = leaf(np.diag(np.arange(1, shape[0] + 1), k).reshape(-1))
+            return cat([node.new_zeros(1), node])[places].reshape(n, n)
+        if len(shape) != 2:
+            raise ShapeError(f"diag: takes a vector or a matrix, not of shape {shape} [{node.name}]")
+        return node.reshape(-1)[leaf(np.diagonal(np.arange(shape[0] * shape[1]).reshape(shape), k).copy())]
 
     def expand_as(self: ArrayLike, other: ArrayLike) -> Tensor:
         """`expand` to the other's shape."""

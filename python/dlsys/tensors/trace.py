@@ -118,7 +118,7 @@ class Trace(Updates[Read]):
         held = node.held
         if held is None:
             return False
-        if self._differentiated and not node.no_grad and held.dtype in FLOATS:
+        if self._differentiated and not (node.no_grad or node.wants_grad) and held.dtype in FLOATS:
             return False
         require_not_overwritten(node, node, held)
         return True

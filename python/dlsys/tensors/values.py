@@ -129,11 +129,13 @@ def differentiated(node: Node) -> Sequence[Node]:
 
 def reached(outputs: Sequence[Node]) -> set[Node]:
     """The nodes to which gradients go from the outputs: none goes through integers and booleans, as far as dtypes are
-    known."""
+    known, nor through what `requires_grad_` made an end of."""
     found, stack = set(outputs), list(outputs)
     while stack:
         node = stack.pop()
-        if node.no_grad or (node.op.kind != "scan" and known_dtype(node) not in (None, *FLOATS)):
+        if node.no_grad or (isinstance(node, TensorNode) and node.wants_grad):
+            continue
+        if node.op.kind != "scan" and known_dtype(node) not in (None, *FLOATS):
             continue
         new = [value for value in differentiated(node) if value not in found]
         found.update(new)

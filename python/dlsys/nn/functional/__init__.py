@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import no_attribute
 from .activations import (
-    dropout as dropout, elu as elu, gelu as gelu, hardswish as hardswish, leaky_relu as leaky_relu,
-    log_softmax as log_softmax, relu as relu, relu6 as relu6, sigmoid as sigmoid, silu as silu,
-    softmax as softmax, softplus as softplus, tanh as tanh,
+    dropout as dropout, elu as elu, gelu as gelu, hardsigmoid as hardsigmoid, hardswish as hardswish,
+    leaky_relu as leaky_relu, log_softmax as log_softmax, mish as mish, prelu as prelu, relu as relu,
+    relu6 as relu6, sigmoid as sigmoid, silu as silu, softmax as softmax, softplus as softplus,
+    tanh as tanh,
 )
 from .attention import (
     attended as attended, causal_mask as causal_mask,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
+from .distances import (
+    cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance,
+    triplet_margin_loss as triplet_margin_loss,
+)
 from .embeddings import embedding as embedding, embedding_bag as embedding_bag, one_hot as one_hot
 from .losses import (
+    binary_cross_entropy as binary_cross_entropy, huber_loss as huber_loss,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cross_entropy as cross_entropy,
     kl_div as kl_div, l1_loss as l1_loss, mse_loss as mse_loss, nll_loss as nll_loss,
     smooth_l1_loss as smooth_l1_loss,
@@ -32,6 +38,7 @@ from .pooling import (
 )
 from .products import (
     conv1d as conv1d, conv2d as conv2d, conv_transpose2d as conv_transpose2d, linear as linear,
+    unfold as unfold,
 )
 from .resizing import interpolate as interpolate, pad as pad, pixel_shuffle as pixel_shuffle
 

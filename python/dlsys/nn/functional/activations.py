@@ -9,7 +9,8 @@ from ...autodiff import Node
 from ...checks import flag, number, real
 from ...random import default_generator
 from ...tensors import Tensor
-from ..checks import require_nodes
+from ..checks import require_nodes, shape_of
+from .products import per_channel
 
 relu: Callable[..., Tensor] = Tensor.relu
 sigmoid: Callable[..., Tensor] = Tensor.sigmoid
@@ -36,7 +37,24 @@ def silu(input: Node) -> Node:
 
 def hardswish(input: Node) -> Node:
     """x relu6(x + 3) / 6."""
-    return input * (relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6))
+    return input * hardsigmoid(input)
+
+
+def hardsigmoid(input: Node) -> Node:
+    """relu6(x + 3) / 6."""
+    return relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6)
+
+
+def mish(input: Node) -> Node:
+    """x tanh(softplus(x)): Misra (2020)."""
+    return input * ad.tanh_op(softplus(input))
+
+
+def prelu(input: Node, weight: Node) -> Node:
+    """x where x > 0, else weight x; weight (1,), or (C,) for x (N, C, *space), whose shapes are known."""
+    shape = shape_of("prelu", input)
+    slope = weight if shape_of("prelu", weight) == (1,) else per_channel(weight, len(shape) - 2)
+    return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
 def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:

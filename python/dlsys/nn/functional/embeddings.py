@@ -11,14 +11,14 @@ from ...autodiff import Node
 from ...checks import integer, word
 from ...errors import DTypeError, GraphError, ShapeError
 from ...graph import INTEGERS
-from ...tensors import known_dtype, tensor
+from ...tensors import known_dtype, no_grad, tensor
 from ..checks import require_nodes, shape_of
 from .resizing import pad
 
 
 def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node:
-    """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); zeros for the number
-    `padding_idx`, from the end where it is negative, so that its row gets no gradient."""
+    """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); the row `padding_idx`,
+    from the end where it is negative, gets no gradient."""
     if known_dtype(input) not in (None, *INTEGERS):
         raise DTypeError(f"embedding: {input.name} must be of integers, not {known_dtype(input)}: use .long()")
     rows = ad.embedding_op(weight, input)
@@ -27,7 +27,9 @@ def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node
     padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx < 0:
         padding_idx += shape_of("embedding", weight)[0]
-    return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), 0.0, rows)
+    with no_grad():
+        row = weight[padding_idx]
+    return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), row, rows)
 
 
 def embedding_bag(

@@ -8,7 +8,7 @@ from ...checks import flag, integer, number, word
 from ...errors import ShapeError
 from ...ops.cross_entropy import class_losses, reduced_by
 from ...ops.loss import difference_of, reduced, require_reduction
-from ...tensors import known_shape
+from ...tensors import Tensor, known_shape
 from ..checks import require_nodes
 from .activations import softplus
 
@@ -31,6 +31,12 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     return reduced("smooth_l1_loss", ad.where_op(far < beta, near, far - 0.5 * beta), reduction)
 
 
+def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
+    """(x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta / 2); reduced as `l1_loss`. Raises
+    GraphError."""
+    return smooth_l1_loss(input, target, reduction, delta) * number("huber_loss", "delta", delta)
+
+
 def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
     or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
@@ -46,6 +52,27 @@ def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool 
     return reduced("kl_div", losses, reduction)
 
 
+def _require_one_shape(op: str, x: Node, y: Node) -> None:
+    shapes = known_shape(x), known_shape(y)
+    if None not in shapes and shapes[0] != shapes[1]:
+        raise ShapeError(f"{op}: shapes differ: {x.name} {shapes[0]} and {y.name} {shapes[1]}")
+
+
+def binary_cross_entropy(
+    input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean"
+) -> Node:
+    """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`, which
+    broadcasts; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
+    op = "binary_cross_entropy"
+    require_nodes(op, input, target, weight)
+    _require_one_shape(op, input, target)
+    above, below = input > 0.0, input < 1.0  # at 0 the logarithm has no slope
+    logs = ad.where_op(above, ad.log_op(ad.where_op(above, input, 1.0)), -100.0)
+    others = ad.where_op(below, Tensor.log1p(ad.where_op(below, -input, 0.0)), -100.0)
+    losses = -(target * ad.maximum_op(logs, -100.0) + (1.0 - target) * ad.maximum_op(others, -100.0))
+    return reduced(op, losses if weight is None else losses * weight, reduction)
+
+
 def binary_cross_entropy_with_logits(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean", pos_weight: Node | None = None
 ) -> Node:
@@ -53,9 +80,7 @@ def binary_cross_entropy_with_logits(
     which broadcast; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
     op = "binary_cross_entropy_with_logits"
     require_nodes(op, input, target, weight, pos_weight)
-    shapes = known_shape(input), known_shape(target)
-    if None not in shapes and shapes[0] != shapes[1]:
-        raise ShapeError(f"{op}: shapes differ: {input.name} {shapes[0]} and {target.name} {shapes[1]}")
+    _require_one_shape(op, input, target)
     of_ones, of_zeros = target * softplus(-input), (1.0 - target) * softplus(input)
     losses = (of_ones if pos_weight is None else of_ones * pos_weight) + of_zeros
     return reduced(op, losses if weight is None else losses * weight, reduction)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import integer, integers, pair
 from ...errors import GraphError, ShapeError
-from ...tensors import known_dtype
+from ...tensors import known_dtype, tensor
 from ..checks import require_nodes, shape_of
 
 
@@ -87,6 +90,16 @@ def conv_transpose2d(
     like = ad.full_op(made, 0.0, known_dtype(input) or "float32")
     y = ad.conv2d_input_gradient_op(weight, input, like, *settings, groups)
     return y if bias is None else y + per_channel(bias)
+
+
+def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """The windows of images (N, C, H, W), of known shape: (N, C h w, L), each a column of L, row after row. Computed as
+    a convolution of each channel with filters of a single 1. Raises GraphError, ShapeError."""
+    shape, window = shape_of("unfold", input), pair("unfold", "kernel_size", kernel_size, 1)
+    ones = np.tile(np.eye(math.prod(window), dtype=known_dtype(input) or "float32"), (shape[1], 1))
+    filters = tensor(ones.reshape(-1, 1, *window))
+    found = ad.conv2d_op(input, filters, stride, padding, dilation, shape[1])
+    return ad.reshape_op(found, (shape[0], len(ones), -1))
 
 
 def per_channel(values: Node, space: int = 2) -> Node:
