@@ -71,7 +71,7 @@ ABSENT = {
     **dict.fromkeys(("Conv3d", "ConvTranspose3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "conv3d"), _AXES),
     **dict.fromkeys(("parallel", "DataParallel", "distributed"), "a process trains on one device"),
     "distributions": "`dl.rand`, `dl.randn` and `dl.multinomial` draw; write the density as a formula",
-    **dict.fromkeys(("linalg", "svd", "inverse", "det", "cholesky", "qr"), "use np.linalg with `t.numpy()`"),
+    **dict.fromkeys(("svd", "inverse", "det", "cholesky", "qr"), "use np.linalg with `t.numpy()`"),
     **dict.fromkeys(("data_ptr", "storage", "untyped_storage"), "`t.numpy()` and `t.__dlpack__()` give the memory"),
     **dict.fromkeys(("multiprocessing", "share_memory_"), "workers of `dl.data.DataLoader` are threads"),
     "grad_fn": "the operator and the inputs of a tensor are `t.op` and `t.inputs`",

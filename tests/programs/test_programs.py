@@ -28,13 +28,6 @@ OUT = {
     "topk_accuracy": ("only leaves are written", "a computed tensor is not written: correct.mul_(100)"),
 }
 """Programs that stop, what the error says, and why that stays; docs/pytorch.md says what to write."""
-TO_COME = {
-    "custom_function": "autograd.Function",
-    "data_loader": "dl.device as an object",
-    "embedding_bag": "cumsum",
-    "unet_diffusion": "cumprod",
-}
-"""Programs that stop on a name that is to come: those that run are taken out of this table."""
 PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path != Path(__file__))
 IMPORTS = (  # patterns of lines that import, and what stands for them
     (r"^(import|from) torch\.utils\.data\b", r"\1 dlsys.data"),
@@ -91,17 +84,12 @@ def test_program_agrees_with_torch(name: str) -> None:
         with pytest.raises((AttributeError, GraphError, ImportError), match=told):
             results(dl, name)
         pytest.xfail(reason)
-    try:
-        found = results(dl, name)
-    except (AttributeError, TypeError):
-        if name in TO_COME:
-            pytest.xfail(f"is to come: {TO_COME[name]}")
-        raise
+    found = results(dl, name)
     assert len(found) == len(expected)
     for number, (a, b) in enumerate(zip(found, expected, strict=True)):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5, err_msg=f"result {number}")
 
 
 def test_nine_of_ten_programs_run() -> None:
-    assert set(OUT) | set(TO_COME) <= set(PROGRAMS) and not set(OUT) & set(TO_COME)
+    assert set(OUT) <= set(PROGRAMS)
     assert len(PROGRAMS) >= 60 and len(OUT) <= len(PROGRAMS) / 10

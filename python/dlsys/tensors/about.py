@@ -85,6 +85,10 @@ class About(TensorNode):
     is_floating_point = is_floating_point
     to = to
 
+    def type(self, dtype: DType) -> Tensor:
+        """The values in another dtype, as `to`."""
+        return to(self, dtype)
+
     def type_as(self, other: ArrayLike) -> Tensor:
         """The values in the other's dtype."""
         return to(self, node_of(other))
