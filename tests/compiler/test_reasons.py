@@ -51,6 +51,7 @@ OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in
     ("simplify", "exp(log_softmax(x)) is softmax(x)", lambda v: ops.exp_op(ops.log_softmax_op(v.x))),
     ("simplify", "the shape is the same", lambda v: ops.reshape_op(v.x, (3, 4))),
     ("simplify", "two reshapes are one", lambda v: ops.reshape_op(ops.reshape_op(v.x, (12,)), (6, 2))),
+    ("simplify", "the shape written out", lambda v: ops.flatten_op(v.t)),
     ("simplify", "-1 written out", lambda v: ops.reshape_op(v.x, (-1, 2))),
     ("simplify", "two transposes are one", lambda v: ops.transpose_op(ops.transpose_op(v.t, (1, 2, 0)), (0, 2, 1))),
     ("simplify", "a transpose that moves extents of 1 is a reshape", lambda v: ops.transpose_op(v.line)),
