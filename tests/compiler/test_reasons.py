@@ -76,7 +76,6 @@ OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in
     ("slices", "a slice of all is a reshape", lambda v: ops.slice_op(v.x, slice(0, 3))),
     ("slices", "a slice of what was moved reads it where it was",
      lambda v: ops.slice_op(ops.slice_op(v.v, slice(1, 8)), slice(2, 4))),
-    ("slices", "a slice of a concat is its input", lambda v: ops.slice_op(ops.concatenate_op([v.x, v.y]), slice(0, 3))),
     ("slices", "a slice of a concat is one of its input",
      lambda v: ops.slice_op(ops.concatenate_op([v.x, v.y]), slice(0, 2))),
     ("slices", "a concat of one is it", lambda v: ops.concatenate_op([v.x])),
