@@ -112,13 +112,10 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(shape, at, name="take")
 
 
-def take_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
+def take_gradient(grad: te.Tensor, indices: te.Tensor, shape: Shape, axis: int) -> te.Tensor:
     """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
     order: one pass over `grad`. Or to elements, where each of `grad` has an index."""
     return scatter_add("take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
-
-
-take_along_axis_gradient = take_gradient
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:

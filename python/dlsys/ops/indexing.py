@@ -15,9 +15,9 @@ import numpy as np
 from .. import compute
 from ..checks import integer
 from ..errors import DTypeError, IndexRangeError
-from ..graph import DTYPES, FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
-from .rules import Adjoint, dtype_attribute, own_axis
+from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
 
 
@@ -38,17 +38,19 @@ def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
     return np.take(x, _inside(indices, x.shape[axis]), axis)
 
 
-def _take_gradient(grad: np.ndarray, indices: np.ndarray, axis: int, shape: Shape) -> np.ndarray:
+def scattered(grad: np.ndarray, index: tuple[Any, ...], shape: Shape) -> np.ndarray:
+    """Zeros of a shape, to which the gradient is added where NumPy's index of such an array reads."""
     result = np.zeros(shape, grad.dtype)
-    lead: tuple[Any, ...] = (slice(None),) * axis
-    np.add.at(result, (*lead, _inside(indices, shape[axis])), grad)
+    np.add.at(result, index, grad)
     return result
 
 
-def _take_along_axis_gradient(grad: np.ndarray, indices: np.ndarray, axis: int, shape: Shape) -> np.ndarray:
-    result = np.zeros(shape, grad.dtype)
-    np.add.at(result, _along(indices, axis, shape[axis]), grad)
-    return result
+def _take_gradient(grad: np.ndarray, indices: np.ndarray, shape: Shape, axis: int) -> np.ndarray:
+    return scattered(grad, (*[slice(None)] * axis, _inside(indices, shape[axis])), shape)
+
+
+def _take_along_axis_gradient(grad: np.ndarray, indices: np.ndarray, shape: Shape, axis: int) -> np.ndarray:
+    return scattered(grad, _along(indices, axis, shape[axis]), shape)
 
 
 def _one_hot(indices: np.ndarray, classes: int, dtype: str) -> np.ndarray:
@@ -116,11 +118,11 @@ class IndexedAlong(Indexed):
 
 
 @register
-class Take(IndexedAlong):
+class Take(Linear, IndexedAlong):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`; with
     `from_start` none is negative."""
 
-    name, onnx = "take", "Gather"
+    name, onnx, adjoint = "take", "Gather", "take_gradient"
     flops = 0
     formula, reference = compute.take, _take
 
@@ -131,9 +133,6 @@ class Take(IndexedAlong):
             raise shape_error(node, f"axis {axis} of {shape} has no element to take")
         return (*shape[:axis], *indices, *shape[axis + 1 :])
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return TakeGradient.of(node, output_grad)
-
 
 @register
 class TakeGradient(Adjoint, IndexedAlong):
@@ -141,19 +140,15 @@ class TakeGradient(Adjoint, IndexedAlong):
     order: inputs (gradient, indices, like)."""
 
     name, forward = "take_gradient", "take"
-    dtypes = FLOATS
     shape_only = (2,)
     formula, reference = compute.take_gradient, _take_gradient
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return own_axis(node, len(shape)), shape
-
 
 @register
-class TakeAlongAxis(IndexedAlong):
+class TakeAlongAxis(Linear, IndexedAlong):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
-    name, onnx = "take_along_axis", "GatherElements"
+    name, onnx, adjoint = "take_along_axis", "GatherElements", "take_along_axis_gradient"
     flops = 0
     formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
@@ -166,9 +161,6 @@ class TakeAlongAxis(IndexedAlong):
             raise shape_error(node, f"axis {axis} of {shape} has no element to take")
         return indices
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return TakeAlongAxisGradient.of(node, output_grad)
-
 
 @register
 class TakeAlongAxisGradient(Adjoint, IndexedAlong):
@@ -176,12 +168,8 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
     like)."""
 
     name, forward = "take_along_axis_gradient", "take_along_axis"
-    dtypes = FLOATS
     shape_only = (2,)
-    formula, reference = compute.take_along_axis_gradient, _take_along_axis_gradient
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return own_axis(node, len(shape)), shape
+    formula, reference = compute.take_gradient, _take_along_axis_gradient
 
 
 @register

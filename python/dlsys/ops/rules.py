@@ -136,20 +136,24 @@ def require_constant(node: Node, const: float, dtype: str) -> None:
 
 
 class Adjoint(Op):
-    """The gradient of `forward` with respect to its first input, and the operator itself that of this gradient.
+    """The gradient of `forward`, a `Linear`, with respect to its first input, and that itself of this gradient.
 
     Inputs: the gradient of the result, the other inputs of `forward`, and the first one, `like`, whose shape the result
-    has and whose values are not read.
+    has and whose values are not read. Formulas get that shape and the arguments of `forward`.
     """
 
     forward: ClassVar[str]
-    dtypes: ClassVar[tuple[str, ...]] = FLOATS
+class Linear(Op):
+    """An operator that is linear in its first input; the operator named `adjoint` is the gradient, see `Adjoint`."""
 
-    @classmethod
-    def of(cls, node: Node, output_grad: Node) -> list[Node | None]:
-        """The gradients of the inputs of a node of `forward`."""
+    adjoint: ClassVar[str]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         like, *others = node.inputs
-        return [cls.make([output_grad, *others, like], node.attrs), *[None] * len(others)]
+        return [OPS[self.adjoint].make([output_grad, *others, like], node.attrs), *[None] * len(others)]
+
+
+    dtypes: ClassVar[tuple[str, ...]] = FLOATS
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, *others, like = input_shapes
@@ -161,3 +165,6 @@ class Adjoint(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         others = node.inputs[1:-1]
         return [OPS[self.forward].make([output_grad, *others], node.attrs), *[None] * (len(others) + 1)]
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, *OPS[self.forward].arguments(node, [shape, *shapes[1:-1]], shapes[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,20 +20,13 @@ from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, OPS, Node, Op, Shape, register, set_arithmetic, shape_error
 from .indexing import take_op
-from .rules import Adjoint, real_constant, require_constant
+from .rules import Adjoint, Linear, real_constant, require_constant
 from .state import leaf
 from .types import over_axes, shape_of
 from .views import View
 
 _WHOLE = (None, None, None)
 MOST_AXES = 64  # of an array of NumPy
-
-
-def _split(node: Node) -> tuple[Any, Sequence[Any]]:
-    """The key of a slice, or of the gradient of one, without its integers and slices, and these."""
-    items = node.attrs["key"]
-    rest = tuple(len(i) if _is_range(i) else "i" if isinstance(i, int) else (i,) for i in items)
-    return rest, [item for item in items if isinstance(item, int) or _is_range(item)]
 
 
 def _is_range(item: Any) -> bool:
@@ -60,38 +53,6 @@ def _spelled(node: Node, shape: Shape) -> list[Any]:
         raise shape_error(node, f"{taken} indices for an input of {len(shape)} dimensions: {shape}")
     at = key.index(Ellipsis) if Ellipsis in key else len(key)
     return [*key[:at], *[_WHOLE] * (len(shape) - taken), *key[at + 1 :]]
-
-
-def _indices_of(node: Node, which: int) -> np.ndarray:
-    """The indices that one of the numbers reads along its axis."""
-    position, axis = _places(node)[which]
-    shape = shape_of(node.inputs[-1])
-    item, extent = _spelled(node, shape)[position], shape[axis]
-    if isinstance(item, int):
-        return np.asarray(item % extent)
-    return np.arange(*slice(*item).indices(extent))
-
-
-def _lifted(node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
-    """A slice, or the gradient of one, in which nodes of indices stand for some of its numbers."""
-    key = _spelled(node, shape_of(node.inputs[-1]))
-    places = _places(node)
-    chosen = [places[which][0] for which in sorted(numbers)]
-    # First the items that stay, then along each other axis what it takes, from the last one on: so axes stay in place.
-    rest = [_WHOLE if i in chosen else item for i, item in enumerate(key)]
-    steps: list[tuple[Node, int]] = []
-    for position, which in zip(reversed(chosen), sorted(numbers, reverse=True), strict=True):
-        steps.append((numbers[which], sum(not isinstance(item, int) for item in rest[:position])))
-    whole = inputs[-1]  # of a gradient what was sliced, for its shape
-    taken = [whole if all(item == _WHOLE for item in rest) else OPS["slice"].make([whole], {"key": tuple(rest)})]
-    for index, axis in steps:
-        taken.append(take_op(taken[-1], index, axis))
-    if node.op is OPS["slice"]:
-        return taken[-1]
-    grad = inputs[0]
-    for (index, axis), like in zip(reversed(steps), reversed(taken[:-1]), strict=True):
-        grad = OPS["take_gradient"].make([grad, index, like], {"axis": axis})
-    return grad if taken[0] is whole else OPS["slice_gradient"].make([grad, whole], {"key": tuple(rest)})
 
 
 Key = tuple[Any, ...]
@@ -189,20 +150,44 @@ class _WithKey(Op):
     dtypes = DTYPES
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
-        return _split(node)
+        """The key without its integers and slices, and these."""
+        items = node.attrs["key"]
+        rest = tuple(len(i) if _is_range(i) else "i" if isinstance(i, int) else (i,) for i in items)
+        return rest, [item for item in items if isinstance(item, int) or _is_range(item)]
 
     def number(self, node: Node, which: int) -> np.ndarray:
-        return _indices_of(node, which)
+        """The indices that one of the numbers reads along its axis."""
+        position, axis = _places(node)[which]
+        shape = shape_of(node.inputs[-1])
+        item, extent = _spelled(node, shape)[position], shape[axis]
+        return np.asarray(item % extent) if isinstance(item, int) else np.arange(*slice(*item).indices(extent))
 
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
-        return _lifted(node, inputs, numbers)
+        """The items that stay first, then along each other axis what it takes, from the last one on: so axes stay in
+        place."""
+        key, places = _spelled(node, shape_of(node.inputs[-1])), _places(node)
+        chosen = [places[which][0] for which in sorted(numbers)]
+        rest = tuple(_WHOLE if i in chosen else item for i, item in enumerate(key))
+        steps: list[tuple[Node, int]] = []
+        for position, which in zip(reversed(chosen), sorted(numbers, reverse=True), strict=True):
+            steps.append((numbers[which], sum(not isinstance(item, int) for item in rest[:position])))
+        whole = inputs[-1]  # of a gradient what was sliced, for its shape
+        taken = [whole if all(item == _WHOLE for item in rest) else Slice.make([whole], {"key": rest})]
+        for index, axis in steps:
+            taken.append(take_op(taken[-1], index, axis))
+        if isinstance(node.op, Slice):
+            return taken[-1]
+        grad = inputs[0]
+        for (index, axis), like in zip(reversed(steps), reversed(taken[:-1]), strict=True):
+            grad = OPS["take_gradient"].make([grad, index, like], {"axis": axis})
+        return grad if taken[0] is whole else SliceGradient.make([grad, whole], {"key": rest})
 
 
 @register
-class Slice(_WithKey):
+class Slice(Linear, _WithKey):
     """x[key] by NumPy's basic indexing: integers, slices with any steps, new axes, an ellipsis."""
 
-    name = "slice"
+    name, adjoint = "slice", "slice_gradient"
     picks = True
     flops = 0
 
@@ -214,9 +199,6 @@ class Slice(_WithKey):
         found = x.sliced(region.counts, region.starts, region.steps).reshaped(region.shape)
         assert found is not None, "axes of one element alone come and go"
         return found
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return SliceGradient.of(node, output_grad)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         region = region_of(node, compute.shape_of(inputs[0]))
@@ -287,8 +269,7 @@ def key_at(axis: int, item: Any) -> Key:
     """The key of a slice that reads `item` along an axis, and the others whole. Raises GraphError."""
     if abs(axis) > MOST_AXES:
         raise GraphError(f"slice: no array has an axis {axis}")
-    whole = (None, None, None)
-    return (*(whole,) * axis, item) if axis >= 0 else (Ellipsis, item, *(whole,) * (-axis - 1))
+    return (*(_WHOLE,) * axis, item) if axis >= 0 else (Ellipsis, item, *(_WHOLE,) * (-axis - 1))
 
 
 def slice_op(x: Node, key: Any) -> Node:
@@ -344,7 +325,6 @@ def _getitem(x: Node, key: Any) -> Node:
     return slice_op(x, key)
 
 
-
 def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
     """The key of a slice that takes each `step`-th element along the axes, an int, integers or None for all.
 
@@ -355,7 +335,7 @@ def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
     if found is None or (min(found, default=0) < 0 <= max(found, default=0)):
         rank = len(shape_of(x))
         found = tuple(range(rank)) if found is None else tuple(axis % max(rank, 1) for axis in found)
-    items: list[Any] = [(None, None, None)] * max((axis + 1 if axis >= 0 else -axis for axis in found), default=0)
+    items: list[Any] = [_WHOLE] * max((axis + 1 if axis >= 0 else -axis for axis in found), default=0)
     for axis in found:
         items[axis] = (None, None, step)
     return (Ellipsis, *items) if min(found, default=0) < 0 else tuple(items)
