@@ -229,7 +229,9 @@ class MatMulPanels(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
-        _require_panels(node, panels[-3:], node.attrs["n"])
+        count, width = -(-node.attrs["n"] // node.attrs["width"]), node.attrs["width"]
+        if len(panels) < 3 or (panels[-3], panels[-1]) != (count, width):
+            raise shape_error(node, f"{panels} are no panels of {width} columns of {node.attrs['n']}")
         if len(a) < 2 or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]) or len(panels) > 4:
             raise shape_error(node, f"inner dimensions differ: {a} x {panels}")
         return (*a[:-1], node.attrs["n"])
@@ -239,11 +241,6 @@ class MatMulPanels(Op):
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
-
-
-def _require_panels(node: Node, shape: Shape, n: int) -> None:
-    if len(shape) != 3 or shape[2] != node.attrs["width"] or shape[0] != -(-n // shape[2]):
-        raise shape_error(node, f"{shape} are no panels of {node.attrs['width']} columns of {n}")
 
 
 def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:
