@@ -74,21 +74,22 @@ class Region:
 
 def region_of(node: Node, shape: Shape) -> Region:
     """The region of an array of `shape` that the node's key means. Raises ShapeError."""
-    reads: list[tuple[int, int, int]] = []  # of each axis: count, start, step
+    reads: list[range] = []
     axes: list[int | None] = []
     for item in _spelled(node, shape):
         axis = len(reads)
+        if not isinstance(item, int):
+            axes.append(None if item is None else axis)
         if item is None:
-            axes.append(None)
-        elif isinstance(item, int):
-            extent = shape[axis]
-            if not -extent <= item < extent:
-                raise shape_error(node, f"index {item} is out of range for axis {axis} of {shape}")
-            reads.append((1, item % extent, 1))
-        else:
-            axes.append(axis)
-            reads.append(_extent_read(node, item, axis, shape))
-    counts, starts, steps = (tuple(read[i] for read in reads) for i in range(3))
+            continue
+        extent = shape[axis]
+        if isinstance(item, int) and not -extent <= item < extent:
+            raise shape_error(node, f"index {item} is out of range for axis {axis} of {shape}")
+        if isinstance(item, tuple) and len(item) == 2 and extent % item[1]:
+            raise shape_error(node, f"axis {axis} of {shape} does not split into {item[1]} equal parts")
+        reads.append(_read(item, extent) or range(0))
+    counts = tuple(map(len, reads))
+    starts, steps = tuple(read.start for read in reads), tuple(read.step for read in reads)
     return Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
 
 
@@ -110,29 +111,26 @@ def span_of(key: Key, shape: Shape | None) -> Span | None:
     (at,) = chosen
     axis, item = at - len(key) if Ellipsis in key[:at] else at, key[at]
     if shape is not None:
-        axis %= len(shape)
+        read = _read(item, shape[axis := axis % len(shape)])
+        return Span(axis, 0, read.start, read.stop) if read and read.step == 1 else None
     if isinstance(item, int):
         item = (item, item + 1 or None, None)
     if len(item) == 2:
-        part, parts = item
-        if shape is None:
-            return Span(axis, parts, part, part + 1)
-        item = (part * (shape[axis] // parts), (part + 1) * (shape[axis] // parts), None)
-    start, stop, step = item if shape is None else slice(*item).indices(shape[axis])
+        return Span(axis, item[1], item[0], item[0] + 1)
+    start, stop, step = item
     start, stop = start or 0, math.inf if stop is None else stop
     return Span(axis, 0, start, stop) if step in (None, 1) and 0 <= start < stop else None
 
 
-def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> tuple[int, int, int]:
-    """Count, start and step of a slice or part of an axis."""
-    extent = shape[axis]
+def _read(item: Any, extent: int) -> range:
+    """The indices of an axis that an integer, slice or part reads."""
+    if isinstance(item, int):
+        item += extent if item < 0 else 0
+        return range(item, item + 1)
     if len(item) == 2:
-        part, parts = item
-        if extent % parts:
-            raise shape_error(node, f"axis {axis} of {shape} does not split into {parts} equal parts")
-        return extent // parts, part * (extent // parts), 1
-    found = range(*slice(*item).indices(extent))
-    return (len(found), found.start, found.step) if len(found) else (0, 0, 1)
+        part, each = item[0], extent // item[1]
+        return range(part * each, (part + 1) * each)
+    return range(*slice(*item).indices(extent))
 
 
 def _indices(region: Region) -> tuple[Any, ...]:
@@ -159,8 +157,9 @@ class _WithKey(Op):
         """The indices that one of the numbers reads along its axis."""
         position, axis = _places(node)[which]
         shape = shape_of(node.inputs[-1])
-        item, extent = _spelled(node, shape)[position], shape[axis]
-        return np.asarray(item % extent) if isinstance(item, int) else np.arange(*slice(*item).indices(extent))
+        item = _spelled(node, shape)[position]
+        found = np.asarray(_read(item, shape[axis]), np.int64)
+        return np.asarray(found[0] if isinstance(item, int) else found)
 
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
         """The items that stay first, then along each other axis what it takes, from the last one on: so axes stay in
