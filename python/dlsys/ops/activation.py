@@ -15,7 +15,6 @@ from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
 from .family import OfNode, Pointwise, unary
 from .reduction import reducesum_op
-from .rules import require_same
 from .shape import reshape_op, swapaxes_op
 from .types import is_scalar, known_shape
 
@@ -53,9 +52,6 @@ class ReluGradient(Pointwise):
 
     name = "relu_gradient"
     formula = compute.relu_gradient
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, *input_shapes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, relu_gradient_op(node.inputs[0], output_grad)]  # the gate is flat in x

@@ -6,15 +6,15 @@ logits' shape and dtype.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, number
-from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
+from ..errors import GraphError, ShapeError
+from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
 from .arithmetic import add_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
@@ -30,6 +30,7 @@ class _CrossEntropy(Op):
     """An operator of logits and class numbers."""
 
     kind = "rows"
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
 
     def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
         """The targets' shape. Raises ShapeError."""
@@ -41,16 +42,6 @@ class _CrossEntropy(Op):
             more = "; variables of probabilities declare their dtype" if targets == logits else ""
             raise shape_error(node, told + more)
         return each
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        """The logits', which other inputs share. Raises DTypeError."""
-        logits, targets, *others = map(str, input_dtypes)
-        if targets not in INTEGERS:
-            raise error_at(node, DTypeError, f"targets are class numbers, which must be integers, not {targets}")
-        if logits not in FLOATS or any(other != logits for other in others):
-            given = ", ".join([logits, *others])
-            raise error_at(node, DTypeError, f"logits and gradients must be of one of {', '.join(FLOATS)}, not {given}")
-        return logits
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (node.attrs["ignore_index"],)

@@ -36,16 +36,16 @@ Derivative = Callable[..., "Node | Zero | tuple[Node | Zero, ...]"] | Zero
 
 
 class Pointwise(Op):
-    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; with the attribute
-    `same_shape` they must be of one shape."""
+    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; they must be of one
+    shape if it does not broadcast, or has the attribute `same_shape`."""
 
     kind = "elementwise"
     derivative: ClassVar[Derivative | None] = None
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape = input_shapes[-1]
+        shape, broadcasts = input_shapes[-1], self.broadcasts and "same_shape" not in node.attrs
         for other in reversed(input_shapes[:-1]):
-            shape = (require_same if "same_shape" in node.attrs else broadcast_operands)(node, other, shape)
+            shape = (broadcast_operands if broadcasts else require_same)(node, other, shape)
         return shape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

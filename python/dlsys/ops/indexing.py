@@ -7,14 +7,14 @@ computes is clamped into range: a kernel cannot raise an error, and never reads 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer
-from ..errors import DTypeError, IndexRangeError
+from ..errors import IndexRangeError
 from ..graph import DTYPES, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
 from .rules import Adjoint, Linear, dtype_attribute, own_axis
@@ -85,19 +85,7 @@ class Indexed(Op):
     """An operator of values and integer indices, and maybe what gives the result's shape."""
 
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    _indices: ClassVar[int] = 1
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        given = str(input_dtypes[self._indices])
-        if given not in INTEGERS:
-            raise error_at(
-                node, DTypeError, f"the indices {node.inputs[self._indices].name} are {given}, not of integers"
-            )
-        found = str(input_dtypes[0])
-        if found not in self.dtypes:
-            known = ", ".join(self.dtypes)
-            raise error_at(node, DTypeError, f"input {node.inputs[0].name} is {found}, not one of {known}")
-        return self.result or found
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
 
 
 class IndexedAlong(Indexed):
@@ -114,7 +102,7 @@ class IndexedAlong(Indexed):
             return None  # the operator says it
         least = 0 if node.attrs.get("from_start") else -shape[axis]
         told = f"axis {axis} of {node.inputs[at].name} of shape {shape}"
-        return IndexRange(self._indices, least, shape[axis], told)
+        return IndexRange(1, least, shape[axis], told)
 
 
 @register
@@ -173,13 +161,13 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
 
 
 @register
-class OneHot(Indexed):
+class OneHot(Op):
     """y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`; an index out of range has a row of zeros."""
 
     name = "one_hot"
     flops = 0
     flat = True
-    _indices = 0
+    dtypes = INTEGERS
     formula, reference = compute.one_hot, _one_hot
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -198,13 +186,13 @@ class OneHot(Indexed):
 
 
 @register
-class InRange(Indexed):
+class InRange(Op):
     """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
 
     name = "in_range"
     result, flat = "int64", True
     kind = "elementwise"
-    _indices = 0
+    dtypes = INTEGERS
     formula, reference = compute.in_range, _inside
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:

@@ -9,19 +9,20 @@ M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import number
-from ..errors import DTypeError, GraphError
-from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
+from ..errors import GraphError
+from ..graph import FLOATS, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
 from .elementary import clip_op
+from .family import Pointwise
 from .inputs import full_op
-from .rules import dtype_attribute, real_constant, require_same, shape_attribute
+from .rules import dtype_attribute, real_constant, shape_attribute
 from .types import cast_op
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -117,26 +118,15 @@ class RandomNormal(RandomUniform):
 
 
 @register
-class Dropout(Op):
+class Dropout(Pointwise):
     """x * mask / (1 - p), where mask is 1 with probability 1 - p: inputs (x, bits), the mask is bits >= 2^32 p.
 
     Its own gradient: the same bits, the same mask.
     """
 
     name = "dropout"
-    kind = "elementwise"
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("uint32",)}
     formula, reference = compute.dropout, _dropped
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, *input_shapes)
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        x, bits = (str(dtype) for dtype in input_dtypes)
-        if x not in FLOATS or bits != "uint32":
-            raise error_at(
-                node, DTypeError, f"takes {' or '.join(FLOATS)} and bits of uint32, not {x} and {bits}"
-            )
-        return x
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         p = node.attrs["p"]
