@@ -290,6 +290,8 @@ MOVES = [
     Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
     Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
     Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=_order), lambda m: m.axes != _order(m)),
+    Rule("axes written out", p.swapaxes("x"),
+         p.transpose("x", axes=lambda m: m.node.op.order(m.node, len(m.shape)))),
     Rule("two transposes are one", p.transpose(p.transpose("x", axes="inner"), axes="axes"),
          p.transpose("x", axes=lambda m: tuple(m.inner[axis] for axis in m.axes))),
     Rule("a transpose that moves extents of 1 is a reshape", TRANSPOSE_OF_X, RESHAPED, _moves_ones),
