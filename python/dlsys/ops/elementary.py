@@ -175,12 +175,9 @@ class Where(Pointwise):
     formula, reference = compute.where, np.where
 
     @staticmethod
-    def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Node, Node, Node]:
+    def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Zero, Node, Node]:
         zero = zeroslike_op(g)
-        return zero, where_op(condition, g, zero), where_op(condition, zero, g)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, *super().gradient(node, output_grad)[1:]]
+        return ZERO, where_op(condition, g, zero), where_op(condition, zero, g)
 
 
 def where_op(condition: Node, a: Any, b: Any) -> Node:

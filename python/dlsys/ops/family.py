@@ -68,7 +68,7 @@ class Pointwise(Op):
             wanted = "a node" if count == 1 else f"a tuple of {count} nodes"
             raise error_at(node, GraphError, f"its derivative must return {wanted}, or ZERO for one, not {found!r}")
         count = sum(not x.op.immediate for x in node.inputs)
-        if count == 1:  # of the result's shape
+        if count == 1 or not self.broadcasts:  # of the result's shape
             return [None if g is ZERO or x.op.immediate else g for g, x in zip(grads, node.inputs, strict=True)]
         return [None if g is ZERO else sum_to_like_op(g, x) for g, x in zip(grads, node.inputs, strict=True)]
 
@@ -117,8 +117,8 @@ def binary(
     operands: Callable[[Any, Any], Sequence[Any]] = lambda a, b: (a, b),
     **facts: Any,
 ) -> OfNodes:
-    """The function of a new operator of two nodes, broadcast; `operands` makes them of what users pass. Raises as
-    `unary`."""
+    """The function of a new operator of two nodes, broadcast unless a fact says otherwise; `operands` makes them of
+    what users pass. Raises as `unary`."""
     parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "broadcasts": True}
     operator = _member(Pointwise, name, doc, {**parts, **facts})
 
