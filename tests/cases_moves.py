@@ -69,6 +69,15 @@ PARTS: list[tuple[tuple[Shape, Shape], int]] = [
     (((3, 5), (3, 1)), -1),
     (((3, 5), (3, 5)), -1),
 ]
+STACKED: list[tuple[tuple[Shape, ...], int]] = [
+    (((), ()), 0),
+    (((5,), (5,), (5,)), 1),
+    (((5,), (5,)), -2),
+    (((2, 3),), 1),
+    (((2, 3, 4), (2, 3, 4)), -1),
+    (((0, 3), (0, 3)), 0),
+]
+
 # values, indices, axis
 TAKEN: list[tuple[Shape, Shape, int]] = [
     ((7,), (), 0),
@@ -177,6 +186,7 @@ CASES: dict[str, list[Case]] = {
     "slice_gradient": _slice_gradient(),
     "pad": _by(ops.pad_op, *PADDED),
     "concatenate": [Case(lambda *x, a=axis: ops.concatenate_op(x, a), shapes) for shapes, axis in JOINED],
+    "stack": [Case(lambda *x, a=axis: ops.stack_op(x, a), shapes) for shapes, axis in STACKED],
     "split_like": [
         Case(_make("split_like", axis=axis, rest=rest), shapes) for shapes, axis in PARTS for rest in (False, True)
     ],

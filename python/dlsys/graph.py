@@ -249,11 +249,14 @@ class Op:
     builtin: ClassVar[bool] = False
     """Whether this package defines it, so that its tests have checked its parts against each other; set for each class.
     """
+    plain: ClassVar[bool] = True
+    """Whether no other operator replaces it once shapes are known, see `known`; set for each class."""
     edition: ClassVar[int] = 0
     """How many operators of this name the program has defined before."""
 
     def __init_subclass__(cls) -> None:
         cls.builtin = cls.__module__.startswith(f"{__package__}.")
+        cls.plain = cls.known is Op.known
 
     def __reduce__(self) -> Any:
         return _operator, (self.name,)  # there is one instance of each
@@ -290,8 +293,8 @@ class Op:
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         """The plain node that replaces this one once the inputs' types are known; None if it stays.
 
-        For operators with inputs in `shape_only`. Type inference always replaces the node, so such an operator needs no
-        formula. A node that stays reads constants instead of the inputs in `shape_only`."""
+        Mostly for operators with inputs in `shape_only`. Type inference always replaces the node, so such an operator
+        needs no formula. A node that stays reads constants instead of the inputs in `shape_only`."""
         return None
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:

@@ -18,8 +18,8 @@ from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .arithmetic import add_op
 from .inputs import zeroslike_op
-from .rules import axes_attribute, own_axis
-from .shape import expand_dims_op
+from .rules import axes_attribute, own_axis, require_same
+from .shape import expand_dims_op, reshape_op
 from .slicing import Key, Slice, SliceGradient, Span, key_at, span_of
 from .types import known_shape, shape_of
 
@@ -90,6 +90,29 @@ class SplitLike(Op):
         return Slice.make([node.inputs[0]], {"key": key_at(axis, item)})
 
 
+@register
+class Stack(Op):
+    """The inputs, all of one shape, along a new axis number `axis` of the result: a concat of what has that axis."""
+
+    name = "stack"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        first = input_shapes[0]
+        for shape in input_shapes:
+            require_same(node, first, shape)
+        axis = own_axis(node, len(first) + 1)
+        return (*first[:axis], len(input_shapes), *first[axis:])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        keys = [key_at(node.attrs["axis"], i) for i in range(len(node.inputs))]
+        return [Slice.make([output_grad], {"key": key}) for key in keys]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        first, axis = shapes[0], own_axis(node, len(shapes[0]) + 1)
+        return concatenate_op([reshape_op(x, (*first[:axis], 1, *first[axis:])) for x in node.inputs], axis)
+
+
 def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
     """The gradients of x, of which those of slices along one axis are one concatenation, with zeros where nothing is
     read. So what is taken apart, by `split_op` or slice by slice, costs one pass backwards. A slice that overlaps the
@@ -147,9 +170,6 @@ def _side_by_side(row: Sequence[tuple[Span, Node]], x: Node) -> Node:
 def _several(op: str, nodes: Any) -> list[Node]:
     if isinstance(nodes, Node) or not isinstance(nodes, Sequence) or not nodes:
         raise GraphError(f"{op}: takes a list of one node or more, not {nodes!r}")
-    for position, value in enumerate(nodes):
-        if not isinstance(value, Node):
-            raise GraphError(f"{op}: input {position} must be a node, not {type(value).__name__}")
     return list(nodes)
 
 
@@ -163,15 +183,9 @@ def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Node:
 def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
     """The nodes, all of one shape, along a new axis number `axis` of the result.
 
-    Raises GraphError for what is no list of nodes or no axis, ShapeError for shapes that differ; at the run where they
-    are not known before.
+    Raises GraphError for what is no list of nodes or no axis.
     """
-    along, several = integer("stack", "the axis", axis), _several("stack", nodes)
-    for x in several:
-        first, shape = known_shape(several[0]), known_shape(x)
-        if None not in (first, shape) and first != shape:
-            raise ShapeError(f"stack: shapes differ: {first} and {shape}, of {x.name}")
-    return concatenate_op([expand_dims_op(x, along) for x in several], along)
+    return Stack.make(_several("stack", nodes), {"axis": integer("stack", "the axis", axis)})
 
 
 def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
