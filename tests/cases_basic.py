@@ -87,21 +87,6 @@ def _reduction() -> list[Case]:
     ]
 
 
-def _broadcast_axes() -> list[Case]:
-    settings: list[tuple[Any, bool, Shape, Shape]] = [
-        (None, False, (), (3, 4)),
-        (0, False, (3,), (5, 3)),
-        (-1, True, (2, 1), (2, 7)),
-        ((0, 2), False, (3,), (2, 3, 4)),
-        ((2, 0), True, (1, 3, 1), (2, 3, 4)),
-        (0, False, (3,), (0, 3)),
-    ]
-    return [
-        Case(lambda x, y, a=axes, k=keep: ops.broadcast_axes_op(x, y, a, k), (shape, like))
-        for axes, keep, shape, like in settings
-    ]
-
-
 def _reshape() -> list[Case]:
     settings: list[tuple[Shape, Any]] = [
         ((2, 6), (3, 4)),
@@ -191,7 +176,6 @@ CASES: dict[str, list[Case]] = {
     "reshape_like": cases_of(ops.reshape_like_op, ((2, 6), (3, 4)), ((1, 1), ()), ((5,), (5,)), ((0, 2), (0,))),
     "transpose": _transpose(),
     "reducesum": _reduction() + cases_of(ops.reducesumaxiszero_op, ((5, 3),)),
-    "broadcast_axes": _broadcast_axes(),
     "div_by_extent": _div_by_extent(),
     "softmax": cases_of(ops.softmax_op, *ROWS),
     "log_softmax": cases_of(ops.log_softmax_op, *ROWS),

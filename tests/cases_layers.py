@@ -11,14 +11,7 @@ from dlsys import ops
 from dlsys.exchange import channels_last_ops as last
 from dlsys.graph import Node, Op, Shape
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
-from dlsys.ops.pooling import (
-    AvgPool2d,
-    AvgPool2dGradient,
-    MaxPool2d,
-    MaxPool2dGradient,
-    MaxPool2dPlace,
-    MaxPool2dSelect,
-)
+from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dPlace
 
 # a, b, trans_A, trans_B
 PRODUCTS: list[tuple[Shape, Shape, bool, bool]] = [
@@ -229,7 +222,6 @@ CASES: dict[str, list[Case]] = {
     "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
     "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (y, y, x), True),
     "max_pool2d_place": _pool(MaxPool2dPlace, lambda x, y: (x, y)),
-    "max_pool2d_select": _pool(MaxPool2dSelect, lambda x, y: (x, y), True),
 }
 
 

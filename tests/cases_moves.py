@@ -62,12 +62,12 @@ JOINED: list[tuple[tuple[Shape, ...], int]] = [
     (((2, 3, 4), (2, 2, 4), (2, 0, 4)), 1),
     (((0, 3), (0, 2)), 1),
 ]
-PARTS: list[tuple[tuple[Shape, Shape, Shape], int]] = [
-    (((7,), (3,), (4,)), 0),
-    (((7,), (0,), (4,)), 0),
-    (((2, 9, 3), (2, 4, 3), (2, 5, 3)), 1),
-    (((3, 5), (3, 1), (3, 2)), -1),
-    (((3, 5), (3, 1), (3, 0)), -1),
+PARTS: list[tuple[tuple[Shape, Shape], int]] = [
+    (((7,), (3,)), 0),
+    (((7,), (0,)), 0),
+    (((2, 9, 3), (2, 4, 3)), 1),
+    (((3, 5), (3, 1)), -1),
+    (((3, 5), (3, 5)), -1),
 ]
 STACKED: list[tuple[tuple[Shape, ...], int]] = [
     (((), ()), 0),
@@ -186,12 +186,10 @@ CASES: dict[str, list[Case]] = {
     "slice_gradient": _slice_gradient(),
     "pad": _by(ops.pad_op, *PADDED),
     "concatenate": [Case(lambda *x, a=axis: ops.concatenate_op(x, a), shapes) for shapes, axis in JOINED],
-    "concat_part": [Case(_make("concat_part", axis=axis), shapes) for shapes, axis in PARTS],
-    "concat_part_gradient": [
-        Case(_make("concat_part_gradient", axis=axis), (part, before, part, whole))
-        for (whole, before, part), axis in PARTS
-    ],
     "stack": [Case(lambda *x, a=axis: ops.stack_op(x, a), shapes) for shapes, axis in STACKED],
+    "split_like": [
+        Case(_make("split_like", axis=axis, rest=rest), shapes) for shapes, axis in PARTS for rest in (False, True)
+    ],
     "expand_dims": _by(ops.expand_dims_op, ((), 0), ((3, 4), (0, -1)), ((5,), ()), ((0, 3), 1)),
     "squeeze": cases_of(ops.squeeze_op, ((1, 3, 1),), ((1,),), ((2, 0),))
     + _by(ops.squeeze_op, ((1, 3, 1), -1)),

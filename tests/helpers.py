@@ -90,9 +90,7 @@ def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
     """The node's value by the operators' NumPy rules."""
     if isinstance(node.op, State):
         return np.asarray(node.op.lowered(node, inputs, Updates()))
-    plain = None
-    if node.op.shape_only:
-        plain = node.op.known(node, [x.shape for x in inputs], [str(x.dtype) for x in inputs])
+    plain = node.op.known(node, [x.shape for x in inputs], [str(x.dtype) for x in inputs])
     if plain is None:
         return node.op.numpy(node, inputs)
     values = dict(zip(node.inputs, inputs, strict=True))

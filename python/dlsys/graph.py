@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -230,6 +230,9 @@ class Op:
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """The dtypes that the inputs which are read for their values may have."""
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {}
+    """Positions of inputs whose dtype is one of these, whatever that of the others: indices, conditions, random bits.
+    """
     result: ClassVar[str] = ""
     """The result's dtype, if it is not that of these inputs."""
     flat: ClassVar[bool] = False
@@ -246,11 +249,14 @@ class Op:
     builtin: ClassVar[bool] = False
     """Whether this package defines it, so that its tests have checked its parts against each other; set for each class.
     """
+    plain: ClassVar[bool] = True
+    """Whether no other operator replaces it once shapes are known, see `known`; set for each class."""
     edition: ClassVar[int] = 0
     """How many operators of this name the program has defined before."""
 
     def __init_subclass__(cls) -> None:
         cls.builtin = cls.__module__.startswith(f"{__package__}.")
+        cls.plain = cls.known is Op.known
 
     def __reduce__(self) -> Any:
         return _operator, (self.name,)  # there is one instance of each
@@ -287,28 +293,31 @@ class Op:
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         """The plain node that replaces this one once the inputs' types are known; None if it stays.
 
-        For operators with inputs in `shape_only`. Type inference always replaces the node, so such an operator needs no
-        formula. A node that stays reads constants instead of the inputs in `shape_only`."""
+        Mostly for operators with inputs in `shape_only`. Type inference always replaces the node, so such an operator
+        needs no formula. A node that stays reads constants instead of the inputs in `shape_only`."""
         return None
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         """The output's dtype; by default `result`, or the common dtype of the inputs that are read for their values,
-        or without inputs `attrs["dtype"]`. Raises DTypeError if they differ or are not in `dtypes`."""
-        dtype = input_dtypes[0] if input_dtypes and not self.shape_only else ""
+        without those in `apart`, or without inputs `attrs["dtype"]`. Raises DTypeError if they differ or are not in
+        `dtypes`, and for one that is not as `apart` says."""
+        dtype = input_dtypes[0] if input_dtypes and not self.shape_only and not self.apart else ""
         if dtype in self.dtypes and input_dtypes.count(dtype) == len(input_dtypes):
             return self.result or dtype  # the usual case, fast
         if not input_dtypes:
             return node.attrs["dtype"]
         read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
-        found = [str(input_dtypes[i]) for i in read]
-        for i, dtype in zip(read, found, strict=True):
-            if dtype not in self.dtypes:
-                known = ", ".join(self.dtypes)
-                raise error_at(node, DTypeError, f"input {node.inputs[i].name} is {dtype}, not one of {known}")
-            if dtype != found[0]:
-                first, other = node.inputs[read[0]], node.inputs[i]
-                raise error_at(node, DTypeError, f"dtypes differ: {first.name} is {found[0]}, {other.name} is {dtype}")
-        return self.result or found[0]
+        first = next(i for i in read if i not in self.apart)
+        found = str(input_dtypes[first])
+        for i in read:
+            dtype, known = str(input_dtypes[i]), self.apart.get(i, self.dtypes)
+            if dtype not in known:
+                told = f"input {node.inputs[i].name} is {dtype}, not one of {', '.join(known)}"
+                raise error_at(node, DTypeError, told)
+            if dtype != found and i not in self.apart:
+                told = f"dtypes differ: {node.inputs[first].name} is {found}, {node.inputs[i].name} is {dtype}"
+                raise error_at(node, DTypeError, told)
+        return self.result or found
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""

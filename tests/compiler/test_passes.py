@@ -219,6 +219,8 @@ def test_moves() -> None:
             (lambda v: ops.reshape_op(ops.reshape_op(v.x, (2, 6)), (3, -1)), "x"),
             (lambda v: ops.matmul_op(ops.transpose_op(v.x), v.y), "matmul(x, y, trans_A=True)"),
             (lambda v: ops.matmul_op(v.x, ops.transpose_op(v.y)), "matmul(x, y, trans_B=True)"),
+            (lambda v: ops.matmul_op(v.x, ops.swapaxes_op(v.y, -1, -2)), "matmul(x, y, trans_B=True)"),
+            (lambda v: ops.swapaxes_op(ops.swapaxes_op(v.t, 1, 2), -1, 1), "t"),
             (
                 lambda v: ops.matmul_op(ops.transpose_op(v.m), v.x, False, True),
                 "matmul(m, x, trans_A=True, trans_B=True)",

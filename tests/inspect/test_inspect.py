@@ -328,5 +328,5 @@ def test_operations_of_a_convolution_and_its_gradients() -> None:
     convolution = 2 * (2 * 5 * 4 * 3) * (3 * 3 * 3)
     assert flop["conv2d"] == flop["conv2d_input_gradient"] == flop["conv2d_filter_gradient"] == convolution
     assert (
-        flop["softmax"] == 5 * 2 * 3 * 8 * 6 and not flop.get("oneslike") and not flop.get("broadcast_axes")
+        flop["softmax"] == 5 * 2 * 3 * 8 * 6 and not flop.get("oneslike") and not flop.get("broadcastto")
     )

@@ -415,7 +415,7 @@ def test_wrong_dtypes_and_arguments_are_named() -> None:
         (ad.sum_op(x), ["bool"], "x is bool"),
         (x < y, ["float32", "int32"], "dtypes differ"),
         (ad.logical_and_op(x, y), ["float32", "bool"], "x is float32, not one of bool"),
-        (ad.where_op(x, y, y), ["float32"] * 3, "the condition x is float32, not bool"),
+        (ad.where_op(x, y, y), ["float32"] * 3, "input x is float32, not one of bool"),
         (ad.where_op(x, y, x), ["bool", "float32", "bool"], "y is float32, x is bool"),
     ]
     for node, dtypes, part in wrong:

@@ -292,7 +292,7 @@ def test_arguments_that_are_refused() -> None:
         ("axes", lambda: ops.flip_op(x, 0.5)),
         ("list of one node or more", lambda: ops.concatenate_op([])),
         ("list of one node or more", lambda: ops.stack_op(x)),
-        ("input 1 must be a node", lambda: ops.stack_op([x, 1])),
+        ("stack: input 1 must be a node", lambda: ops.stack_op([x, 1])),
         ("parts >= 1", lambda: ops.split_op(x, 0)),
         ("parts >= 1", lambda: ops.split_op(x, None)),
         ("integer", lambda: ops.take_op(x, i, None)),
@@ -335,8 +335,8 @@ def test_shapes_and_dtypes_that_do_not_fit_are_named() -> None:
         text = error_of(ShapeError, node.op.infer_shape, node, shapes)
         assert words in text and text.endswith(f" [node {node.name}, made at {node.location}]"), text
     for node, dtypes, words in [
-        (ops.take_op(x, y), ["float32", "float32"], "the indices y are float32, not of integers"),
-        (ops.one_hot_op(x, 3), ["bool"], "the indices x are bool"),
+        (ops.take_op(x, y), ["float32", "float32"], "input y is float32, not one of int32, int64"),
+        (ops.one_hot_op(x, 3), ["bool"], "input x is bool, not one of int32"),
         (ops.concatenate_op([x, y]), ["float32", "int32"], "dtypes differ"),
     ]:
         assert words in error_of(DTypeError, node.op.infer_dtype, node, dtypes)

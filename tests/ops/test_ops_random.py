@@ -144,7 +144,7 @@ def test_arguments_that_are_refused() -> None:
         assert words in text and text.endswith(f" [node {node.name}, made at {node.location}]"), text
     dtypes: list[tuple[Node, list[str], str]] = [
         (ops.random_bits_op(x, 3), ["int32", "uint32"], "input x is int32, not one of uint32"),
-        (OPS["dropout"].make([x, y], {"p": 0.5}), ["float32", "int32"], "bits of uint32"),
+        (OPS["dropout"].make([x, y], {"p": 0.5}), ["float32", "int32"], "input y is int32, not one of uint32"),
     ]
     for node, names, words in dtypes:
         assert words in error_of(DTypeError, node.op.infer_dtype, node, names)

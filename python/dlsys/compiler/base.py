@@ -216,10 +216,10 @@ def _computed(node: Node) -> object:
 
 
 def plain(node: Node, graph: TypedGraph) -> Node | None:
-    """The plain node of an operator that reads inputs for their shapes, now that these are known, see `Op.known`; one
-    that stays reads constants there, so that nothing is computed for its shape."""
+    """The plain node of an operator that is none, now that shapes are known, see `Op.known`; one that stays, and reads
+    inputs for their shapes, reads constants there, so that nothing is computed for its shape."""
     shape_only = node.op.shape_only
-    if not shape_only or isinstance(node.op, State):
+    if (node.op.plain and not shape_only) or isinstance(node.op, State):
         return None
     shapes, dtypes = graph.shapes, graph.dtypes
     types = [shapes[value] for value in node.inputs], [dtypes[value] for value in node.inputs]

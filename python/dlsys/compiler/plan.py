@@ -118,14 +118,9 @@ class Plan:
             return 0  # without asking for the kernels
         return max((_ends(kernel.scratch)[-1] for kernel in self.kernel_of.values()), default=0)
 
-    @lazy
-    def _storage(self) -> dict[Node, tuple[Any, int]]:
-        """The memory of every value in the arena, and its offset there."""
-        return {node: (self.arena, self.memory.offset(node)) for node in self.program.stored()}
-
     def leave(self) -> None:
         """Forget where the arena was: the next use asks for it again."""
-        for name in ("arena", "_storage", "arrays", "_runner"):
+        for name in ("arena", "arrays", "_runner"):
             self.__dict__.pop(name, None)
         self._results = self._fed = None
         self.is_placed = False
@@ -133,11 +128,10 @@ class Plan:
     @lazy
     def arrays(self) -> dict[Node, Array]:
         """The Array of every value in the arena; views share memory."""
-        return {node: self._view(node, *place) for node, place in self._storage.items()}
+        return {node: self._view(node, self.arena, self.memory.offset(node)) for node in self.program.stored()}
 
     def _view(self, node: Node, memory: Any, offset: int = 0) -> Array:
-        shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
-        return Array(view_of(memory, shape, dtype, offset), self.ctx)
+        return Array(view_of(memory, *self.program.type_of(node), offset), self.ctx)
 
     @lazy
     def specs(self) -> dict[Key, Any]:
@@ -200,9 +194,9 @@ class Plan:
 
     def export(self, path: Path, mcpu: str | None = None) -> str:
         """Writes the run as a function of a library, see `Executor.export`."""
-        program, graph = self.program, self.program.graph
-        given = [(node.name, (graph.shapes[node], graph.dtypes[node])) for node in self.given]
-        updated = {parameter for parameter, _ in graph.updates}
+        program = self.program
+        given = [(node.name, program.type_of(node)) for node in self.given]
+        updated = {parameter for parameter, _ in program.graph.updates}
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
         results = [program.place(node, self._given_place) for node in stored]
         export = with_compiler("kernels.export").export
@@ -335,7 +329,7 @@ class Plan:
 
     def _fitting(self, node: Node, array: Array) -> Array:
         """A parameter's array. Raises GraphError where it became one of another type since: kernels trust it."""
-        shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
+        shape, dtype = self.program.type_of(node)
         if array.shape != shape or array.dtype != dtype:
             raise GraphError(
                 f"{node.name} was {dtype} {shape} when this was compiled, and is {array.dtype} {array.shape}: "
@@ -346,7 +340,7 @@ class Plan:
     def _result(self, node: Node | None) -> Array | None:
         if node is None:
             return None
-        if node in self._storage:
+        if node in self.memory.buffer_of:
             return self.arrays[node]
         aliases = self.program.aliases
         return self._view(node, self._parameters[aliases.source(node)].tensor, aliases.offset(node))

@@ -286,9 +286,12 @@ TRANSPOSED = "a product reads transposed matrices"
 
 MOVES = [
     Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.shapes[m.x] == m.shape),
+    Rule("the shape written out", Pattern((OPS["expand_dims"], OPS["squeeze"], OPS["flatten"]), ("x",)), RESHAPED),
     Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
     Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
     Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=_order), lambda m: m.axes != _order(m)),
+    Rule("axes written out", p.swapaxes("x"),
+         p.transpose("x", axes=lambda m: m.node.op.order(m.node, len(m.shape)))),
     Rule("two transposes are one", p.transpose(p.transpose("x", axes="inner"), axes="axes"),
          p.transpose("x", axes=lambda m: tuple(m.inner[axis] for axis in m.axes))),
     Rule("a transpose that moves extents of 1 is a reshape", TRANSPOSE_OF_X, RESHAPED, _moves_ones),

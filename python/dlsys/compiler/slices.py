@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ..graph import Node, Shape
 from ..ops import reshape_op, slice_op
-from ..ops.joining import Stack
 from ..ops.slicing import Region, Slice, SliceGradient, region_of
 from ..ops.views import View
 from .base import Change, TypedGraph, rewrite
@@ -103,28 +102,22 @@ def _slice(node: Node, graph: TypedGraph) -> Change | None:
 
 
 def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> Change | None:
-    """Of one input, where no other is read."""
+    """Of one input, or what that is a view of, where no other is read."""
     axis = joined_axis(x, graph)
     start, count = region.starts[axis], region.counts[axis]
-    starts, counts = list(region.starts), list(region.counts)
-    if isinstance(x.op, Stack):
-        if count != 1:
-            return None
-        part = x.inputs[start]
-        del starts[axis], counts[axis]
-    else:
-        for part in x.inputs:
-            extent = graph.shapes[part][axis]
-            if start < extent:
-                break
-            start -= extent
-        if start + count > extent:
-            return None
-        starts[axis] = start
-    if tuple(counts) == graph.shapes[part]:
-        return reshape_op(part, shape), "a slice of a concat is its input"
-    key = tuple(slice(start, start + count) for start, count in zip(starts, counts, strict=True))
-    return reshape_op(slice_op(part, key), shape), "a slice of a concat is one of its input"
+    for part in x.inputs:
+        extent = graph.shapes[part][axis]
+        if start < extent:
+            break
+        start -= extent
+    if start + count > extent:
+        return None
+    starts = (*region.starts[:axis], start, *region.starts[axis + 1 :])
+    view = View.of(graph.shapes[part]).sliced(region.counts, starts, region.steps).reshaped(shape)
+    assert view is not None, "axes of one element alone go"
+    while part.op.kind == "view" and view.key(graph.shapes[part.inputs[0]]) is not None:
+        part = part.inputs[0]
+    return _taken(part, view, graph), "a slice of a concat is one of its input"
 
 
 def _slice_gradient(node: Node, graph: TypedGraph) -> Change | None:

@@ -75,22 +75,13 @@ def strided_place(
 
 def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     """The tensors one behind another along `axis` (non-negative)."""
-    return _joined("concatenate", tensors, [shape_of(x) for x in tensors], axis)
-
-
-def stack(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
-    """The tensors, all of one shape, along a new axis number `axis` (non-negative)."""
-    own = shape_of(tensors[0])
-    return _joined("stack", tensors, [(*own[:axis], 1, *own[axis:])] * len(tensors), axis)
-
-
-def _joined(name: str, tensors: Sequence[te.Tensor], shapes: Sequence[Shape], axis: int) -> te.Tensor:
-    """The tensors, under these shapes, one behind another along an axis."""
-    parts, start, rank = [], 0, len(shapes[0])
-    for x, own in zip(tensors, shapes, strict=True):
-        parts.append(Part(x, own, tuple(start if a == axis else 0 for a in range(rank)), (1,) * rank))
+    shape, parts, start = list(shape_of(tensors[0])), [], 0
+    for x in tensors:
+        own = shape_of(x)
+        parts.append(Part(x, own, tuple(start if a == axis else 0 for a in range(len(own))), (1,) * len(own)))
         start += own[axis]
-    return place(name, (*shapes[0][:axis], start, *shapes[0][axis + 1 :]), None, parts, lead=axis)
+    shape[axis] = start
+    return place("concatenate", tuple(shape), None, parts, lead=axis)
 
 
 def _inside(index: Expr, extent: int) -> Expr:
@@ -121,13 +112,10 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(shape, at, name="take")
 
 
-def take_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
+def take_gradient(grad: te.Tensor, indices: te.Tensor, shape: Shape, axis: int) -> te.Tensor:
     """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
     order: one pass over `grad`. Or to elements, where each of `grad` has an index."""
     return scatter_add("take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
-
-
-take_along_axis_gradient = take_gradient
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
 from .elementwise import mul_by_const
-from .loops import scatter_add, unravelled
+from .loops import scatter_add
 from .reduction import reduce_max, reduce_min, reduce_sum
 from .windows import Windows
 
@@ -81,14 +81,6 @@ def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Wind
         return inside(own, last, place, shape_of(x), FIRST, (rows.padding, columns.padding))
 
     return _terms(shape_of(maxima), (rows.size, columns.size), number, partial(reduce, tirx.min), reduce_min)
-
-
-def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
-    """Of each window the one of `values` that lies at its place."""
-    shape, inner = shape_of(place), shape_of(values)[2:]
-    return te.compute(
-        shape, lambda n, c, o, q: values(n, c, *unravelled(place(n, c, o, q), inner)), name="max_pool_select"
-    )
 
 
 def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Tensor:

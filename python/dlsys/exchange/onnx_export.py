@@ -335,14 +335,6 @@ def _concatenate(to: _Writing, node: Node) -> str:
     return to.emit("Concat", to.inputs(node), axis=node.attrs["axis"])
 
 
-@writer("stack")
-def _stack(to: _Writing, node: Node) -> str:
-    rank = len(to.graph.shapes[node])
-    axis = node.attrs["axis"] % rank
-    along = to.constant([axis])
-    return to.emit("Concat", [to.emit("Unsqueeze", [value, along]) for value in to.inputs(node)], axis=axis)
-
-
 @writer("slice")
 def _slice(to: _Writing, node: Node) -> str:
     region = region_of(node, to.graph.shapes[node.inputs[0]])

@@ -168,8 +168,8 @@ def draw_memory(plan: Plan, path: Any) -> None:
     note_y = 2.0 * planned  # of the note above
     found = sorted((b for b in memory.buffers if b.nbytes), key=lambda b: (-b.offset, -b.first))
     for i, buffer in enumerate(found):
-        fill, edge = COLOURS["result"] if buffer.last >= steps else (COLOURS[FILLS[i % len(FILLS)]][0], "#4a6076")
-        length, middle = buffer.last + 1 - buffer.first, buffer.offset + buffer.nbytes / 2
+        kept, length, middle = buffer.last >= steps, buffer.last + 1 - buffer.first, buffer.offset + buffer.nbytes / 2
+        fill, edge = COLOURS["result"] if kept else (COLOURS[FILLS[i % len(FILLS)]][0], "#4a6076")
         corner = (buffer.first, buffer.offset)
         axes.add_patch(_box(corner, length, buffer.nbytes, "", facecolor=fill, edgecolor=edge))
         values = [str(getattr(value.id, "name", value.id)) for value in buffer.values]
@@ -180,11 +180,10 @@ def draw_memory(plan: Plan, path: Any) -> None:
         note_y = min(middle, note_y - LINE * planned / height)  # beside the picture, or below the note above
         axes.hlines(middle, buffer.last + 1, steps + 1, color=GREY, linewidth=0.5, zorder=1)
         text = text if len(values) <= 3 else f"{values[0]}, …, {values[-1]}"
-        when = f"{buffer.first} to the end" if buffer.last >= steps else f"{buffer.first}-{buffer.last}"
-        note = _shown(f"{text}: steps {when}, {_bytes(buffer.nbytes)}")
+        when = f"{buffer.first} to the end" if kept else f"{buffer.first}-{buffer.last}"
         line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 0}
-        own: dict[str, Any] = {"va": "center", "arrowprops": line, "annotation_clip": False, **FACE}
-        axes.annotate(note, (steps + 1, middle), (steps + 1.3, note_y), **own)
+        note = _shown(f"{text}: steps {when}, {_bytes(buffer.nbytes)}"), (steps + 1, middle), (steps + 1.3, note_y)
+        axes.annotate(*note, va="center", arrowprops=line, annotation_clip=False, **FACE)
     bound = {"color": COLOURS["result"][1], "linestyle": "--", "label": "lower bound: most bytes live at once"}
     lines = [
         axes.axhline(memory.bytes_planned, color="#1f3d5a", label="arena", linewidth=1.3, clip_on=False),

@@ -8,13 +8,12 @@ share their points: a value of many readers is one line that forks.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 
 SWEEPS = 24
-ENDS = 12.0  # the distance of edges that end at one box, if it is wide enough
 
 
 @dataclass(eq=False)
@@ -53,22 +52,16 @@ def layered(boxes: Sequence[Box], edges: Sequence[Edge], gap_x: float, gap_y: fl
     for box in [*boxes, *points.values()]:
         rows[box.row].append(box)
     _place(rows, chains, gap_x)
-    bottoms: list[float] = []
+    bottom, bottoms = -gap_y, []
     for row in rows:
-        y = bottoms[-1] + gap_y if bottoms else 0.0
         for box in row:
-            box.y = y
-        bottoms.append(y + max((box.height for box in row), default=0.0))
-    routes = list(zip(edges, chains, strict=True))
-    starts = _ends((edge.source, edge.value, chain[1].x) for edge, chain in routes)
-    stops = _ends((edge.target, (edge.source, edge.value), chain[-2].x) for edge, chain in routes)
-    for edge, (source, *inner, target) in routes:
-        start = starts[source, edge.value]
-        edge.points = [(start, source.y + source.height), (start, bottoms[source.row])]
-        for point in inner:
-            edge.points += [(point.x, point.y), (point.x, bottoms[point.row])]
-        edge.points.append((stops[target, (source, edge.value)], target.y))
-    return max((box.x + box.width / 2 for row in rows for box in row), default=0.0), bottoms[-1]
+            box.y = bottom + gap_y
+        bottom += gap_y + max((box.height for box in row), default=0.0)
+        bottoms.append(bottom)
+    for edge, (*chain, target) in zip(edges, chains, strict=True):
+        upright = [[(box.x, box.y + box.height), (box.x, bottoms[box.row])] for box in chain]
+        edge.points = [*(point for pair in upright for point in pair), (target.x, target.y)]
+    return max((box.x + box.width / 2 for row in rows for box in row), default=0.0), bottom
 
 
 def _find_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> None:
@@ -79,10 +72,8 @@ def _find_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> None:
         for edge in edges:
             if edge.target.row <= edge.source.row:
                 edge.target.row, moved = edge.source.row + 1, True
-    for box in boxes:
-        below = [edge.target.row for edge in edges if edge.source is box]
-        if below and all(edge.target is not box for edge in edges):
-            box.row = min(below) - 1
+    for box in {edge.source for edge in edges} - {edge.target for edge in edges}:
+        box.row = min(edge.target.row for edge in edges if edge.source is box) - 1
 
 
 def _place(rows: Sequence[list[Box]], chains: Sequence[Sequence[Box]], gap: float) -> None:
@@ -108,16 +99,3 @@ def _place(rows: Sequence[list[Box]], chains: Sequence[Sequence[Box]], gap: floa
     first = min((box.x - box.width / 2 for box in beside), default=0.0)
     for box in beside:
         box.x -= first
-
-
-def _ends(leads: Iterable[tuple[Box, Hashable, float]]) -> dict[tuple[Box, Hashable], float]:
-    """The x of each end at a box, side by side in the order of the x to which they lead, of several the first."""
-    at: dict[Box, dict[Hashable, float]] = {}
-    for box, end, x in leads:
-        at.setdefault(box, {}).setdefault(end, x)
-    found = {}
-    for box, own in at.items():
-        apart = min(ENDS, box.width / (len(own) + 1))
-        for i, end in enumerate(sorted(own, key=own.__getitem__)):
-            found[box, end] = box.x + (i - (len(own) - 1) / 2) * apart
-    return found

@@ -38,7 +38,7 @@ from .reduction import (
     broadcast_axes_op, div_by_extent_op, logsumexp_op, mean_op, reducesum_op, reducesumaxiszero_op, std_op,
     sum_op, var_op,
 )
-from .rules import broadcast_rule
+from .rules import broadcast_rule, dtype_name
 from .scan import scan_op
 from .sorting import argsort_op, sort_op, topk_op
 from .shape import (
@@ -47,4 +47,4 @@ from .shape import (
 )
 from .slicing import flip_op, pad_op, slice_op
 from .state import Cell, assign_op, group_op, leaf, unchanged
-from .types import beside_number, dtype_name, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of
+from .types import beside_number, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of

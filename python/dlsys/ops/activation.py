@@ -13,9 +13,8 @@ from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
-from .family import OfNode, Pointwise, unary
+from .family import ZERO, OfNode, OfNodes, binary, unary
 from .reduction import reducesum_op
-from .rules import require_same
 from .shape import reshape_op, swapaxes_op
 from .types import is_scalar, known_shape
 
@@ -45,24 +44,13 @@ relu_op: OfNode = unary(
     lambda g, y, x: relu_gradient_op(y, g),  # y > 0 exactly where x > 0, so x can go
     onnx="Relu",
 )
-
-
-@register
-class ReluGradient(Pointwise):
-    """grad where x > 0, else 0, by selection: an infinite or NaN grad does not leak through a closed gate."""
-
-    name = "relu_gradient"
-    formula = compute.relu_gradient
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, *input_shapes)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, relu_gradient_op(node.inputs[0], output_grad)]  # the gate is flat in x
-
-    @staticmethod
-    def reference(x: np.ndarray, grad: np.ndarray) -> np.ndarray:
-        return np.where(x > 0, grad, grad.dtype.type(0))
+relu_gradient_op: OfNodes = binary(
+    "relu_gradient",
+    "grad where node > 0, else 0, by selection: an infinite or NaN grad does not leak through a closed gate.",
+    compute.relu_gradient, lambda x, grad: np.where(x > 0, grad, grad.dtype.type(0)),
+    lambda g, y, x, grad: (ZERO, relu_gradient_op(x, g)),  # the gate is flat in x
+    broadcasts=False,
+)  # fmt: skip
 
 
 class _RowWise(Op):
@@ -100,11 +88,6 @@ class LogSoftmax(_RowWise):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)
         return [sub_op(output_grad, mul_op(softmax_op(node.inputs[0]), total))]
-
-
-def relu_gradient_op(node: Node, grad: Node) -> Node:
-    """grad where node > 0, else 0."""
-    return ReluGradient.make([node, grad])
 
 
 def gelu_op(x: Node, approximate: str = "none") -> Node:

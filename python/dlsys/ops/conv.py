@@ -48,16 +48,16 @@ def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
     return (images[0], filters[0], (height - reach_y) // sy + 1, (width - reach_z) // sz + 1)
 
 
-def _padded(x: np.ndarray, padding: tuple[int, int]) -> np.ndarray:
-    return np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
+def padded(x: np.ndarray, padding: Pair, fill: float = 0.0) -> np.ndarray:
+    """Images with rows and columns of `fill` around them."""
+    return np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=fill)
 
 
-def _windows(x: np.ndarray, extents: Shape, stride: Pair, padding: Pair, dilation: Pair) -> np.ndarray:
-    """View of the padded images, (n, c, y, z, i, j), of windows of `extents` at the stride's positions."""
+def windows_of(x: np.ndarray, extents: Shape, stride: Pair, dilation: Pair = (1, 1)) -> np.ndarray:
+    """View of padded images, (n, c, y, z, i, j), of windows of `extents` at the stride's positions."""
     (sy, sz), (dy, dz) = stride, dilation
     reach = ((extents[0] - 1) * dy + 1, (extents[1] - 1) * dz + 1)
-    windows = sliding_window_view(_padded(x, padding), reach, axis=(2, 3))
-    return windows[:, :, ::sy, ::sz, ::dy, ::dz]
+    return sliding_window_view(x, reach, axis=(2, 3))[:, :, ::sy, ::sz, ::dy, ::dz]
 
 
 def _by_groups(
@@ -72,16 +72,17 @@ def _by_groups(
 def convolved(x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> np.ndarray:
     """conv2d by NumPy."""
     x, f = in_product_dtype(x, f)
-    windows = _windows(x, f.shape[2:], stride, padding, dilation)
+    windows = windows_of(padded(x, padding), f.shape[2:], stride, dilation)
     return _by_groups(groups, "ncyzij,ocij->noyz", windows, f, (1, 0), 1)
 
 
-def _input_gradient(
+def images_gradient(
     f: np.ndarray, g: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> np.ndarray:
+    """The gradient of conv2d with respect to images of a shape, by NumPy."""
     (sy, sz), (py, pz), (dy, dz) = stride, padding, dilation
     (rows, columns), (height, width) = g.shape[2:], shape[2:]
-    out = _padded(np.zeros(shape, g.dtype), padding)
+    out = padded(np.zeros(shape, g.dtype), padding)
     for i, j in np.ndindex(*f.shape[2:]):
         part = _by_groups(groups, "noyz,oc->ncyz", g, f[:, :, i, j], (1, 0), 1)
         y, z = i * dy, j * dz
@@ -92,7 +93,7 @@ def _input_gradient(
 def _filter_gradient(
     x: np.ndarray, g: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> np.ndarray:
-    windows = _windows(x, shape[2:], stride, padding, dilation)
+    windows = windows_of(padded(x, padding), shape[2:], stride, dilation)
     return _by_groups(groups, "noyz,ncyzij->ocij", g, windows, (1, 1), 0)
 
 
@@ -160,7 +161,7 @@ class Conv2dInputGradient(_Convolution):
 
     name = "conv2d_input_gradient"
     reads, shape_only = ("filters", "output", "images"), (2,)
-    formula, reference = compute.conv2d_input_gradient, _input_gradient
+    formula, reference = compute.conv2d_input_gradient, images_gradient
 
     def scatters(self, node: Node) -> bool:
         return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1

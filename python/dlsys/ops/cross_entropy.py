@@ -6,22 +6,22 @@ logits' shape and dtype.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, number
-from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
-from .activation import log_softmax_op, softmax_op
-from .arithmetic import add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
+from ..errors import GraphError, ShapeError
+from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, register, shape_error
+from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
+from .arithmetic import add_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
 from .indexing import checked, take_op
 from .inputs import oneslike_op
-from .loss import require_reduction
-from .reduction import broadcast_axes_op, div_by_extent_op, mean_op, reducesum_op
+from .loss import reduced
+from .reduction import broadcast_axes_op, div_by_extent_op, reducesum_op
 from .shape import reshape_op
 from .types import cast_like_op, cast_op, known_dtype, known_shape, shape_of
 
@@ -30,6 +30,7 @@ class _CrossEntropy(Op):
     """An operator of logits and class numbers."""
 
     kind = "rows"
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
 
     def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
         """The targets' shape. Raises ShapeError."""
@@ -42,16 +43,6 @@ class _CrossEntropy(Op):
             raise shape_error(node, told + more)
         return each
 
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        """The logits', which other inputs share. Raises DTypeError."""
-        logits, targets, *others = map(str, input_dtypes)
-        if targets not in INTEGERS:
-            raise error_at(node, DTypeError, f"targets are class numbers, which must be integers, not {targets}")
-        if logits not in FLOATS or any(other != logits for other in others):
-            given = ", ".join([logits, *others])
-            raise error_at(node, DTypeError, f"logits and gradients must be of one of {', '.join(FLOATS)}, not {given}")
-        return logits
-
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (node.attrs["ignore_index"],)
 
@@ -60,11 +51,6 @@ class _CrossEntropy(Op):
         if len(logits) < 2:
             return None  # the operator says it
         return IndexRange(1, 0, logits[1], f"{logits[1]} classes", node.attrs["ignore_index"])
-
-
-def _shifted_exponential(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    shifted = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
-    return shifted, np.exp(shifted)
 
 
 def _chosen(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -77,8 +63,7 @@ def _chosen(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _losses(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> np.ndarray:
     chosen = _chosen(logits, targets)
-    shifted, exponential = _shifted_exponential(logits)
-    terms = chosen * (shifted - np.log(exponential.sum(axis=1, keepdims=True)))
+    terms = chosen * log_softmax_func(logits, 1)
     terms[chosen == 0] = 0
     losses = -terms.sum(axis=1)
     if not logits.shape[1]:
@@ -87,9 +72,7 @@ def _losses(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> np.nd
 
 
 def _loss_gradient(logits: np.ndarray, targets: np.ndarray, g: np.ndarray, ignore_index: int) -> np.ndarray:
-    _, exponential = _shifted_exponential(logits)
-    share = exponential / exponential.sum(axis=1, keepdims=True)
-    grad = (share - _chosen(logits, targets)) * np.expand_dims(g, 1)
+    grad = (softmax_func(logits, 1) - _chosen(logits, targets)) * np.expand_dims(g, 1)
     return np.where(np.expand_dims(targets == ignore_index, 1), grad.dtype.type(0), grad)
 
 
@@ -163,7 +146,6 @@ def cross_entropy_op(
     """
     ignored = integer("cross_entropy", "ignore_index", ignore_index)
     smoothing = number("cross_entropy", "label_smoothing", label_smoothing, most=1)
-    require_reduction("cross_entropy", reduction)
     by_class = None if weight is None else _of_classes(weight, logits)
     counts = None
     if _are_probabilities(logits, targets):
@@ -177,7 +159,7 @@ def cross_entropy_op(
         if counts is not None:
             even = where_op(not_equal_op(cast_op(targets, "int64"), ignored), even, 0.0)
         losses = add_op(mul_byconst_op(losses, 1 - smoothing), mul_byconst_op(even, smoothing))
-    return reduced_by(counts, losses, reduction)
+    return reduced("cross_entropy", losses, reduction, counts)
 
 
 def class_losses(
@@ -195,16 +177,6 @@ def class_losses(
     classes = where_op(not_equal_op(cast_op(targets, "int64"), ignored), targets, 0)
     counts = mul_op(counts, take_op(weight, classes))
     return mul_op(losses, counts), counts
-
-
-def reduced_by(counts: Node | None, losses: Node, reduction: str) -> Node:
-    """The losses, their sum, or their mean: the sum over that of `counts`; None: each counts 1."""
-    if reduction == "none":
-        return losses
-    if counts is None and reduction == "mean":
-        return mean_op(losses)
-    total = reducesum_op(losses)
-    return total if reduction == "sum" or counts is None else div_op(total, reducesum_op(counts))
 
 
 def _of_classes(weight: Node, logits: Node) -> Node:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, error_at, register
+from ..errors import GraphError
+from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .family import ZERO, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
 from .inputs import constant_op, number_pair, zeroslike_op
@@ -185,25 +185,13 @@ class Where(Pointwise):
 
     name, onnx = "where", "Where"
     broadcasts = True
-    dtypes = DTYPES
+    dtypes, apart = DTYPES, {0: ("bool",)}
     formula, reference = compute.where, np.where
 
     @staticmethod
-    def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Node, Node, Node]:
+    def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Zero, Node, Node]:
         zero = zeroslike_op(g)
-        return zero, where_op(condition, g, zero), where_op(condition, zero, g)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, *super().gradient(node, output_grad)[1:]]
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        condition, *values = input_dtypes
-        if condition != "bool":
-            raise error_at(node, DTypeError, f"the condition {node.inputs[0].name} is {condition}, not bool")
-        if values[0] != values[1]:
-            _, a, b = node.inputs
-            raise error_at(node, DTypeError, f"dtypes differ: {a.name} is {values[0]}, {b.name} is {values[1]}")
-        return str(values[0])
+        return ZERO, where_op(condition, g, zero), where_op(condition, zero, g)
 
 
 def where_op(condition: Node, a: Any, b: Any) -> Node:

@@ -36,16 +36,16 @@ Derivative = Callable[..., "Node | Zero | tuple[Node | Zero, ...]"] | Zero
 
 
 class Pointwise(Op):
-    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; with the attribute
-    `same_shape` they must be of one shape."""
+    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; they must be of one
+    shape if it does not broadcast, or has the attribute `same_shape`."""
 
     kind = "elementwise"
     derivative: ClassVar[Derivative | None] = None
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape = input_shapes[-1]
+        shape, broadcasts = input_shapes[-1], self.broadcasts and "same_shape" not in node.attrs
         for other in reversed(input_shapes[:-1]):
-            shape = (require_same if "same_shape" in node.attrs else broadcast_operands)(node, other, shape)
+            shape = (broadcast_operands if broadcasts else require_same)(node, other, shape)
         return shape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -68,7 +68,7 @@ class Pointwise(Op):
             wanted = "a node" if count == 1 else f"a tuple of {count} nodes"
             raise error_at(node, GraphError, f"its derivative must return {wanted}, or ZERO for one, not {found!r}")
         count = sum(not x.op.immediate for x in node.inputs)
-        if count == 1:  # of the result's shape
+        if count == 1 or not self.broadcasts:  # of the result's shape
             return [None if g is ZERO or x.op.immediate else g for g, x in zip(grads, node.inputs, strict=True)]
         return [None if g is ZERO else sum_to_like_op(g, x) for g, x in zip(grads, node.inputs, strict=True)]
 
@@ -117,8 +117,8 @@ def binary(
     operands: Callable[[Any, Any], Sequence[Any]] = lambda a, b: (a, b),
     **facts: Any,
 ) -> OfNodes:
-    """The function of a new operator of two nodes, broadcast; `operands` makes them of what users pass. Raises as
-    `unary`."""
+    """The function of a new operator of two nodes, broadcast unless a fact says otherwise; `operands` makes them of
+    what users pass. Raises as `unary`."""
     parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "broadcasts": True}
     operator = _member(Pointwise, name, doc, {**parts, **facts})
 

@@ -7,17 +7,17 @@ computes is clamped into range: a kernel cannot raise an error, and never reads 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer
-from ..errors import DTypeError, IndexRangeError
-from ..graph import DTYPES, FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
+from ..errors import IndexRangeError
+from ..graph import DTYPES, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
-from .rules import Adjoint, dtype_attribute, own_axis
+from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
 
 
@@ -38,17 +38,19 @@ def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
     return np.take(x, _inside(indices, x.shape[axis]), axis)
 
 
-def _take_gradient(grad: np.ndarray, indices: np.ndarray, axis: int, shape: Shape) -> np.ndarray:
+def scattered(grad: np.ndarray, index: tuple[Any, ...], shape: Shape) -> np.ndarray:
+    """Zeros of a shape, to which the gradient is added where NumPy's index of such an array reads."""
     result = np.zeros(shape, grad.dtype)
-    lead: tuple[Any, ...] = (slice(None),) * axis
-    np.add.at(result, (*lead, _inside(indices, shape[axis])), grad)
+    np.add.at(result, index, grad)
     return result
 
 
-def _take_along_axis_gradient(grad: np.ndarray, indices: np.ndarray, axis: int, shape: Shape) -> np.ndarray:
-    result = np.zeros(shape, grad.dtype)
-    np.add.at(result, _along(indices, axis, shape[axis]), grad)
-    return result
+def _take_gradient(grad: np.ndarray, indices: np.ndarray, shape: Shape, axis: int) -> np.ndarray:
+    return scattered(grad, (*[slice(None)] * axis, _inside(indices, shape[axis])), shape)
+
+
+def _take_along_axis_gradient(grad: np.ndarray, indices: np.ndarray, shape: Shape, axis: int) -> np.ndarray:
+    return scattered(grad, _along(indices, axis, shape[axis]), shape)
 
 
 def _one_hot(indices: np.ndarray, classes: int, dtype: str) -> np.ndarray:
@@ -83,19 +85,7 @@ class Indexed(Op):
     """An operator of values and integer indices, and maybe what gives the result's shape."""
 
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    _indices: ClassVar[int] = 1
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        given = str(input_dtypes[self._indices])
-        if given not in INTEGERS:
-            raise error_at(
-                node, DTypeError, f"the indices {node.inputs[self._indices].name} are {given}, not of integers"
-            )
-        found = str(input_dtypes[0])
-        if found not in self.dtypes:
-            known = ", ".join(self.dtypes)
-            raise error_at(node, DTypeError, f"input {node.inputs[0].name} is {found}, not one of {known}")
-        return self.result or found
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
 
 
 class IndexedAlong(Indexed):
@@ -112,15 +102,15 @@ class IndexedAlong(Indexed):
             return None  # the operator says it
         least = 0 if node.attrs.get("from_start") else -shape[axis]
         told = f"axis {axis} of {node.inputs[at].name} of shape {shape}"
-        return IndexRange(self._indices, least, shape[axis], told)
+        return IndexRange(1, least, shape[axis], told)
 
 
 @register
-class Take(IndexedAlong):
+class Take(Linear, IndexedAlong):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`; with
     `from_start` none is negative."""
 
-    name, onnx = "take", "Gather"
+    name, onnx, adjoint = "take", "Gather", "take_gradient"
     flops = 0
     formula, reference = compute.take, _take
 
@@ -131,9 +121,6 @@ class Take(IndexedAlong):
             raise shape_error(node, f"axis {axis} of {shape} has no element to take")
         return (*shape[:axis], *indices, *shape[axis + 1 :])
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return TakeGradient.of(node, output_grad)
-
 
 @register
 class TakeGradient(Adjoint, IndexedAlong):
@@ -141,19 +128,15 @@ class TakeGradient(Adjoint, IndexedAlong):
     order: inputs (gradient, indices, like)."""
 
     name, forward = "take_gradient", "take"
-    dtypes = FLOATS
     shape_only = (2,)
     formula, reference = compute.take_gradient, _take_gradient
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return own_axis(node, len(shape)), shape
-
 
 @register
-class TakeAlongAxis(IndexedAlong):
+class TakeAlongAxis(Linear, IndexedAlong):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
-    name, onnx = "take_along_axis", "GatherElements"
+    name, onnx, adjoint = "take_along_axis", "GatherElements", "take_along_axis_gradient"
     flops = 0
     formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
@@ -166,9 +149,6 @@ class TakeAlongAxis(IndexedAlong):
             raise shape_error(node, f"axis {axis} of {shape} has no element to take")
         return indices
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return TakeAlongAxisGradient.of(node, output_grad)
-
 
 @register
 class TakeAlongAxisGradient(Adjoint, IndexedAlong):
@@ -176,22 +156,18 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
     like)."""
 
     name, forward = "take_along_axis_gradient", "take_along_axis"
-    dtypes = FLOATS
     shape_only = (2,)
-    formula, reference = compute.take_along_axis_gradient, _take_along_axis_gradient
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return own_axis(node, len(shape)), shape
+    formula, reference = compute.take_gradient, _take_along_axis_gradient
 
 
 @register
-class OneHot(Indexed):
+class OneHot(Op):
     """y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`; an index out of range has a row of zeros."""
 
     name = "one_hot"
     flops = 0
     flat = True
-    _indices = 0
+    dtypes = INTEGERS
     formula, reference = compute.one_hot, _one_hot
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -210,13 +186,13 @@ class OneHot(Indexed):
 
 
 @register
-class InRange(Indexed):
+class InRange(Op):
     """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
 
     name = "in_range"
     result, flat = "int64", True
     kind = "elementwise"
-    _indices = 0
+    dtypes = INTEGERS
     formula, reference = compute.in_range, _inside
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:

@@ -13,8 +13,8 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register, shape_error
-from .rules import dtype_attribute, real_constant, shape_attribute
+from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
+from .rules import dtype_attribute, holds, real_constant, shape_attribute
 from .shape import broadcast_shape_op
 from .types import NUMBER
 
@@ -182,7 +182,7 @@ def full_op(shape: Any, value: float, dtype: Any = "float32") -> Node:
     the range of integers.
     """
     known, number = dtype_attribute("full", dtype), real_constant("full", value)
-    if known in INTEGERS and not int(np.iinfo(known).min) <= number <= int(np.iinfo(known).max):
+    if not holds(known, number):
         raise DTypeError(f"full: {value} is no {known}")
     held = in_dtype(number, known).item()
     return Full.make([], {"shape": shape_attribute("full", shape), "value": held, "dtype": known})

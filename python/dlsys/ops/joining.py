@@ -18,9 +18,9 @@ from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .arithmetic import add_op
 from .inputs import zeroslike_op
-from .rules import Adjoint, axes_attribute, own_axis
-from .shape import expand_dims_op
-from .slicing import Key, Slice, SliceGradient, Span, key_at, slice_gradient_op, slice_op, span_of
+from .rules import axes_attribute, own_axis, require_same
+from .shape import expand_dims_op, reshape_op
+from .slicing import Key, Slice, SliceGradient, Span, key_at, span_of
 from .types import known_shape, shape_of
 
 
@@ -44,18 +44,15 @@ class Concatenate(Op):
         return (*first[:axis], sum(shape[axis] for shape in input_shapes), *first[axis + 1 :])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        """A split; into the `concat_part`s where the inputs' shapes are not known."""
-        axis = node.attrs["axis"]
+        """A split, at the inputs' extents where these are not known."""
+        axis, *first = node.attrs["axis"], *node.inputs[:-1]
         if known_shape(node) is not None:
-            ends = itertools.accumulate(shape_of(x)[axis] for x in node.inputs[:-1])
-            return [*split_op(output_grad, list(ends), axis)]
-        # What stands before an input is read for its extent alone, so it is never joined.
-        before = Slice.make([node.inputs[0]], {"key": key_at(axis, (0, 0, None))})
-        grads: list[Node | None] = []
-        for x in node.inputs:
-            grads.append(ConcatPart.make([output_grad, before, x], node.attrs))
-            before = Concatenate.make([before, x], node.attrs)
-        return grads
+            return [*split_op(output_grad, list(itertools.accumulate(shape_of(x)[axis] for x in first)), axis)]
+        grads, rest = [], output_grad
+        for x in first:
+            grads.append(SplitLike.make([rest, x], {"axis": axis, "rest": False}))
+            rest = SplitLike.make([rest, x], {"axis": axis, "rest": True})
+        return [*grads, rest]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.concatenate(inputs, own_axis(node, len(shape)))
@@ -64,70 +61,46 @@ class Concatenate(Op):
         return np.concatenate(inputs, axis=node.attrs["axis"])
 
 
-def _part_key(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[slice, ...]:
-    """The key of a slice that takes a part of a concatenation. Raises ShapeError."""
-    axis = own_axis(node, len(whole))
-    if (
-        not len(whole) == len(before) == len(part)
-        or before[axis] + part[axis] > whole[axis]
-        or any(
-            not a == b == c for i, (a, b, c) in enumerate(zip(whole, before, part, strict=True)) if i != axis
-        )
-    ):
-        raise shape_error(
-            node, f"{part} behind {before} is no part of {whole} along axis {node.attrs['axis']}"
-        )
-    return (*(slice(None),) * axis, slice(before[axis], before[axis] + part[axis]))
-
-
 @register
-class ConcatPart(Op):
-    """Of a concatenation (or its gradient) the part of like's shape that begins behind `before`, along `axis`: inputs
-    (whole, before, like), of which the last two are read for their shapes."""
+class SplitLike(Op):
+    """Of x the first elements along `axis`, as many as `like` has there, or with `rest` those behind them: inputs
+    (x, like), of which like is read for its shape."""
 
-    name = "concat_part"
+    name = "split_like"
     dtypes = DTYPES
-    shape_only = (1, 2)
+    shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        _part_key(node, *input_shapes)
-        return input_shapes[2]
+        whole, like = input_shapes
+        axis = own_axis(node, len(whole))
+        extent = whole[axis] - like[axis] if len(whole) == len(like) else -1
+        if extent < 0 or like != (*whole[:axis], like[axis], *whole[axis + 1 :]):
+            raise shape_error(node, f"{like} is no part of {whole} along axis {node.attrs['axis']}")
+        return (*like[:axis], extent, *like[axis + 1 :]) if node.attrs["rest"] else like
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return ConcatPartGradient.of(node, output_grad)
+        rest = node.attrs["rest"]
+        zeros = zeroslike_op(SplitLike.make(node.inputs, {**node.attrs, "rest": not rest}))
+        return [concatenate_op([zeros, output_grad] if rest else [output_grad, zeros], node.attrs["axis"]), None]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        return slice_op(node.inputs[0], _part_key(node, *shapes))
-
-
-@register
-class ConcatPartGradient(Adjoint):
-    """Zeros of the whole's shape, with the gradient where `concat_part` reads: inputs (gradient, before, part, whole),
-    of which all but the first are read for their shapes."""
-
-    name, forward = "concat_part_gradient", "concat_part"
-    dtypes = DTYPES
-    shape_only = (1, 2, 3)
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        part, before, _, whole = shapes
-        return slice_gradient_op(node.inputs[0], node.inputs[3], _part_key(node, whole, before, part))
+        axis = node.attrs["axis"]
+        extent = shapes[1][axis]
+        item = (extent, None, None) if node.attrs["rest"] else (None, extent, None)
+        return Slice.make([node.inputs[0]], {"key": key_at(axis, item)})
 
 
 @register
 class Stack(Op):
-    """The inputs, all of one shape, along a new axis number `axis` of the result."""
+    """The inputs, all of one shape, along a new axis number `axis` of the result: a concat of what has that axis."""
 
     name = "stack"
-    kind = "join"
-    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         first = input_shapes[0]
         for shape in input_shapes:
-            if shape != first:
-                raise shape_error(node, f"shapes differ: {first} and {shape}")
+            require_same(node, first, shape)
         axis = own_axis(node, len(first) + 1)
         return (*first[:axis], len(input_shapes), *first[axis:])
 
@@ -135,11 +108,9 @@ class Stack(Op):
         keys = [key_at(node.attrs["axis"], i) for i in range(len(node.inputs))]
         return [Slice.make([output_grad], {"key": key}) for key in keys]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.stack(inputs, own_axis(node, len(shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.stack(inputs, axis=node.attrs["axis"])
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        first, axis = shapes[0], own_axis(node, len(shapes[0]) + 1)
+        return concatenate_op([reshape_op(x, (*first[:axis], 1, *first[axis:])) for x in node.inputs], axis)
 
 
 def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:

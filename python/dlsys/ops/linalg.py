@@ -61,6 +61,10 @@ def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:
     return x.swapaxes(-1, -2) if swap else x
 
 
+def _flags(node: Node) -> tuple[bool, bool]:
+    return node.attrs["trans_A"], node.attrs["trans_B"]
+
+
 def _product_shape(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
     """The shape of matmul(a, b). Raises ShapeError."""
     flags = [name for name in ("trans_A", "trans_B") if node.attrs[name]]
@@ -102,14 +106,14 @@ class MatMul(Op):
         return 2 * math.prod(shape) * input_shapes[0][-2 if node.matmul_attr_trans_A else -1]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (a, b), flags = node.inputs, (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
+        (a, b), flags = node.inputs, _flags(node)
         return [
             matmul_gradient_op(b, output_grad, a, "A", *flags),
             matmul_gradient_op(a, output_grad, b, "B", *flags),
         ]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return node.matmul_attr_trans_A, node.matmul_attr_trans_B
+        return _flags(node)
 
 
 @register
@@ -127,9 +131,6 @@ class MatMulGradient(Op):
     shape_only = (2,)
     formula, reference = compute.matmul_gradient, _matmul_gradient
 
-    def _flags(self, node: Node) -> tuple[bool, bool]:
-        return node.attrs["trans_A"], node.attrs["trans_B"]
-
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         other, grad, like = input_shapes
         a, b = (like, other) if node.attrs["operand"] == "A" else (other, like)
@@ -139,25 +140,24 @@ class MatMulGradient(Op):
         return like
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (other, g, _), flags, v = node.inputs, self._flags(node), output_grad
-        if node.attrs["operand"] == "A":
-            return [matmul_gradient_op(v, g, other, "B", *flags), matmul_op(v, other, *flags), None]
-        return [matmul_gradient_op(v, g, other, "A", *flags), matmul_op(other, v, *flags), None]
+        (other, g, _), flags, v = node.inputs, _flags(node), output_grad
+        left = node.attrs["operand"] == "A"
+        product = matmul_op(*((v, other) if left else (other, v)), *flags)
+        return [matmul_gradient_op(v, g, other, "B" if left else "A", *flags), product, None]
 
     def adds_up(self, node: Node, like: Node) -> bool:
         rank, of_other = (len(known_shape(value) or ()) for value in (like, node.inputs[0]))
         return node.inputs[2] is like and 2 <= rank <= of_other
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        left, flags = node.attrs["operand"] == "A", self._flags(node)
-        own, trans_other = flags if left else flags[::-1]
-        return shape, left, own, trans_other
+        left, flags = node.attrs["operand"] == "A", _flags(node)
+        return shape, left, *(flags if left else flags[::-1])
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         """A product of batches where no operand was broadcast; of matrices, with all batches in one longer sum, where
         the right operand was. None elsewhere: it sums over batches itself."""
         (other, grad, _), (others, lead, shape) = node.inputs, shapes
-        left, (trans_a, trans_b) = node.attrs["operand"] == "A", self._flags(node)
+        left, (trans_a, trans_b) = node.attrs["operand"] == "A", _flags(node)
         a, b = (shape, others) if left else (others, shape)
         lead = lead[: len(lead) - (len(a) > 1) - (len(b) > 1)]
         # A vector is a matrix of one row or column, and so is the gradient of its product.
@@ -168,17 +168,15 @@ class MatMulGradient(Op):
             other = reshape_op(other, (k, 1) if left else (1, k))
         if len(a) == 1 or len(b) == 1:
             grad = reshape_op(grad, (*lead, m, n))
-        if math.prod(shape[:-2]) == math.prod(lead):
-            if left:
-                product = (other, grad, trans_b, True) if trans_a else (grad, other, False, not trans_b)
-            else:
-                product = (grad, other, True, trans_a) if trans_b else (other, grad, not trans_a, False)
-        elif left or trans_a or math.prod(shape[:-2]) != 1 or math.prod(others[:-2]) != math.prod(lead):
-            return None
-        else:
+        if math.prod(shape[:-2]) != math.prod(lead):
+            if left or trans_a or math.prod(shape[:-2]) != 1 or math.prod(others[:-2]) != math.prod(lead):
+                return None
             rows = math.prod(lead) * m
             other, grad = reshape_op(other, (rows, k)), reshape_op(grad, (rows, n))
-            product = (grad, other, True, False) if trans_b else (other, grad, True, False)
+        own, trans_other = (trans_a, trans_b) if left else (trans_b, trans_a)
+        # Of a transposed operand the product's transpose: of both factors, in the other order.
+        grad_first, flags = left != own, (own, trans_other == own)
+        product = (grad, other, *flags) if grad_first else (other, grad, *flags[::-1])
         return reshape_op(matmul_op(*product), shape)
 
 
@@ -234,7 +232,9 @@ class MatMulPanels(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
-        _require_panels(node, panels[-3:], node.attrs["n"])
+        count, width = -(-node.attrs["n"] // node.attrs["width"]), node.attrs["width"]
+        if len(panels) < 3 or (panels[-3], panels[-1]) != (count, width):
+            raise shape_error(node, f"{panels} are no panels of {width} columns of {node.attrs['n']}")
         if len(a) < 2 or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]) or len(panels) > 4:
             raise shape_error(node, f"inner dimensions differ: {a} x {panels}")
         return (*a[:-1], node.attrs["n"])
@@ -244,11 +244,6 @@ class MatMulPanels(Op):
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
-
-
-def _require_panels(node: Node, shape: Shape, n: int) -> None:
-    if len(shape) != 3 or shape[2] != node.attrs["width"] or shape[0] != -(-n // shape[2]):
-        raise shape_error(node, f"{shape} are no panels of {node.attrs['width']} columns of {n}")
 
 
 def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import compute
@@ -11,7 +9,7 @@ from ..checks import word
 from ..errors import GraphError, ShapeError
 from ..graph import OPS, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
-from .arithmetic import mul_op, neg_op, sub_op
+from .arithmetic import div_op, mul_op, neg_op, sub_op
 from .operators import pair
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import require_same
@@ -55,17 +53,14 @@ def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:
     return SoftmaxCrossEntropy.make([logits, labels])
 
 
-def require_reduction(op: str, reduction: Any) -> None:
-    """Raises GraphError for a `reduction` that is not "mean", "sum" or "none"."""
-    word(op, "reduction", reduction, ("mean", "sum", "none"))
-
-
-def reduced(op: str, losses: Node, reduction: str) -> Node:
-    """The losses, for "none", or their "mean" or "sum", shape (). Raises GraphError for any other `reduction`."""
-    require_reduction(op, reduction)
-    if reduction == "none":
+def reduced(op: str, losses: Node, reduction: str, counts: Node | None = None) -> Node:
+    """The losses, for "none", their "sum", or their "mean", which is the sum over that of `counts`, of which each is 1
+    if there are none; shape (). Raises GraphError for any other `reduction`."""
+    if word(op, "reduction", reduction, ("mean", "sum", "none")) == "none":
         return losses
-    return mean_op(losses) if reduction == "mean" else reducesum_op(losses)
+    if reduction == "sum":
+        return reducesum_op(losses)
+    return mean_op(losses) if counts is None else div_op(reducesum_op(losses), reducesum_op(counts))
 
 
 def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:

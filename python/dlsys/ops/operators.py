@@ -33,6 +33,7 @@ from .elementary import (
 )
 from .inputs import constant_op, is_number, oneslike_op
 from .linalg import matmul_op
+from .rules import holds
 from .state import leaf
 from .types import as_float, beside_number, cast_like_op, cast_op, known_dtype, promoted
 
@@ -71,23 +72,11 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _holds(dtype: str, value: Any) -> bool:
-    """Whether the number lies within the limits of an integer dtype."""
-    limits = np.iinfo(dtype)
-    return not isinstance(value, numbers.Integral) or int(limits.min) <= int(value) <= int(limits.max)
-
-
-def require_held(dtype: str, value: Any, name: str) -> None:
-    """Raises DTypeError for a number beyond the limits of an integer dtype, that of what has this name."""
-    if dtype in INTEGERS and not _holds(dtype, value):
-        raise DTypeError(f"the constant {value} is no {dtype}, which {name} is: cast it to another dtype")
-
-
 def constant_beside(value: Any, node: Node) -> Node:
-    """A number as the other operand of a node."""
+    """A number as the other operand of a node. Raises DTypeError for one beyond the limits of the node's integers."""
     dtype = known_dtype(node)
-    if dtype is not None:
-        require_held(dtype, value, node.name)
+    if dtype is not None and isinstance(value, numbers.Integral) and not holds(dtype, int(value)):
+        raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is: cast it to another dtype")
     return constant_op(value)
 
 
@@ -126,8 +115,8 @@ def _compared(function: Binary, of_booleans: Binary | None = None) -> Callable[[
     general = _of_pair(function, of_booleans)
 
     def wide(node: Any, number: Any) -> Any:
-        dtype = known_dtype(node) if isinstance(node, Node) and is_number(number) else None
-        beyond = dtype in INTEGERS and dtype != "int64" and not _holds(dtype, number) and _holds("int64", number)
+        dtype = known_dtype(node) if isinstance(node, Node) and isinstance(number, numbers.Integral) else None
+        beyond = dtype is not None and not holds(dtype, number) and holds("int64", number)
         return cast_op(node, "int64") if beyond else node
 
     return lambda a, b: general(wide(a, b), wide(b, a))

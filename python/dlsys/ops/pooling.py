@@ -16,10 +16,12 @@ from ..compute import Windows
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op
-from .indexing import Indexed
+from .conv import images_gradient, padded, windows_of
+from .indexing import Indexed, TakeAlongAxis, scattered
 from .inputs import oneslike_op
 from .reduction import mean_op
-from .rules import Adjoint, require_same
+from .rules import Adjoint, Linear, require_same
+from .shape import flatten_op, reshape_like_op
 from .types import known_shape
 
 Spans = tuple[Windows, Windows]
@@ -45,11 +47,9 @@ def pooled_shape(node: Node, images: Shape) -> Shape:
 
 def _windows(x: np.ndarray, rows: Windows, columns: Windows, fill: float) -> np.ndarray:
     """The windows of images as (N, C, H', W', elements), padding being `fill`; a view where there is none."""
-    around = ((0, 0), (0, 0), (rows.padding,) * 2, (columns.padding,) * 2)
-    padded = np.pad(x, around, constant_values=fill)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (rows.size, columns.size), axis=(2, 3))
-    chosen = windows[:, :, :: rows.stride, :: columns.stride]
-    return chosen.reshape(*x.shape[:2], rows.count, columns.count, rows.size * columns.size)
+    images = padded(x, (rows.padding, columns.padding), fill)
+    windows = windows_of(images, (rows.size, columns.size), (rows.stride, columns.stride))
+    return windows.reshape(*windows.shape[:4], rows.size * columns.size)
 
 
 def max_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
@@ -66,20 +66,10 @@ def _place(x: np.ndarray, maxima: np.ndarray, rows: Windows, columns: Windows) -
     return np.where(found.any(axis=-1), number, rows.extent * columns.extent - 1).astype(np.int32)
 
 
-def _at_place(place: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
-    """NumPy's index of the element of images that is at each window's place."""
-    n, c = np.ogrid[: shape[0], : shape[1]]
-    return n[..., None, None], c[..., None, None], place // shape[3], place % shape[3]
-
-
-def _selected(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-    return values[_at_place(place, values.shape)]
-
-
 def _max_pool_gradient(grad: np.ndarray, place: np.ndarray, shape: Shape) -> np.ndarray:
-    out = np.zeros(shape, grad.dtype)
-    np.add.at(out, _at_place(place, shape), grad)
-    return out
+    n, c = np.ogrid[: shape[0], : shape[1]]
+    index = n[..., None, None], c[..., None, None], place // shape[3], place % shape[3]
+    return scattered(grad, index, shape)
 
 
 def mean_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
@@ -88,15 +78,11 @@ def mean_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
 
 
 def _mean_pool_gradient(grad: np.ndarray, shape: Shape, rows: Windows, columns: Windows) -> np.ndarray:
-    n, c, height, width = shape
-    top, left = rows.padding, columns.padding
-    padded = np.zeros((n, c, height + 2 * top, width + 2 * left), grad.dtype)
-    share = grad * np.asarray(1 / (rows.size * columns.size), grad.dtype)
-    for i, j in np.ndindex(rows.size, columns.size):
-        to_rows = slice(i, i + rows.count * rows.stride, rows.stride)
-        to_columns = slice(j, j + columns.count * columns.stride, columns.stride)
-        padded[:, :, to_rows, to_columns][:, :, : rows.count, : columns.count] += share
-    return padded[:, :, top : top + height, left : left + width]
+    """The gradient of a convolution of each channel with one filter of equal weights."""
+    filters = np.full((1, 1, rows.size, columns.size), 1 / (rows.size * columns.size), grad.dtype)
+    stride, padding, count = (rows.stride, columns.stride), (rows.padding, columns.padding), shape[0] * shape[1]
+    each = grad.reshape(count, 1, *grad.shape[2:])
+    return images_gradient(filters, each, (count, 1, *shape[2:]), stride, padding, (1, 1), 1).reshape(shape)
 
 
 class _Windowed(Op):
@@ -134,45 +120,35 @@ class MaxPool2dPlace(_Windowed):
         return require_same(node, super().infer_shape(node, input_shapes), input_shapes[1])
 
 
-
 @register
-class MaxPool2dSelect(Indexed):
-    """Of images the element at each window's place: inputs (images, place)."""
+class MaxPool2dGradient(Indexed):
+    """From the gradient of the maxima that of the images, of like's shape: each is added at its window's place: inputs
+    (gradient, place, like)."""
 
-    name = "max_pool2d_select"
-    dtypes = FLOATS
-    formula, reference = compute.max_pool_select, _selected
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, pooled_shape(node, input_shapes[0]), input_shapes[1])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return MaxPool2dGradient.of(node, output_grad)
-
-
-@register
-class MaxPool2dGradient(Adjoint, Indexed):
-    """From the gradient of the maxima that of the images: each is added at its window's place: inputs (gradient, place,
-    like)."""
-
-    name, forward = "max_pool2d_gradient", "max_pool2d_select"
+    name = "max_pool2d_gradient"
     dtypes = FLOATS
     shape_only = (2,)
     formula, reference = compute.max_pool_gradient, _max_pool_gradient
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        grad, place, like = input_shapes
+        require_same(node, require_same(node, pooled_shape(node, like), place), grad)
+        return like
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        values, place = (flatten_op(x, 2) for x in (output_grad, node.inputs[1]))
+        return [reshape_like_op(TakeAlongAxis.make([values, place], {"axis": 2}), node.inputs[1]), None, None]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
 
 
 @register
-class AvgPool2d(_Windowed):
+class AvgPool2d(Linear, _Windowed):
     """The mean of each window, in which padding counts as zeros."""
 
-    name, onnx = "avg_pool2d", "AveragePool"
+    name, onnx, adjoint = "avg_pool2d", "AveragePool", "avg_pool2d_gradient"
     formula, reference = compute.mean_pool, mean_pool
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return AvgPool2dGradient.of(node, output_grad)
 
 
 @register
@@ -182,9 +158,6 @@ class AvgPool2dGradient(Adjoint):
     name, forward = "avg_pool2d_gradient", "avg_pool2d"
     shape_only = (1,)
     formula, reference = compute.mean_pool_gradient, _mean_pool_gradient
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *spans_of(node, shape)
 
 
 def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:

@@ -9,19 +9,20 @@ M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import number
-from ..errors import DTypeError, GraphError
-from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
+from ..errors import GraphError
+from ..graph import FLOATS, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
 from .elementary import clip_op
+from .family import ZERO, OfNode, Pointwise, unary
 from .inputs import full_op
-from .rules import dtype_attribute, real_constant, require_same, shape_attribute
+from .rules import dtype_attribute, real_constant, shape_attribute
 from .types import cast_op
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -88,27 +89,21 @@ class RandomBits(Op):
         return (shape,)
 
 
-@register
-class RandomUniform(Op):
-    """Of each word of bits a number of [0, 1), a multiple of 2^-24, float32."""
-
-    name = "random_uniform"
-    result, flat = "float32", True
-    kind = "elementwise"
-    dtypes = ("uint32",)
-    formula, reference = compute.uniform, _unit
-
+_uniform: OfNode = unary(
+    "random_uniform", "Of each word of bits a number of [0, 1), a multiple of 2^-24, float32.",
+    compute.uniform, _unit, ZERO, dtypes=("uint32",), result="float32",
+)  # fmt: skip
 
 
 @register
-class RandomNormal(RandomUniform):
+class RandomNormal(Op):
     """sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in [0, 1), of the two words along the first axis, float32:
     G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958."""
 
     name = "random_normal"
-    kind = "single"
-    formula = compute.normal
-    reference: ClassVar[Callable[..., Any]] = _normal
+    result, flat = "float32", True
+    dtypes = ("uint32",)
+    formula, reference = compute.normal, _normal
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0][:1] != (2,):
@@ -117,26 +112,15 @@ class RandomNormal(RandomUniform):
 
 
 @register
-class Dropout(Op):
+class Dropout(Pointwise):
     """x * mask / (1 - p), where mask is 1 with probability 1 - p: inputs (x, bits), the mask is bits >= 2^32 p.
 
     Its own gradient: the same bits, the same mask.
     """
 
     name = "dropout"
-    kind = "elementwise"
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("uint32",)}
     formula, reference = compute.dropout, _dropped
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, *input_shapes)
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        x, bits = (str(dtype) for dtype in input_dtypes)
-        if x not in FLOATS or bits != "uint32":
-            raise error_at(
-                node, DTypeError, f"takes {' or '.join(FLOATS)} and bits of uint32, not {x} and {bits}"
-            )
-        return x
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         p = node.attrs["p"]
@@ -170,7 +154,7 @@ def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0
         span = end - start
     if not 0 < span < np.inf:
         raise GraphError(f"random_uniform: the limits must be finite and low < high, not {low!r} and {high!r}")
-    unit = RandomUniform.make([random_bits_op(key, shape_attribute("random_uniform", shape))])
+    unit = _uniform(random_bits_op(key, shape_attribute("random_uniform", shape)))
     if (start, end) != (0, 1):  # below `high` also where a sum rounds up
         unit = add_byconst_op(mul_byconst_op(unit, float(span)), float(start))
         unit = clip_op(unit, high=float(np.nextafter(end, start)))

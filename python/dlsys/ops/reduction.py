@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import compute
 from ..checks import flag
-from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
+from ..graph import NUMBERS, OPS, Node, Op, Shape, register
 from .arithmetic import div_byconst_op, div_op, mul_op, sub_op
 from .elementary import clip_op, equal_op, exp_op, sqrt_op, where_op
 from .rules import real_constant, reduced_shape, resolve_axes
-from .shape import broadcast_shape_op, reshape_op
+from .shape import broadcastto_op, expand_dims_op
 from .types import over_axes
 
 
@@ -54,31 +54,6 @@ class ReduceSum(Reduction):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [self.spread(node, output_grad)]
-
-
-@register
-class BroadcastAxes(Op):
-    """a, which lacks `axes` of like's shape or has extent 1 there, repeated along them; a sum's gradient."""
-
-    name = "broadcast_axes"
-    dtypes = DTYPES
-    shape_only = (1,)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape, like = input_shapes
-        axes = resolve_axes(node, node.attrs["axes"], len(like))
-        if shape != reduced_shape(like, axes, node.attrs["keepdims"]):
-            raise shape_error(node, f"{shape} is not {like} summed over axes {axes}")
-        return like
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reducesum_op(output_grad, node.attrs["axes"], node.attrs["keepdims"]), None]
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        x, shape = node.inputs[0], shapes[1]
-        if not node.attrs["keepdims"]:
-            x = reshape_op(x, reduced_shape(shape, resolve_axes(node, node.attrs["axes"], len(shape)), True))
-        return broadcast_shape_op(x, shape)
 
 
 @register
@@ -148,8 +123,10 @@ def reducesumaxiszero_op(node: Node) -> Node:
 
 
 def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = False) -> Node:
-    """a repeated to like's shape along `axes`, which it lacks, or has with extent 1 if `keepdims`."""
-    return BroadcastAxes.make([a, like], reduction_attributes("broadcast_axes", like, axes, keepdims))
+    """a repeated to like's shape along `axes`, which it lacks, or has with extent 1 if `keepdims`; a sum's gradient."""
+    along = over_axes("broadcast_axes", like, axes)
+    lacks = not flag("broadcast_axes", "keepdims", keepdims) and along is not None  # of all it is a number
+    return broadcastto_op(expand_dims_op(a, along) if lacks else a, like)
 
 
 def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 0) -> Node:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..checks import as_integers, dtype_named, extents
-from ..errors import DTypeError, GraphError, ShapeError
+from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Node, Op, Shape, error_at, shape_error
 
 
@@ -91,12 +91,19 @@ def shape_attribute(op: str, shape: Any, signed: bool = False) -> Shape:
     return extents(shape, op, GraphError, signed)
 
 
-def dtype_attribute(op: str, dtype: Any, known: Sequence[str] = DTYPES) -> str:
-    """The name of one of the known dtypes. Raises GraphError."""
+def dtype_attribute(
+    op: str, dtype: Any, known: Sequence[str] = DTYPES, error: type[DlsysError] = GraphError
+) -> str:
+    """The name of one of the known dtypes, given as "int64", np.int64, a Python type or PyTorch's. Raises `error`."""
     found = None if dtype is None else dtype_named(dtype)
     if found is None or found not in known:
-        raise GraphError(f"{op}: dtype {dtype} is not one of {', '.join(known)}")
+        raise error(f"{op}: dtype {dtype} is not one of {', '.join(known)}")
     return found
+
+
+def dtype_name(op: str, dtype: Any) -> str:
+    """The name of a dtype that operators take, see `dtype_attribute`. Raises DTypeError for any other."""
+    return dtype_attribute(op, dtype, error=DTypeError)
 
 
 def reshaped(node: Node, shape: Shape, to_shape: Shape) -> Shape:
@@ -124,13 +131,14 @@ def real_constant(op: str, value: Any) -> float:
     return int(value) if isinstance(value, numbers.Integral) and int(value) != found else found
 
 
+def holds(dtype: str, value: float) -> bool:
+    """Whether the number lies within the limits of an integer dtype; of other dtypes all do."""
+    return dtype not in INTEGERS or int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
+
+
 def require_constant(node: Node, const: float, dtype: str) -> None:
     """Raises DTypeError for a constant that an integer dtype does not hold."""
-    if dtype not in INTEGERS:
-        return
-    limits = np.iinfo(dtype)
-    whole = isinstance(const, int) or const.is_integer()
-    if not (whole and int(limits.min) <= const <= int(limits.max)):
+    if dtype in INTEGERS and not (holds(dtype, const) and const == int(const)):
         other = next(x for x in reversed(node.inputs) if not x.op.immediate)
         raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {other.name} is")
 
@@ -145,21 +153,25 @@ def in_product_dtype(*factors: np.ndarray) -> list[np.ndarray]:
     return [x.astype("int32") for x in factors] if factors[0].dtype != factors[1].dtype else list(factors)
 
 
+class Linear(Op):
+    """An operator that is linear in its first input; the operator named `adjoint` is the gradient, see `Adjoint`."""
+
+    adjoint: ClassVar[str]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        like, *others = node.inputs
+        return [OPS[self.adjoint].make([output_grad, *others, like], node.attrs), *[None] * len(others)]
+
+
 class Adjoint(Op):
-    """The gradient of `forward` with respect to its first input, and the operator itself that of this gradient.
+    """The gradient of `forward`, a `Linear`, with respect to its first input, and that itself of this gradient.
 
     Inputs: the gradient of the result, the other inputs of `forward`, and the first one, `like`, whose shape the result
-    has and whose values are not read.
+    has and whose values are not read. Formulas get that shape and the arguments of `forward`.
     """
 
     forward: ClassVar[str]
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
-
-    @classmethod
-    def of(cls, node: Node, output_grad: Node) -> list[Node | None]:
-        """The gradients of the inputs of a node of `forward`."""
-        like, *others = node.inputs
-        return [cls.make([output_grad, *others, like], node.attrs), *[None] * len(others)]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, *others, like = input_shapes
@@ -171,3 +183,6 @@ class Adjoint(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         others = node.inputs[1:-1]
         return [OPS[self.forward].make([output_grad, *others], node.attrs), *[None] * (len(others) + 1)]
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, *OPS[self.forward].arguments(node, [shape, *shapes[1:-1]], shapes[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,20 +20,13 @@ from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, OPS, Node, Op, Shape, register, set_arithmetic, shape_error
 from .indexing import take_op
-from .rules import Adjoint, real_constant, require_constant
+from .rules import Adjoint, Linear, real_constant, require_constant
 from .state import leaf
 from .types import over_axes, shape_of
 from .views import View
 
 _WHOLE = (None, None, None)
 MOST_AXES = 64  # of an array of NumPy
-
-
-def _split(node: Node) -> tuple[Any, Sequence[Any]]:
-    """The key of a slice, or of the gradient of one, without its integers and slices, and these."""
-    items = node.attrs["key"]
-    rest = tuple(len(i) if _is_range(i) else "i" if isinstance(i, int) else (i,) for i in items)
-    return rest, [item for item in items if isinstance(item, int) or _is_range(item)]
 
 
 def _is_range(item: Any) -> bool:
@@ -62,38 +55,6 @@ def _spelled(node: Node, shape: Shape) -> list[Any]:
     return [*key[:at], *[_WHOLE] * (len(shape) - taken), *key[at + 1 :]]
 
 
-def _indices_of(node: Node, which: int) -> np.ndarray:
-    """The indices that one of the numbers reads along its axis."""
-    position, axis = _places(node)[which]
-    shape = shape_of(node.inputs[-1])
-    item, extent = _spelled(node, shape)[position], shape[axis]
-    if isinstance(item, int):
-        return np.asarray(item % extent)
-    return np.arange(*slice(*item).indices(extent))
-
-
-def _lifted(node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
-    """A slice, or the gradient of one, in which nodes of indices stand for some of its numbers."""
-    key = _spelled(node, shape_of(node.inputs[-1]))
-    places = _places(node)
-    chosen = [places[which][0] for which in sorted(numbers)]
-    # First the items that stay, then along each other axis what it takes, from the last one on: so axes stay in place.
-    rest = [_WHOLE if i in chosen else item for i, item in enumerate(key)]
-    steps: list[tuple[Node, int]] = []
-    for position, which in zip(reversed(chosen), sorted(numbers, reverse=True), strict=True):
-        steps.append((numbers[which], sum(not isinstance(item, int) for item in rest[:position])))
-    whole = inputs[-1]  # of a gradient what was sliced, for its shape
-    taken = [whole if all(item == _WHOLE for item in rest) else OPS["slice"].make([whole], {"key": tuple(rest)})]
-    for index, axis in steps:
-        taken.append(take_op(taken[-1], index, axis))
-    if node.op is OPS["slice"]:
-        return taken[-1]
-    grad = inputs[0]
-    for (index, axis), like in zip(reversed(steps), reversed(taken[:-1]), strict=True):
-        grad = OPS["take_gradient"].make([grad, index, like], {"axis": axis})
-    return grad if taken[0] is whole else OPS["slice_gradient"].make([grad, whole], {"key": tuple(rest)})
-
-
 Key = tuple[Any, ...]
 """A basic index as a hashable attribute: integers, None for a new axis, Ellipsis, (start, stop, step) for a slice and
 (i, n) for part i of n equal parts of an axis."""
@@ -113,21 +74,22 @@ class Region:
 
 def region_of(node: Node, shape: Shape) -> Region:
     """The region of an array of `shape` that the node's key means. Raises ShapeError."""
-    reads: list[tuple[int, int, int]] = []  # of each axis: count, start, step
+    reads: list[range] = []
     axes: list[int | None] = []
     for item in _spelled(node, shape):
         axis = len(reads)
+        if not isinstance(item, int):
+            axes.append(None if item is None else axis)
         if item is None:
-            axes.append(None)
-        elif isinstance(item, int):
-            extent = shape[axis]
-            if not -extent <= item < extent:
-                raise shape_error(node, f"index {item} is out of range for axis {axis} of {shape}")
-            reads.append((1, item % extent, 1))
-        else:
-            axes.append(axis)
-            reads.append(_extent_read(node, item, axis, shape))
-    counts, starts, steps = (tuple(read[i] for read in reads) for i in range(3))
+            continue
+        extent = shape[axis]
+        if isinstance(item, int) and not -extent <= item < extent:
+            raise shape_error(node, f"index {item} is out of range for axis {axis} of {shape}")
+        if isinstance(item, tuple) and len(item) == 2 and extent % item[1]:
+            raise shape_error(node, f"axis {axis} of {shape} does not split into {item[1]} equal parts")
+        reads.append(_read(item, extent) or range(0))
+    counts = tuple(map(len, reads))
+    starts, steps = tuple(read.start for read in reads), tuple(read.step for read in reads)
     return Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
 
 
@@ -149,29 +111,26 @@ def span_of(key: Key, shape: Shape | None) -> Span | None:
     (at,) = chosen
     axis, item = at - len(key) if Ellipsis in key[:at] else at, key[at]
     if shape is not None:
-        axis %= len(shape)
+        read = _read(item, shape[axis := axis % len(shape)])
+        return Span(axis, 0, read.start, read.stop) if read and read.step == 1 else None
     if isinstance(item, int):
         item = (item, item + 1 or None, None)
     if len(item) == 2:
-        part, parts = item
-        if shape is None:
-            return Span(axis, parts, part, part + 1)
-        item = (part * (shape[axis] // parts), (part + 1) * (shape[axis] // parts), None)
-    start, stop, step = item if shape is None else slice(*item).indices(shape[axis])
+        return Span(axis, item[1], item[0], item[0] + 1)
+    start, stop, step = item
     start, stop = start or 0, math.inf if stop is None else stop
     return Span(axis, 0, start, stop) if step in (None, 1) and 0 <= start < stop else None
 
 
-def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> tuple[int, int, int]:
-    """Count, start and step of a slice or part of an axis."""
-    extent = shape[axis]
+def _read(item: Any, extent: int) -> range:
+    """The indices of an axis that an integer, slice or part reads."""
+    if isinstance(item, int):
+        item += extent if item < 0 else 0
+        return range(item, item + 1)
     if len(item) == 2:
-        part, parts = item
-        if extent % parts:
-            raise shape_error(node, f"axis {axis} of {shape} does not split into {parts} equal parts")
-        return extent // parts, part * (extent // parts), 1
-    found = range(*slice(*item).indices(extent))
-    return (len(found), found.start, found.step) if len(found) else (0, 0, 1)
+        part, each = item[0], extent // item[1]
+        return range(part * each, (part + 1) * each)
+    return range(*slice(*item).indices(extent))
 
 
 def _indices(region: Region) -> tuple[Any, ...]:
@@ -189,20 +148,45 @@ class _WithKey(Op):
     dtypes = DTYPES
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
-        return _split(node)
+        """The key without its integers and slices, and these."""
+        items = node.attrs["key"]
+        rest = tuple(len(i) if _is_range(i) else "i" if isinstance(i, int) else (i,) for i in items)
+        return rest, [item for item in items if isinstance(item, int) or _is_range(item)]
 
     def number(self, node: Node, which: int) -> np.ndarray:
-        return _indices_of(node, which)
+        """The indices that one of the numbers reads along its axis."""
+        position, axis = _places(node)[which]
+        shape = shape_of(node.inputs[-1])
+        item = _spelled(node, shape)[position]
+        found = np.asarray(_read(item, shape[axis]), np.int64)
+        return np.asarray(found[0] if isinstance(item, int) else found)
 
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
-        return _lifted(node, inputs, numbers)
+        """The items that stay first, then along each other axis what it takes, from the last one on: so axes stay in
+        place."""
+        key, places = _spelled(node, shape_of(node.inputs[-1])), _places(node)
+        chosen = [places[which][0] for which in sorted(numbers)]
+        rest = tuple(_WHOLE if i in chosen else item for i, item in enumerate(key))
+        steps: list[tuple[Node, int]] = []
+        for position, which in zip(reversed(chosen), sorted(numbers, reverse=True), strict=True):
+            steps.append((numbers[which], sum(not isinstance(item, int) for item in rest[:position])))
+        whole = inputs[-1]  # of a gradient what was sliced, for its shape
+        taken = [whole if all(item == _WHOLE for item in rest) else Slice.make([whole], {"key": rest})]
+        for index, axis in steps:
+            taken.append(take_op(taken[-1], index, axis))
+        if isinstance(node.op, Slice):
+            return taken[-1]
+        grad = inputs[0]
+        for (index, axis), like in zip(reversed(steps), reversed(taken[:-1]), strict=True):
+            grad = OPS["take_gradient"].make([grad, index, like], {"axis": axis})
+        return grad if taken[0] is whole else SliceGradient.make([grad, whole], {"key": rest})
 
 
 @register
-class Slice(_WithKey):
+class Slice(Linear, _WithKey):
     """x[key] by NumPy's basic indexing: integers, slices with any steps, new axes, an ellipsis."""
 
-    name = "slice"
+    name, adjoint = "slice", "slice_gradient"
     picks = True
     flops = 0
 
@@ -214,9 +198,6 @@ class Slice(_WithKey):
         found = x.sliced(region.counts, region.starts, region.steps).reshaped(region.shape)
         assert found is not None, "axes of one element alone come and go"
         return found
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return SliceGradient.of(node, output_grad)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         region = region_of(node, compute.shape_of(inputs[0]))
@@ -287,8 +268,7 @@ def key_at(axis: int, item: Any) -> Key:
     """The key of a slice that reads `item` along an axis, and the others whole. Raises GraphError."""
     if abs(axis) > MOST_AXES:
         raise GraphError(f"slice: no array has an axis {axis}")
-    whole = (None, None, None)
-    return (*(whole,) * axis, item) if axis >= 0 else (Ellipsis, item, *(whole,) * (-axis - 1))
+    return (*(_WHOLE,) * axis, item) if axis >= 0 else (Ellipsis, item, *(_WHOLE,) * (-axis - 1))
 
 
 def slice_op(x: Node, key: Any) -> Node:
@@ -344,7 +324,6 @@ def _getitem(x: Node, key: Any) -> Node:
     return slice_op(x, key)
 
 
-
 def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
     """The key of a slice that takes each `step`-th element along the axes, an int, integers or None for all.
 
@@ -355,7 +334,7 @@ def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
     if found is None or (min(found, default=0) < 0 <= max(found, default=0)):
         rank = len(shape_of(x))
         found = tuple(range(rank)) if found is None else tuple(axis % max(rank, 1) for axis in found)
-    items: list[Any] = [(None, None, None)] * max((axis + 1 if axis >= 0 else -axis for axis in found), default=0)
+    items: list[Any] = [_WHOLE] * max((axis + 1 if axis >= 0 else -axis for axis in found), default=0)
     for axis in found:
         items[axis] = (None, None, step)
     return (Ellipsis, *items) if min(found, default=0) < 0 else tuple(items)

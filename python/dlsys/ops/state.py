@@ -93,12 +93,6 @@ class Cell:
         """Say that a run has written the array's memory: nodes made before cannot read it any more."""
         self.content.written = stamp()
 
-    @property
-    def version(self) -> tuple[Array, int]:
-        """Another value after every change."""
-        found = self.array()
-        return found, found.written
-
 
 def leaf(value: Any, name: str | None = None) -> Node:
     """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises

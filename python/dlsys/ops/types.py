@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..checks import dtype_named, in_dtype
+from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, Node, Op, Shape, error_at, register
@@ -275,14 +275,3 @@ def as_float(node: Node) -> Node:
     """The node, in float32 if it is known to be of integers or booleans."""
     dtype = known_dtype(node)
     return node if dtype is None or dtype in FLOATS else cast_op(node, "float32")
-
-
-def dtype_name(op: str, dtype: Any) -> str:
-    """The name of a dtype that operators take, given as "int64", np.int64, a Python type or PyTorch's. Raises
-    DTypeError for any other."""
-    known = dtype_named(dtype)
-    if known is None:
-        raise DTypeError(f"{op}: unknown dtype {dtype!r}")
-    if known not in DTYPES:
-        raise DTypeError(f"{op}: dtype {known} is not one of {', '.join(DTYPES)}")
-    return known

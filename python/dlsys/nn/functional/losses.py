@@ -6,8 +6,8 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, integer, number, word
 from ...errors import ShapeError
-from ...ops.cross_entropy import class_losses, reduced_by
-from ...ops.loss import difference_of, reduced, require_reduction
+from ...ops.cross_entropy import class_losses
+from ...ops.loss import difference_of, reduced
 from ...tensors import Tensor, known_shape
 from ..checks import require_nodes
 from .activations import softplus
@@ -92,7 +92,6 @@ def nll_loss(
     """-x at each target's class, of logarithms (N, C) or (N, C, d1, ...), times the class's `weight` (C,); targets,
     reduction and errors are those of `cross_entropy`. Logarithms (C,), whose shape is known, are one example."""
     require_nodes("nll_loss", input, target, weight)
-    require_reduction("nll_loss", reduction)
     if len(known_shape(input) or ()) == 1:
         one = nll_loss(
             ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0), weight,
@@ -101,7 +100,7 @@ def nll_loss(
         return ad.squeeze_op(one, 0) if reduction == "none" else one
     ignored = integer("nll_loss", "ignore_index", ignore_index)
     losses, counts = class_losses("nll_loss", input, target, ignored, weight)
-    return reduced_by(counts, losses - ad.logsumexp_op(input, 1) * counts, reduction)
+    return reduced("nll_loss", losses - ad.logsumexp_op(input, 1) * counts, reduction, counts)
 
 
 def cross_entropy(
