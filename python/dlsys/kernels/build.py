@@ -58,7 +58,7 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
         records = tuning.records_of(*how.tuning) if how.tuning else None
         function, rule = tuning.apply(function, target, records, spec.precision)
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
-        function = function.with_body(rewritten(function.body, tirx.For, _serial))
+        function = function.with_body(rewritten(function.body, {tirx.For: _serial}))
     schedule.check(function, target)
     function = function.with_attr("global_symbol", spec.symbol)
     if how.checked or how.kind != "cuda":

@@ -14,7 +14,7 @@ from tvm import ir, s_tir, tirx
 
 from ..compute.base import PART
 from . import common
-from .common import bound_once, renamed
+from .common import bound_once, found_in, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -78,10 +78,7 @@ class Stage:
 
 def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
     """All loads in some expressions."""
-    found: list[Expr] = []
-    for expression in expressions:
-        tvm_ffi.structural_walk(expression, (ir.TensorLoad, found.append))
-    return found
+    return [load for expression in expressions for load in found_in(expression, ir.TensorLoad)]
 
 
 Nests = list[tuple[tirx.Stmt, "Stage | None"]]
@@ -188,7 +185,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
 
     def call(item: ir.Call, mutator: Any) -> Expr:
         """A choice, whose sides keep their names within: a condition may guard a load."""
-        if str(getattr(item.op, "name", "")) != common.BRANCH:
+        if not common.is_branch(item):
             return mutator.default_mutate(item)
         condition, *sides = item.args
         return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
@@ -199,7 +196,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     kept: list[tuple[tirx.Var, Expr]] = []
     for var, own in named:
         own = renamed(own, once)
-        if reads[var] > 1 or _has_names(own):
+        if reads[var] > 1 or found_in(own, tirx.Let):
             kept.append((var, own))
         else:
             once[var] = own
@@ -207,12 +204,6 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     for var, own in reversed(kept):
         found = tirx.Let(var, own, found)
     return found
-
-
-def _has_names(code: Expr) -> bool:
-    found: list[tirx.Let] = []
-    tvm_ffi.structural_walk(code, (tirx.Let, found.append))
-    return bool(found)
 
 
 def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
@@ -267,16 +258,7 @@ def with_nests(
 
 def buffers(code: tirx.Stmt) -> dict[Any, None]:
     """The buffers that the code loads from or stores to, in the order in which they come."""
-    found: dict[Any, None] = {}
-
-    def load(item: ir.TensorLoad) -> None:
-        found[item.source] = None
-
-    def store(item: tirx.BufferStore) -> None:
-        found[item.buffer] = None
-
-    tvm_ffi.structural_walk(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
-    return found
+    return dict.fromkeys(buffer for buffer, _ in common.places_of(code))
 
 
 def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> set[Any]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from tvm import ir, s_tir, tirx
 from tvm.tirx import PrimFunc
 
+from ...device.panels import LATENCY
 from .. import common
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size, with_nests
@@ -24,9 +25,10 @@ from ..target import Machine, Rule
 from . import padding, reduction
 from .padding import Images
 from .product import Loops
-from .sharing import missing_parts, parts_of
 from .tile_code import Fused
-from .tiles import LIES, PACKED, WINDOWS, Tile, choose
+from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
+
+LEAST_TERMS = 64  # of a part of a sum over one axis
 
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
@@ -67,13 +69,43 @@ def ending(func: PrimFunc, number: int, p: Product, missing: int) -> tuple[PrimF
     if not (parts := parts_of(p, missing)):
         func, stages = with_one_result(func, number)
         return func, stages, p, False
-    whole = _stages(func)
+    whole = read_stages(func) or []
     cut = in_parts(whole[number], parts)
     func = with_nests(func, [one.loops for one in (*whole[:number], *cut, *whole[number + 1 :])], [cut[0].buffer])
     func, stages = _as_one(func, number + 2)
     of_parts = _of_arrays(stages[number])
     assert of_parts is not None
     return func, stages, of_parts, True
+
+
+def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
+    """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector that
+    keep the multiply-adds busy: a long sum of a small result, as the gradient of a few filters is, has too few for many
+    threads, and is cut in sums of parts, which are added up."""
+    rows, columns = int(LATENCY / machine.fma), machine.lanes(p.dtype)
+    good = p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
+    return -(-wanted(machine, p) // min(good, tile.parts(p) if tile is not None else good))
+
+
+def parts_of(p: Product, missing: int) -> dict[int, int]:
+    """How many indices of axes of a product's sum a part has, to have about so many times as many parts; none where it
+    is not cut, as where an operand lies in panels. Cut is the sum's first axis, in a gradient of filters the images,
+    and where those are too few the second too, their rows."""
+    if missing == 1 or p.a.panel or p.b.panel:
+        return {}
+    first, *others = (axis for axis in p.k if p.extents[axis] > 1)
+    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
+    whole = parts == p.extents[first]
+    rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
+    counts = {first: parts, **({others[0]: rows} if rows > 1 else {})}
+    return {axis: p.extents[axis] // count for axis, count in counts.items()} if parts * rows > 1 else {}
+
+
+def least_divisor(extent: int, least: int) -> int:
+    """The least divisor of an extent that is no less than that: all of a short extent, 1 where those that there are lie
+    far beyond."""
+    near = range(max(least, 1), min(extent, FINER * least) + 1)
+    return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
 
 
 def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
@@ -87,7 +119,7 @@ def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Sta
     sch.reverse_compute_inline(result)
     (made,) = sch.mod.functions.values()
     func = func.with_body(common.bound_once(made.body))
-    return func, _stages(func)
+    return func, read_stages(func) or []
 
 
 def _is_pointwise(result: Stage, total: Stage) -> bool:
@@ -102,18 +134,12 @@ def _is_pointwise(result: Stage, total: Stage) -> bool:
 
 def _as_one(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
     """The function with its stages from a number on as one, which reads no other stage than sums; and its stages."""
-    stages = _stages(func)
+    stages = read_stages(func) or []
     made = {one.buffer: one for one in stages[:-1] if not one.reduced}
     if len(stages) > first and any(load.source in made for load in stages[-1].loads()):
         last = stages[-1].with_value(in_place(stages[-1].value, made))
         func = with_nests(func, [one.loops for one in (*stages[:first], last)])
-    return func, _stages(func)
-
-
-def _stages(func: PrimFunc) -> Sequence[Stage]:
-    stages = read_stages(func)
-    assert stages is not None
-    return stages
+    return func, read_stages(func) or []
 
 
 def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:

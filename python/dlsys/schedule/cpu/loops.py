@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm_ffi
 from tvm import sym, tirx
 
 from .. import common
@@ -14,7 +13,7 @@ from ..common import PARALLEL_WORK, renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
-from .sharing import least_parts
+from .tiles import least_parts
 
 PARTS = 16  # steps that threads share out, at least, if those within can be shared out instead
 CHUNK = 64  # columns that a thread adds up: some cache lines of each row
@@ -43,7 +42,7 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     if not isinstance(code.extent, tirx.IntImm):  # a part of what is shared out around it
         return code
     loops, body = nest_of(code)
-    if len(loops) > 1 and not _has_loops(body):  # the last is for vectors
+    if len(loops) > 1 and not common.found_in(body, tirx.For):  # the last is for vectors
         body = loops.pop()
     if math.prod(int(loop.extent) for loop in loops) < parts and not (own := _shared(body, parts)).same_as(body):
         return around(loops, own)
@@ -57,12 +56,6 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     names = {loop.loop_var: at for loop, at in zip(loops, unravelled(index, shape), strict=False)}
     shared = renamed(around(loops[count:], body), names)
     return tirx.For(index, 0, math.prod(shape), tirx.ForKind.PARALLEL, shared)
-
-
-def _has_loops(code: tirx.Stmt) -> bool:
-    found: list[tirx.For] = []
-    tvm_ffi.structural_walk(code, (tirx.For, found.append))
-    return bool(found)
 
 
 def _work(code: tirx.Stmt) -> int:
@@ -98,9 +91,7 @@ def _exchanged(code: tirx.Stmt, parts: int) -> tirx.Stmt:
 def _along(loop: tirx.For) -> bool:
     """Whether the loop's index goes along the last axis of what a single store within stores."""
     inner = loop.body.body
-    return isinstance(inner, tirx.BufferStore) and any(
-        loop.loop_var.same_as(var) for var in tirx.analysis.undefined_vars(inner.indices[-1])
-    )
+    return isinstance(inner, tirx.BufferStore) and common.reads(inner.indices[-1], loop.loop_var)
 
 
 RULE = Rule("loops", "llvm", schedule, sums=False)

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
 
 from ...compute import IN_ORDER
@@ -25,7 +24,7 @@ from ..stages import Expr, Nests, Stage, extents, inlined, nests_of, size, with_
 from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
-from .sharing import least_parts
+from .tiles import least_parts
 
 ROWS = 8  # that are read at once where registers hold no row's sums
 
@@ -110,12 +109,8 @@ class _Sum:
 
     def _add(self, sums: Any, at: Expr, names: dict[Any, Expr]) -> tirx.Stmt:
         """Takes one term into the sum that lies at a place of the array of sums."""
-
-        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-            own = item.source.same_as(self.stage.buffer)
-            return tirx.BufferLoad(sums, [at]) if own else mutator.default_mutate(item)
-
-        value = tvm_ffi.structural_mutate(self.stage.value, [(ir.TensorLoad, load)])
+        own, so_far = self.stage.buffer, tirx.BufferLoad(sums, [at])
+        value = common.with_loads(self.stage.value, lambda load: so_far if load.source.same_as(own) else None)
         return tirx.BufferStore(sums, renamed(value, names), [at])
 
     def _accumulators(self, width: int, levels: Levels) -> Accumulators:

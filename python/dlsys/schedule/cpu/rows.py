@@ -19,7 +19,7 @@ from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, se
 from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
-from ..stages import Expr, Nests, Stage, extents, inlined, share, size
+from ..stages import Expr, Nests, Stage, extents, inlined, loads_of, share, size
 from ..sums import PARTS, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
@@ -206,7 +206,8 @@ class _LongRows:
                     self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
         known = {*self.held, *self.parts, *kept}
         loads = [(s, x) for one in passes for s in one.along for x in s.loads()]
-        self.far = [(s, x) for s, x in loads if x.source not in known and prefetch.is_far(x, machine)]
+        loads = [(s, x) for s, x in loads if x.source not in known and len(loads_of([x])) == 1]
+        self.far = [(s, x) for s, x in loads if prefetch.is_far(x.source, machine)]
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""

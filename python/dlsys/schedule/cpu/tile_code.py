@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
-from ..common import VECTORS, is_costly, near_divisor, renamed
+from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
@@ -48,11 +47,8 @@ class Fused:
         read = next(load for load in self.result.loads() if load.source.same_as(stage.buffer))
         unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in self.result.iters if int(v.dom.extent) == 1}
         values = unit | dict(zip(read.indices, own, strict=True))
-
-        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-            return total if item.source.same_as(stage.buffer) else mutator.default_mutate(item)
-
-        value = tvm_ffi.structural_mutate(placed(self.result.value, values, place), [(ir.TensorLoad, load)])
+        value = placed(self.result.value, values, place)
+        value = with_loads(value, lambda load: total if load.source.same_as(stage.buffer) else None)
         places = [place(renamed(index, values)) for index in self.result.indices]
         return tirx.BufferStore(self.result.buffer, value, places)
 
@@ -172,7 +168,7 @@ class TileCode(Indices):
             return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
         row = place.part.first + tirx.floordiv(step, self.tiles)
         first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
-        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first, self.machine))]
+        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else

@@ -101,6 +101,11 @@ def wanted(machine: Machine, p: Product | None = None) -> int:
     return 1 if small or machine.threads < MANY else 2 * machine.threads
 
 
+def least_parts(machine: Machine) -> int:
+    """The parts that any work for threads should have."""
+    return max(wanted(machine), machine.threads)
+
+
 def ways(p: Product) -> Iterator[Product]:
     """The product, and its transposed one where that can be read."""
     yield p

@@ -19,8 +19,7 @@ from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
 from . import reduction
-from .contraction import described, ending, one_sum, with_one_result, written
-from .sharing import missing_parts
+from .contraction import described, ending, missing_parts, one_sum, with_one_result, written
 from .tile_code import Fused
 from .tiles import LIES, WINDOWS, Tile, wanted
 

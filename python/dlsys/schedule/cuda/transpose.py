@@ -84,11 +84,11 @@ def _nest(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
 def _reading(stage: Stage, tiles: Mapping[Any, ir.Var], place: Expr) -> Stage:
     """The stage with the element at a place of a tile for each load that has one."""
 
-    def held(load: ir.TensorLoad, mutator: Any) -> Expr:
+    def held(load: ir.TensorLoad) -> Expr | None:
         own = next((tile for other, tile in tiles.items() if tvm_ffi.structural_equal(load, other)), None)
-        return mutator.default_mutate(load) if own is None else tirx.BufferLoad(own, [place])
+        return None if own is None else tirx.BufferLoad(own, [place])
 
-    return stage.with_value(tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, held)]))
+    return stage.with_value(common.with_loads(stage.value, held))
 
 
 RULE = Rule("transpose", "cuda", schedule, sums=False)
