@@ -15,7 +15,7 @@ from dlsys import compute, kernels, schedule
 from dlsys.compute.base import constant, pointwise
 from dlsys.kernels.build import prim_func
 from dlsys.kernels.spec import KernelSpec
-from dlsys.schedule.stages import read_stages, share
+from dlsys.schedule.stages import share
 from helpers import denormals_kept, on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,7 +192,7 @@ def test_loss_with_its_gradient(rows: int, columns: int, dtype: str, scale: tupl
 
 def test_stages_of_two_formulas_are_computed_once():
     function = prim_func(_spec(loss_and_gradient, [(8, 5), (8, 5), ()], "float32"))
-    stages = read_stages(share(function))
+    stages = share(function)
     assert stages is not None
     names = [stage.name for stage in stages]
     for name in ("row_max", "exponential", "row_sum"):

@@ -119,12 +119,6 @@ class Product:
             found |= {self.stage.iters[i].var: index for i, index in zip(axes, indices, strict=True)}
         return found
 
-    def of(self, stage: Stage) -> Product:
-        """The same product, of a stage with other iterators."""
-        names = {old.var: new.var for old, new in zip(self.stage.iters, stage.iters, strict=True)}
-        a, b = (replace(one, value=common.renamed(one.value, names)) for one in (self.a, self.b))
-        return replace(self, stage=stage, a=a, b=b)
-
     def transposed(self) -> Product:
         """C^T = B^T A^T."""
         return replace(self, a=self.b, b=self.a, m=self.n, n=self.m)

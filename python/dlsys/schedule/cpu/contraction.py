@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, sym, tirx
 from tvm.tirx import PrimFunc
 
 from ...device.panels import LATENCY
 from .. import common
 from ..products import Operand, Product, product_of
-from ..stages import Stage, in_place, read_stages, size, with_nests
+from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
 from ..target import Machine, Rule
 from . import padding, reduction
@@ -38,11 +38,10 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    func, stages, p, is_cut = ending(func, number, p, missing_parts(q, machine, tile))
+    stages, p, is_cut = ending(stages, number, p, missing_parts(q, machine, tile))
     if is_cut:
         q, tile = _chosen(p, stages, number, machine)
-    func = written(q, func, stages, number, tile, machine)
-    return reduction.finish(func, machine)
+    return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
 def one_sum(func: PrimFunc) -> tuple[Product, Sequence[Stage], int] | None:
@@ -63,19 +62,15 @@ def _of_arrays(stage: Stage) -> Product | None:
     return p if p and all(isinstance(one.value, ir.TensorLoad) for one in (p.a, p.b)) else None
 
 
-def ending(func: PrimFunc, number: int, p: Product, missing: int) -> tuple[PrimFunc, Sequence[Stage], Product, bool]:
-    """The function with one stage after its product, the stages, the product, and whether it is that of parts of its
-    terms, which are then added up, as many as are missing."""
+def ending(stages: Sequence[Stage], number: int, p: Product, missing: int) -> tuple[Sequence[Stage], Product, bool]:
+    """The stages with one after their product, the product, and whether it is that of parts of its terms, which are
+    then added up, as many as are missing."""
     if not (parts := parts_of(p, missing)):
-        func, stages = with_one_result(func, number)
-        return func, stages, p, False
-    whole = read_stages(func) or []
-    cut = in_parts(whole[number], parts)
-    func = with_nests(func, [one.loops for one in (*whole[:number], *cut, *whole[number + 1 :])], [cut[0].buffer])
-    func, stages = _as_one(func, number + 2)
+        return with_one_result(stages, number), p, False
+    stages = _as_one([*stages[:number], *in_parts(stages[number], parts), *stages[number + 1 :]], number + 2)
     of_parts = _of_arrays(stages[number])
     assert of_parts is not None
-    return func, stages, of_parts, True
+    return stages, of_parts, True
 
 
 def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
@@ -108,18 +103,21 @@ def least_divisor(extent: int, least: int) -> int:
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
 
 
-def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
-    """The function whose stages after its sum are one, which reads each sum at an index of its own; its stages."""
-    func, stages = _as_one(func, number + 1)
+def with_one_result(stages: Sequence[Stage], number: int) -> Sequence[Stage]:
+    """The stages, of which those after the sum are one, which reads each sum at an index of its own."""
+    stages = _as_one(stages, number + 1)
     if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
-        return func, stages
-    sch = s_tir.Schedule(func, error_render_level="none")  # what turns its index around, as one that spreads phases
-    c, result = list(sch.get_child_blocks(sch.get_sblock("root")))[number:]
-    sch.reindex(c, ("write", 0))
-    sch.reverse_compute_inline(result)
-    (made,) = sch.mod.functions.values()
-    func = func.with_body(common.bound_once(made.body))
-    return func, read_stages(func) or []
+        return stages
+    result, total = stages[-1], stages[number]  # which turns the sum's index around, as one that spreads phases
+    read = next(load for load in result.loads() if load.source.same_as(total.buffer))
+    ranges = {v.var: ir.Range(0, v.dom.extent) for v in result.iters}
+    iters = tuple(tirx.IterVar(v.dom, tirx.Var(v.var.name, v.var.ty), v.iter_type) for v in total.spatial)
+    at, places = [v.var for v in iters], {v.var: tirx.IntImm(v.var.ty, 0) for v in result.iters}  # of one value
+    places |= sym.inverse_affine_iter_map(sym.detect_iter_map(read.indices, ranges).indices, at)
+    own = tirx.BufferLoad(total.buffer, at)
+    value = common.with_loads(result.value, lambda load: own if load.source.same_as(total.buffer) else None)
+    indices = tuple(common.renamed(index, places) for index in result.indices)
+    return [*stages[:-1], replace(result, iters=iters, indices=indices, value=common.renamed(value, places))]
 
 
 def _is_pointwise(result: Stage, total: Stage) -> bool:
@@ -132,14 +130,12 @@ def _is_pointwise(result: Stage, total: Stage) -> bool:
     return same and len(own) == len(wide) and all(index in wide for index in own) and len({*own}) == len(own)
 
 
-def _as_one(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
-    """The function with its stages from a number on as one, which reads no other stage than sums; and its stages."""
-    stages = read_stages(func) or []
+def _as_one(stages: Sequence[Stage], first: int) -> Sequence[Stage]:
+    """The stages with those from a number on as one, which reads no other stage than sums."""
     made = {one.buffer: one for one in stages[:-1] if not one.reduced}
     if len(stages) > first and any(load.source in made for load in stages[-1].loads()):
-        last = stages[-1].with_value(in_place(stages[-1].value, made))
-        func = with_nests(func, [one.loops for one in (*stages[:first], last)])
-    return func, read_stages(func) or []
+        return [*stages[:first], replace(stages[-1], value=in_place(stages[-1].value, made))]
+    return stages
 
 
 def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:
@@ -161,10 +157,10 @@ def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[pa
 
 
 def written(
-    p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine
-) -> PrimFunc:
-    """The function with the loops of its contraction; the stages after its result are left as they are."""
-    p = p.of(stages[number])
+    p: Product, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine, given: Sequence[ir.Var]
+) -> list[Stage | tirx.Stmt]:
+    """The loops of a contraction, and the stages before and after it that are not within. `given`: the function's
+    parameters."""
     found, whole = _paddings(p, stages, number)
     skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
     p = padding.ordered(p, skips)
@@ -175,31 +171,30 @@ def written(
     if inside:
         a = replace(fused.product.a, value=padding.without_zeros(fused.product.a.value))
         fused = replace(fused, product=replace(fused.product, a=a))
-    loops = Loops(replace(fused, paddings=found), tile, machine, func.params)
-    return with_nests(func, [*before, *loops.nests(), *rest], loops.arrays)
+    return [*before, *Loops(replace(fused, paddings=found), tile, machine, given).nests(), *rest]
 
 
 def described(
     p: Product, stages: Sequence[Stage], number: int, reader: Operand | None = None, whole: Operand | None = None
-) -> tuple[Fused, list[tirx.Stmt], list[tirx.Stmt]]:
-    """The contraction with what is computed before it in the place of what it reads; the loops before and behind it.
+) -> tuple[Fused, list[Stage], Sequence[Stage]]:
+    """The contraction with what is computed before it in the place of what it reads; the stages before and behind it.
     `reader`: the factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
     made = {one.buffer: one for one in stages[:number]}
     last = number + 1 < len(stages) and not stages[number + 1].reduced
-    images, before = None, list[tirx.Stmt]()
+    images, before = None, list[Stage]()
     values = {one: in_place(one.value, made) for one in (p.a, p.b)}
     for operand in (reader, whole):
         one = made.get(operand.value.source) if operand is not None else None
         if operand is None or one is None or len(one.iters) < 2:
             continue
-        values[operand], one = operand.value, one.with_value(in_place(one.value, made))
+        values[operand], one = operand.value, replace(one, value=in_place(one.value, made))
         if operand is reader:
             images = Images(one, one.buffer, {})
         elif images is None or not images.buffer.same_as(one.buffer):  # else both factors read the images
-            before.append(one.loops)
+            before.append(one)
     a, b = (replace(one, value=values[one]) for one in (p.a, p.b))
     fused = Fused(replace(p, a=a, b=b), stages[number + 1] if last else None, images)
-    return fused, before, [one.loops for one in stages[number + 1 + last :]]
+    return fused, before, stages[number + 1 + last :]
 
 
 RULE = Rule("contraction", "llvm", schedule, sums=True)

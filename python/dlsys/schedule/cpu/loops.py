@@ -23,13 +23,13 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The formula's loops, shared out. Declines all others."""
     if loops_of(func) is None:
         return None
-    (code, memory), parts = with_little_memory(func), least_parts(machine)
+    (code, _), parts = with_little_memory(func), least_parts(machine)
     big = _work(code) >= PARALLEL_WORK
     code = _exchanged(code, parts if big else 1)
     if big:
         code = _shared(code, max(PARTS, parts))
     block = block_of(common.blocks_of(func)[0].name_hint, code, whole=True)
-    return with_nests(func, [block], memory)
+    return with_nests(func, [block])
 
 
 def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:

@@ -26,9 +26,8 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
     reads all inputs of an index before it stores, so an output may be an input. Declines what is no stage."""
-    if (found := inlined(func)) is None:  # one pass over memory
+    if (stages := inlined(func)) is None:  # one pass over memory
         return None
-    func, stages = found
     groups = [group for group in domains(stages) if size(group[0].iters)]
     return with_nests(func, [block(group, kept(group, stages, set(func.params)), machine) for group in groups])
 

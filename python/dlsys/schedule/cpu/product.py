@@ -35,11 +35,7 @@ from .tiles import BEFORE, PACKED, Tile, group
 
 
 class Loops(TileCode):
-    """The loops of a product in tiles.
-
-    Attributes:
-        arrays: that the loop nests have between them.
-    """
+    """The loops of a product in tiles."""
 
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
@@ -54,7 +50,6 @@ class Loops(TileCode):
         self.rows = self.array((tile.block, depth, tile.rows), "rows") if tile.a == PACKED else None
         # allocated by a statement, since TVM would allocate `between` anew in each step that uses it
         self.own = [tirx.AllocBuffer(one) for one in (self.panel, self.rows, self.between) if one is not None]
-        self.arrays: list[Any] = []
 
     def nests(self) -> list[tirx.Stmt]:
         """The loop nests, one after another: what all tiles need, and the tiles."""
@@ -151,7 +146,6 @@ class Loops(TileCode):
         axes, (_, size, width) = [axis for axis in p.batch if axis in operand.axes], self._side(operand)
         lead, count = [p.extents[axis] for axis in axes], -(-size // width)
         packed = self.array((*lead, count, self.k, width), "rows" if operand is p.a else "panels")
-        self.arrays.append(packed)
         whole = Part(self.number(0), dict.fromkeys(p.k, self.number(0)), self.number(0))
         by_squares = self._is_turned(operand, size, self.k)
 

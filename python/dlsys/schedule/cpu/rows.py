@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from .. import common
 from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
-from ..stages import Expr, Nests, Stage, extents, inlined, loads_of, share, size
+from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
 from ..sums import PARTS, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
@@ -29,19 +29,17 @@ SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
-    """A function with the loops of all that runs over rows, and what is behind it, and the arrays that these need. None
-    where there are no rows."""
-    func = share(func)
-    found = find_rows(func)
+def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] | None:
+    """The loops of all of a function that runs over rows, and the stages behind it. None where there are no rows."""
+    stages = share(func) or []
+    found = find_rows(stages)
     if found is None or found.count < 1 or _is_for_parts(found):
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
     if plain and found.length <= SHORT_ROW and values <= SHORT_VALUES:
-        nest = _short(found, found.kept(func), machine)
-        return func, [(nest, None), *((stage.loops, stage) for stage in found.rest)], []
-    return _long(func, machine) if len(found.stages) > 1 else None
+        return [_short(found, found.kept(func.params), machine), *found.rest]
+    return _long(func, stages, machine) if len(found.stages) > 1 else None
 
 
 def _is_for_parts(rows: Rows) -> bool:
@@ -99,20 +97,18 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
+def _long(func: tirx.PrimFunc, stages: Sequence[Stage], machine: Machine) -> list[Stage | tirx.Stmt] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
-    func, _ = inlined(func) or (func, None)
-    rows = find_rows(func)
+    rows = find_rows(inlined(func, stages) or [])
     if rows is None or rows.length < 2:
         return None
     rows = with_down(_without_last(rows))
     passes = _in_passes(rows)
     if passes is None:
         return None
-    code = _LongRows(rows, passes, rows.kept(func), machine)
-    rest = [code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest]
-    nests: Nests = [(block_of("rows", code.nest()), None), *((stage.loops, stage) for stage in rest)]
-    return func, nests, [array for array, _ in code.parts.values()]
+    code = _LongRows(rows, passes, rows.kept(func.params), machine)
+    rest = (code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest)
+    return [block_of("rows", code.nest()), *rest]
 
 
 def _without_last(rows: Rows) -> Rows:

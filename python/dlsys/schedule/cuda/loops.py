@@ -36,7 +36,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     found = [launch_of(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
     if memory:
         found.insert(0, _touch(memory))
-    return with_nests(func, found, memory)
+    return with_nests(func, found)
 
 
 def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
