@@ -23,6 +23,7 @@ from .common import found_in, is_branch, renamed
 from .stages import Expr, Stage, buffers
 
 SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
+VECTORIZED = tirx.ForKind.VECTORIZED
 
 Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
@@ -160,14 +161,9 @@ class VectorCode:
 
     def loop(self) -> tirx.Stmt:
         """The code, as a loop over the lanes."""
-        body = sequence([*self._computed, *self._stores])
-        return sequence([*self._allocated, *self.before, vectors(self.lane, self.width, body)])
-
-
-def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
-    """A loop over the lanes of vectors."""
-    kind = tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL
-    return tirx.For(lane, 0, tirx.IntImm(lane.ty, width), kind, body)
+        body, kind = sequence([*self._computed, *self._stores]), SERIAL if self.width == 1 else VECTORIZED
+        along = tirx.For(self.lane, 0, tirx.IntImm(self.lane.ty, self.width), kind, body)
+        return sequence([*self._allocated, *self.before, along])
 
 
 def loop(

@@ -77,6 +77,19 @@ def with_loads(code: Any, value: Callable[[Any], Any]) -> Any:
     return tvm_ffi.structural_mutate(code, [(tvm.ir.TensorLoad, load)])
 
 
+def with_places(code: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
+    """The code with loads and stores elsewhere: `place` returns a buffer and indices for those that there are."""
+
+    def load(item: tvm.ir.TensorLoad, mutator: Any) -> Any:
+        return tirx.BufferLoad(*place(item.source, [mutator.mutate(index) for index in item.indices]))
+
+    def store(item: tirx.BufferStore, mutator: Any) -> Any:
+        buffer, indices = place(item.buffer, [mutator.mutate(index) for index in item.indices])
+        return tirx.BufferStore(buffer, mutator.mutate(item.value), indices)
+
+    return tvm_ffi.structural_mutate(code, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+
+
 def anew(code: tirx.Stmt) -> dict[Any, Any]:
     """A new name for each variable that loops and names define: TVM takes those of two copies for one."""
     found = [item.var if isinstance(item, tirx.Let) else item.loop_var for item in found_in(code, tirx.For, tirx.Let)]

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from .codegen import array
-from .common import found_in, places_of, reads
+from .common import found_in, places_of, reads, renamed, with_places
 from .stages import loads_of
 from .sums import PARTS
 
@@ -89,25 +89,12 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
             shape = [PARTS if at.same_as(outer.loop_var) else extent for extent, at in pairs]
             own[item.buffer] = array(shape, item.buffer.dtype, item.buffer.name)
 
-    def places(indices: Any, mutator: Any) -> list[Any]:
-        return [part if at.same_as(outer.loop_var) else mutator.mutate(at) for at in indices]
+    def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        if buffer not in own:
+            return buffer, indices
+        return own[buffer], [part if at.same_as(outer.loop_var) else at for at in indices]
 
-    def load(item: ir.TensorLoad, mutator: Any) -> Any:
-        if item.source not in own:
-            return mutator.default_mutate(item)
-        return tirx.BufferLoad(own[item.source], places(item.indices, mutator))
-
-    def store(item: tirx.BufferStore, mutator: Any) -> Any:
-        if item.buffer not in own:
-            return mutator.default_mutate(item)
-        return tirx.BufferStore(own[item.buffer], mutator.mutate(item.value), places(item.indices, mutator))
-
-    def var(item: ir.Var, _: Any) -> Any:
-        return number if item.same_as(outer.loop_var) else item
-
-    code = tvm_ffi.structural_mutate(
-        outer.body, [(ir.TensorLoad, load), (tirx.BufferStore, store), (ir.Var, var)]
-    )
+    code = renamed(with_places(outer.body, place), {outer.loop_var: number})
     if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
     serial = tirx.ForKind.SERIAL

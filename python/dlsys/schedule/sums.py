@@ -100,11 +100,6 @@ class Sum:
     stored: set[Any]
 
     @property
-    def name(self) -> str:
-        """The stage's."""
-        return self.stage.name
-
-    @property
     def dtype(self) -> str:
         """Of the results."""
         return str(self.stage.buffer.dtype)

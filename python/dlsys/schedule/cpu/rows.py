@@ -8,7 +8,7 @@ down the columns are added to row by row, in an array for each share of the rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -125,27 +125,9 @@ def _without_last(rows: Rows) -> Rows:
     return replace(rows, stages=tuple(stages), rest=(*last, *rows.rest))
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """Once along the row.
-
-    Attributes:
-        before: stages of one number a row, which it may need.
-        along: elementwise stages and reductions along the row.
-    """
-
-    before: list[Stage]
-    along: list[Stage]
-
-    @property
-    def stages(self) -> list[Stage]:
-        """All of them."""
-        return [*self.before, *self.along]
-
-
-def _in_passes(rows: Rows) -> list[_Pass] | None:
-    """The stages in as few passes as can be: what needs a reduction's result is in a later one. None for stages of
-    other lengths.
+def _in_passes(rows: Rows) -> list[list[Stage]] | None:
+    """The stages in as few passes along the row as can be: what needs a reduction's result is in a later one. Those of
+    one number a row come before those along it, which may need them. None for stages of other lengths.
 
     A stage is in the last pass that will do: so the last one stores all results, side by side, and those before read
     little but what the next reduction needs."""
@@ -155,7 +137,7 @@ def _in_passes(rows: Rows) -> list[_Pass] | None:
     for stage in rows.stages:
         ready[stage.buffer] = _first(stage, ready) + bool(stage.reduced)
     stages = [*rows.stages, *rows.down]
-    found = [_Pass([], []) for _ in range(1 + max(_first(stage, ready) for stage in stages))]
+    found: list[list[Stage]] = [[] for _ in range(1 + max(_first(stage, ready) for stage in stages))]
     last: dict[Any, int] = {}  # the pass in which a buffer has to be read
     for stage in reversed(stages):
         most = len(found) - 1
@@ -164,8 +146,8 @@ def _in_passes(rows: Rows) -> list[_Pass] | None:
         number = min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
         for load in stage.loads():
             last[load.source] = min(number, last.get(load.source, number))
-        (found[number].along if rows.along(stage) else found[number].before).insert(0, stage)
-    return found
+        found[number].insert(0, stage)
+    return [sorted(one, key=lambda stage: bool(rows.along(stage))) for one in found]
 
 
 def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
@@ -182,9 +164,9 @@ class _LongRows:
         parts: for these buffers the array of the shares' sums, and the stage that adds them up.
     """
 
-    def __init__(self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine) -> None:
+    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine) -> None:
         self.rows, self.passes, self.kept, self.machine = rows, passes, kept, machine
-        along = [one for one in passes if one.along]
+        along = [one for one in passes if any(map(rows.along, one))]
         self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
         self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
         self.parallel = rows.work >= PARALLEL_WORK and rows.count > 1
@@ -194,14 +176,14 @@ class _LongRows:
         self.parts = {s.buffer: of_parts(s, -(-rows.count // self.share)) for s in rows.down}
         self.held: dict[Any, Any] = {}
         for number, one in enumerate(passes):
-            later = {x.source for other in passes[number + 1 :] for s in other.stages for x in s.loads()}
-            for stage in (stage for stage in one.stages if stage not in rows.down):
-                is_row = stage in one.along and not stage.reduced
+            later = {x.source for other in passes[number + 1 :] for s in other for x in s.loads()}
+            for stage in (stage for stage in one if stage not in rows.down):
+                is_row = rows.along(stage) and not stage.reduced
                 if not is_row or (stage.buffer in later and stage.buffer not in kept):
                     shape = (rows.length if is_row else 1,)
                     self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
         known = {*self.held, *self.parts, *kept}
-        loads = [(s, x) for one in passes for s in one.along for x in s.loads()]
+        loads = [(s, x) for one in passes for s in one if rows.along(s) for x in s.loads()]
         loads = [(s, x) for s, x in loads if x.source not in known and len(loads_of([x])) == 1]
         self.far = [(s, x) for s, x in loads if prefetch.is_far(x.source, machine)]
 
@@ -232,12 +214,12 @@ class _LongRows:
         """The code of one row: its passes, each behind the numbers that it needs."""
         code: list[tirx.Stmt] = []
         for one in self.passes:
-            for stage in one.before:
+            for stage in (stage for stage in one if not self.rows.along(stage)):
                 vector, first = VectorCode(1), tirx.const(0, "int32")
                 known = self._known({}, first)
                 value = vector.evaluate(stage.value, self.rows.names(stage, row, first), known)
                 code.append(self._keep(stage, vector.value(value), row, first, vector).loop())
-            if one.along:
+            if any(map(self.rows.along, one)):
                 code += self._along(one, row)
         return code
 
@@ -261,10 +243,11 @@ class _LongRows:
             vector.store(stage.buffer, value, [renamed(index, names) for index in stage.indices])
         return vector
 
-    def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
+    def _along(self, one: list[Stage], row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
+        along = [stage for stage in one if self.rows.along(stage)]
         width = self.lanes * min(VECTORS, self.rows.length // self.lanes)
-        across = [s for s in one.along if s.reduced and s not in self.rows.down]
+        across = [s for s in along if s.reduced and s not in self.rows.down]
         long = [s for s in across if is_float_sum(s)]
         levels = Levels([self.rows.length], width, LEVEL if long else 0)
         sums = {s.buffer: Accumulators(s, width, levels.count if s in long else 1, self.lanes) for s in across}
@@ -276,7 +259,7 @@ class _LongRows:
             known = self._known(values, column)
             if one is self.fetching:
                 vector.before += self._of_next_row(row, column, vector)
-            for stage in one.along:
+            for stage in along:
                 expression = stage.value.b if stage.reduced else stage.value
                 value = vector.value(vector.evaluate(expression, self.rows.names(stage, row, column), known))
                 if stage.buffer in self.down:

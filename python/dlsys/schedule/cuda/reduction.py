@@ -114,7 +114,7 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     body += more
     value: Expr = tirx.BufferLoad(one, [0])
     if columns and deep > 1:
-        both = shared((deep, side), whole.dtype, f"{whole.name}_shared")
+        both = shared((deep, side), whole.dtype, f"{whole.stage.name}_shared")
         body += [tirx.AllocBuffer(both), tirx.BufferStore(both, value, [y, x]), barrier()]
         value = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
     elif deep > 1:
@@ -123,8 +123,8 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     whole.store(code, place, code.value(value))
     inside = [thread == 0, *inside] if deep > 1 else inside
     body.append(tirx.IfThenElse(tirx.all(*inside), code.loop(), None) if inside else code.loop())
-    threads = (deep, side) if not columns else (side, deep)
-    return launch(whole.name, [(block, ceil_div(total, side))], list(zip((x, y), threads, strict=True)), sequence(body))
+    threads = [(x, side), (y, deep)] if columns else [(x, deep), (y, side)]
+    return launch(whole.stage.name, [(block, ceil_div(total, side))], threads, sequence(body))
 
 
 def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, threads: int, sums: ir.Var) -> tirx.Stmt:
