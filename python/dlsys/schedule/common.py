@@ -109,11 +109,6 @@ def blocks_of(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
     return found
 
 
-def has_sums(func: tirx.PrimFunc) -> bool:
-    """Whether some block of the function reduces over an iterator."""
-    return any(v.iter_type == tirx.IterVar.CommReduce for block in blocks_of(func) for v in block.iter_vars)
-
-
 def bound_once(code: Any) -> Any:
     """The code with a variable of its own for each `Let`: what was computed in place at two indices is a copy at each,
     and TVM takes neither two definitions of a variable nor two values of it."""
@@ -181,10 +176,16 @@ def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> Stri
     flat = ravelled(indices, list(map(int, buffer.shape)))
     if isinstance(flat, int):  # a scalar
         return (0,) * len(iterators)
-    terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)
-    if len(terms) != len(iterators) + 1 or not all(isinstance(t, tirx.IntImm) for t in terms[:-1]):
+    found = linear(analyzer.simplify(flat), iterators)
+    return None if found is None else found[0]
+
+
+def linear(expression: Any, variables: Sequence[Any]) -> tuple[tuple[int, ...], Any] | None:
+    """The factors of variables in an expression, and what is added to their sum; None for other expressions."""
+    *factors, rest = sym.detect_linear_equation(expression, variables) or [None]
+    if len(factors) != len(variables) or not all(isinstance(one, tirx.IntImm) for one in factors):
         return None
-    return tuple(int(t) for t in terms[:-1])
+    return tuple(map(int, factors)), rest
 
 
 def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[list[int]]:

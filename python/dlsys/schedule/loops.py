@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from .codegen import array
-from .common import found_in, places_of, reads, renamed, with_places
+from .common import found_in, linear, places_of, reads, renamed, with_places
 from .stages import loads_of
 from .sums import PARTS
 
@@ -51,10 +51,10 @@ def _has_own_elements(loop: tirx.For, shape: Any, places: list[list[Any]]) -> bo
     for one in (loop, *within):
         most.append(int(analyzer.const_int_bound(one.extent).max_value) - 1)
         analyzer.bind(one.loop_var, ir.Range(0, most[-1] + 1))
-    found = sym.detect_linear_equation(analyzer.simplify(number), [loop.loop_var, *(one.loop_var for one in within)])
-    if len(found) != len(most) + 1 or not all(isinstance(step, tirx.IntImm) for step in found[:-1]):
+    found = linear(analyzer.simplify(number), [loop.loop_var, *(one.loop_var for one in within)])
+    if found is None:
         return False
-    step, *others = (abs(int(one)) for one in found[:-1])
+    step, *others = map(abs, found[0])
     return step > sum(map(operator.mul, others, most[1:]))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
-from ..common import SHORT, accesses_of, divisor, is_branch, reads, renamed, rewritten, with_loads
+from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
 from ..products import Operand, Product
 from ..stages import Stage, extents, loads_of
 
@@ -63,24 +63,16 @@ def paddings(load: Any, reader: Stage, padded: Stage) -> tuple[list[Padding], bo
     summed = [v.iter_type == tirx.IterVar.CommReduce for v in reader.iters]
     found = []
     for i, (low, high) in borders.items():
-        if (low, high) != (0, int(padded.iters[i].dom.extent)):
-            one = _padding(low, high, sym.detect_linear_equation(load.indices[i], variables), summed)
-            whole = whole and one is not None
-            found += [one] if one is not None else []
+        if (low, high) == (0, int(padded.iters[i].dom.extent)):
+            continue
+        factors, rest = linear(load.indices[i], variables) or ((), None)
+        used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
+        if [summed[i] for i in used] != [False, True] or min(factors) < 0 or not isinstance(rest, tirx.IntImm):
+            whole = False  # the index is no sum of a position and a tap
+            continue
+        (position, tap), first = used, int(rest)
+        found.append(Padding(position, tap, factors[position], factors[tap], low - first, high - first))
     return found, whole
-
-
-def _padding(low: int, high: int, terms: Sequence[Any], summed: Sequence[bool]) -> Padding | None:
-    """The padding that windows meet at an index that is the sum of `terms`, a factor for each axis and a constant;
-    None where that is not a position and a tap."""
-    if len(terms) != len(summed) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
-        return None
-    *factors, first = map(int, terms)
-    used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
-    if [summed[i] for i in used] != [False, True] or min(factors[i] for i in used) < 0:
-        return None
-    position, tap = used
-    return Padding(position, tap, factors[position], factors[tap], low - first, high - first)
 
 
 def skipped(found: Sequence[Padding], p: Product, rows: int) -> list[Padding]:

@@ -179,10 +179,8 @@ class TileCode(Indices):
         if p.a.contiguous != p.last(p.k):
             names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + prefetch.STEPS)}
             return [prefetch.of(self.element(p.a, {**place.batch, **names}))]
-        run, inner = p.run(p.a, p.k), list[int]()
-        while len(inner) < len(p.k) and p.size(tuple(inner)) < run:
-            inner.insert(0, p.k[len(p.k) - 1 - len(inner)])
-        if self.terms.length(inner) < p.size(tuple(inner)):
+        inner = p.run(p.a, p.k)
+        if self.terms.length(inner) < p.size(inner):
             return []
         steps = {axis: self.number(0) if axis in inner else i for axis, i in term.names.items()}
         steps[p.last(p.k)] = self.flat(inner, term.names) * rows
