@@ -10,10 +10,12 @@ the tile is stored along its rows. Else it is B, and packing it makes the column
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import tvm_ffi
 from tvm import ir, sym, tirx
+from tvm.sym.iter_affine_map import IterMapLevel
 from tvm.tirx import PrimFunc
 
 from ...device.panels import LATENCY
@@ -38,22 +40,26 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    stages, p, is_cut = ending(stages, number, p, missing_parts(q, machine, tile))
-    if is_cut:
+    if parts := parts_of(p, missing_parts(q, machine, tile)):
+        stages, p = cut(stages, number, parts)
         q, tile = _chosen(p, stages, number, machine)
     return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
 def one_sum(func: PrimFunc) -> tuple[Product, Sequence[Stage], int] | None:
-    """The product of two arrays of a function with that one sum and one result, which has as many elements; its stages,
-    and the number of the sum. None for others, as a row of a product."""
+    """The product of two arrays of a function with that one sum and one result, which has as many elements, each of one
+    of the sum's; its stages, of which at most one is behind the sum, at the same index, and the number of the sum. None
+    for others, as a row of a product."""
     stages = read_stages(func) or []
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
     if len(sums) != 1 or results != 1 or size(stages[-1].spatial) != size(stages[sums[0]].spatial):
         return None
-    p = _of_arrays(stages[sums[0]])
-    return None if p is None else (p, stages, sums[0])
+    (number,), last = sums, stages[-1]
+    if (p := _of_arrays(stages[number])) is None or last.reduced:
+        return None if p is None else (p, stages, number)
+    result = _at_index_of(stages[number], last.with_made({one.buffer: one for one in stages[:-1] if not one.reduced}))
+    return None if result is None else (p, [*stages[: number + 1], result], number)
 
 
 def _of_arrays(stage: Stage) -> Product | None:
@@ -62,15 +68,32 @@ def _of_arrays(stage: Stage) -> Product | None:
     return p if p and all(isinstance(one.value, ir.TensorLoad) for one in (p.a, p.b)) else None
 
 
-def ending(stages: Sequence[Stage], number: int, p: Product, missing: int) -> tuple[Sequence[Stage], Product, bool]:
-    """The stages with one after their product, the product, and whether it is that of parts of its terms, which are
-    then added up, as many as are missing."""
-    if not (parts := parts_of(p, missing)):
-        return with_one_result(stages, number), p, False
-    stages = _as_one([*stages[:number], *in_parts(stages[number], parts), *stages[number + 1 :]], number + 2)
+def _at_index_of(total: Stage, result: Stage) -> Stage | None:
+    """A stage that reads each element of another one once, with that one's indices: it may turn them around, as one
+    that spreads phases. None for other stages."""
+    reads = [load for load in result.loads() if load.source.same_as(total.buffer)]
+    if not reads or not all(tvm_ffi.structural_equal(load, reads[0]) for load in reads):
+        return None
+    ranges = {v.var: ir.Range(0, v.dom.extent) for v in result.iters}
+    found = sym.detect_iter_map(reads[0].indices, ranges, check_level=IterMapLevel.Bijective).indices
+    if not found:
+        return None
+    iters = tuple(tirx.IterVar(v.dom, tirx.Var(v.var.name, v.var.ty), v.iter_type) for v in total.spatial)
+    at, places = [v.var for v in iters], {v.var: tirx.IntImm(v.var.ty, 0) for v in result.iters}  # of one value
+    places |= sym.inverse_affine_iter_map(found, at)
+    own = tirx.BufferLoad(total.buffer, at)
+    value = common.with_loads(result.value, lambda load: own if load.source.same_as(total.buffer) else None)
+    value, *indices = (common.renamed(code, places) for code in (value, *result.indices))
+    return replace(result, iters=iters, indices=tuple(indices), value=value)
+
+
+def cut(stages: Sequence[Stage], number: int, parts: Mapping[int, int]) -> tuple[Sequence[Stage], Product]:
+    """The stages with the product of parts of the terms, which are then added up, in place of a product; and that
+    product. `parts`: how many indices of axes a part has."""
+    stages = [*stages[:number], *in_parts(stages[number], parts), *stages[number + 1 :]]
     of_parts = _of_arrays(stages[number])
     assert of_parts is not None
-    return stages, of_parts, True
+    return stages, of_parts
 
 
 def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
@@ -101,41 +124,6 @@ def least_divisor(extent: int, least: int) -> int:
     far beyond."""
     near = range(max(least, 1), min(extent, FINER * least) + 1)
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
-
-
-def with_one_result(stages: Sequence[Stage], number: int) -> Sequence[Stage]:
-    """The stages, of which those after the sum are one, which reads each sum at an index of its own."""
-    stages = _as_one(stages, number + 1)
-    if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
-        return stages
-    result, total = stages[-1], stages[number]  # which turns the sum's index around, as one that spreads phases
-    read = next(load for load in result.loads() if load.source.same_as(total.buffer))
-    ranges = {v.var: ir.Range(0, v.dom.extent) for v in result.iters}
-    iters = tuple(tirx.IterVar(v.dom, tirx.Var(v.var.name, v.var.ty), v.iter_type) for v in total.spatial)
-    at, places = [v.var for v in iters], {v.var: tirx.IntImm(v.var.ty, 0) for v in result.iters}  # of one value
-    places |= sym.inverse_affine_iter_map(sym.detect_iter_map(read.indices, ranges).indices, at)
-    own = tirx.BufferLoad(total.buffer, at)
-    value = common.with_loads(result.value, lambda load: own if load.source.same_as(total.buffer) else None)
-    indices = tuple(common.renamed(index, places) for index in result.indices)
-    return [*stages[:-1], replace(result, iters=iters, indices=indices, value=common.renamed(value, places))]
-
-
-def _is_pointwise(result: Stage, total: Stage) -> bool:
-    """Whether a stage reads each element of another one at one index of its own."""
-    loads = [load for load in result.loads() if load.source.same_as(total.buffer)]
-    wide = {v.var for v in result.iters if int(v.dom.extent) > 1}
-    shape = list(total.buffer.shape)
-    own = [index for index, extent in zip(loads[0].indices, shape, strict=True) if int(extent) > 1]
-    same = all(all(i.same_as(j) for i, j in zip(load.indices, loads[0].indices, strict=True)) for load in loads)
-    return same and len(own) == len(wide) and all(index in wide for index in own) and len({*own}) == len(own)
-
-
-def _as_one(stages: Sequence[Stage], first: int) -> Sequence[Stage]:
-    """The stages with those from a number on as one, which reads no other stage than sums."""
-    made = {one.buffer: one for one in stages[:-1] if not one.reduced}
-    if len(stages) > first and any(load.source in made for load in stages[-1].loads()):
-        return [*stages[:first], replace(stages[-1], value=in_place(stages[-1].value, made))]
-    return stages
 
 
 def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:

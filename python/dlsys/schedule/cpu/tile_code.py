@@ -28,7 +28,7 @@ class Fused:
 
     Attributes:
         product: whose factors compute what was computed before.
-        result: the stage that stores what is made of the sum; None where that is the sum itself.
+        result: the stage that stores what is made of the sum, at the same index; None where that is the sum itself.
         images: that are made before, for a factor to read.
         paddings: those of the images that A reads through windows.
     """
@@ -44,9 +44,7 @@ class Fused:
         own = [names.get(i, 0) for i in range(len(stage.iters)) if i not in self.product.k]
         if self.result is None:
             return tirx.BufferStore(stage.buffer, total, list(map(place, own)))
-        read = next(load for load in self.result.loads() if load.source.same_as(stage.buffer))
-        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in self.result.iters if int(v.dom.extent) == 1}
-        values = unit | dict(zip(read.indices, own, strict=True))
+        values = {v.var: at for v, at in zip(self.result.iters, own, strict=True)}
         value = placed(self.result.value, values, place)
         value = with_loads(value, lambda load: total if load.source.same_as(stage.buffer) else None)
         places = [place(renamed(index, values)) for index in self.result.indices]

@@ -19,7 +19,7 @@ from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..stages import Expr
 from ..target import Machine, Rule
 from . import reduction
-from .contraction import described, ending, missing_parts, one_sum, with_one_result, written
+from .contraction import cut, described, missing_parts, one_sum, parts_of, written
 from .tile_code import Fused
 from .tiles import LIES, WINDOWS, Tile, wanted
 
@@ -42,12 +42,12 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
-        stages = with_one_result(stages, number)
         return reduction.finish(func, machine, written(p, stages, number, tile, machine, func.params))
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
-    stages, p, _ = ending(stages, number, p, missing_parts(p, machine))
+    if parts := parts_of(p, missing_parts(p, machine)):
+        stages, p = cut(stages, number, parts)
     fused, _, rest = described(p, stages, number, p.b)
     return reduction.finish(func, machine, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
 
