@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from tvm import ir, sym, tirx
@@ -195,8 +195,9 @@ def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
     exact = all(len(tirx.analysis.undefined_vars(part)) == 1 for part in parts)
     for i, v in enumerate(stage.iters):
         own = [part for part in parts if reads(part, v.var) and len(tirx.analysis.undefined_vars(part)) == 1]
-        places = [(n, {v.var: tirx.IntImm(v.var.ty, n)}) for n in range(int(v.dom.extent))]
-        inside = [n for n, at in places if all(bool(simplify(renamed(part, at))) for part in own)]
+        at = partial(tirx.IntImm, v.var.ty)
+        holds = [[bool(simplify(renamed(part, {v.var: at(n)}))) for part in own] for n in range(int(v.dom.extent))]
+        inside = [n for n, told in enumerate(holds) if all(told)]
         exact = exact and bool(inside) and inside[-1] - inside[0] + 1 == len(inside)
         if inside:
             found[i] = (inside[0], inside[-1] + 1)
