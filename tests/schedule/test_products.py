@@ -15,7 +15,7 @@ from dlsys.compiler import NAMES
 from dlsys.schedule import machine_code
 from dlsys.schedule.cpu import contraction, tiles
 from dlsys.schedule.products import product_of
-from dlsys.schedule.stages import read_stages
+from dlsys.schedule.stages import read_stages, with_nests
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
 from tvm import te, tirx
@@ -366,7 +366,8 @@ def test_every_legal_tile_gives_the_same_bits() -> None:
         assert len(ways) >= 4
         results = []
         for way, tile in ways.values():
-            loops = contraction.written(way, func, stages, number, tile, machine).with_attr("global_symbol", "product")
+            nests = contraction.written(way, stages, number, tile, machine, func.params)
+            loops = with_nests(func, nests).with_attr("global_symbol", "product")
             kernel = machine_code.compiled({"product": loops}, schedule.host_target(1))["product"]
             out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))
             kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)

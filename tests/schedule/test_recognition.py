@@ -15,7 +15,7 @@ from tvm import te, tirx
 def _stages(inputs: list[te.Tensor], output: te.Tensor) -> list[Stage]:
     found = inlined(te.create_prim_func([*inputs, output]))
     assert found is not None
-    return found[1]
+    return found
 
 
 def _product(shapes: list[tuple[int, ...]], formula: Any) -> Product:

@@ -15,7 +15,7 @@ from dlsys import compute, kernels, schedule
 from dlsys.compute.base import constant, pointwise
 from dlsys.kernels.build import prim_func
 from dlsys.kernels.spec import KernelSpec
-from dlsys.schedule.stages import read_stages, share
+from dlsys.schedule.stages import share
 from helpers import denormals_kept, on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,7 +192,7 @@ def test_loss_with_its_gradient(rows: int, columns: int, dtype: str, scale: tupl
 
 def test_stages_of_two_formulas_are_computed_once():
     function = prim_func(_spec(loss_and_gradient, [(8, 5), (8, 5), ()], "float32"))
-    stages = read_stages(share(function))
+    stages = share(function)
     assert stages is not None
     names = [stage.name for stage in stages]
     for name in ("row_max", "exponential", "row_sum"):
@@ -209,6 +209,32 @@ def test_what_is_not_finite_stays_so_in_rows():
         (got,), _ = _run(compute.softmax, [x])
         with np.errstate(invalid="ignore"):
             np.testing.assert_allclose(got, _softmax(x), rtol=1e-6)
+
+
+ENDINGS: list[tuple[tuple[int, ...], Formula, Formula, str]] = [
+    ((24, 32), lambda c: lambda i, j: c(j, i) * 2.0, lambda c: 2 * c.T, "contraction"),
+    ((32, 4, 6), lambda c: lambda i, j, k: c(i, j * 6 + k), lambda c: c.reshape(32, 4, 6), "contraction"),
+    ((768,), lambda c: lambda i: c(i % 32, i // 32) * c(i % 32, i // 32), lambda c: c.T.ravel() ** 2, "contraction"),
+    ((32, 24), lambda c: lambda i, j: c(i, j) + c(i, 23 - j), lambda c: c + c[:, ::-1], "reduction"),
+    ((768,), lambda c: lambda i: c(i // 24, 0) + 1.0, lambda c: np.repeat(c[:, 0], 24) + 1, "reduction"),
+]
+
+
+@pytest.mark.parametrize("shape, ending, reference, rule", ENDINGS)
+def test_what_reads_each_sum_of_a_product_once_is_stored_with_it(
+    shape: tuple[int, ...], ending: Formula, reference: Formula, rule: str
+) -> None:
+    def formula(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        return te.compute(shape, ending(compute.matmul(a, b)), name="ending")
+
+    random = np.random.default_rng(0)
+    a, b = (random.uniform(-1, 1, own).astype("float32") for own in ((32, 32), (32, 24)))
+    spec = KernelSpec("fused", ("ending", shape, rule), (((32, 32), "float32"), ((32, 24), "float32")), formula)
+    (kernel,) = kernels.get([spec])
+    out = np.empty(shape, "float32")
+    kernel(a, b, out)
+    np.testing.assert_allclose(out, reference(a @ b), 1e-5, 1e-5)
+    assert kernel.rule.name == rule
 
 
 # Sums over the first axis

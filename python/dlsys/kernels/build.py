@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.runtime import Module
 from tvm.target import Target
@@ -21,7 +20,7 @@ from tvm.target import Target
 from .. import compute, schedule, tuning
 from ..errors import DlsysError, ShapeError
 from ..schedule.codegen import array
-from ..schedule.common import renamed, rewritten
+from ..schedule.common import found_in, renamed, rewritten
 from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
@@ -58,7 +57,7 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
         records = tuning.records_of(*how.tuning) if how.tuning else None
         function, rule = tuning.apply(function, target, records, spec.precision)
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
-        function = function.with_body(rewritten(function.body, tirx.For, _serial))
+        function = function.with_body(rewritten(function.body, {tirx.For: _serial}))
     schedule.check(function, target)
     function = function.with_attr("global_symbol", spec.symbol)
     if how.checked or how.kind != "cuda":
@@ -118,14 +117,8 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
     TVM assumes 64 bytes and does not check: on NumPy's memory such a kernel can end the process. Unaligned
     vector loads cost nothing on aligned data. The alignment is part of a buffer's type, so each gets another buffer.
     """
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
-
-    def other(of: Any) -> Any:
-        return array(of.shape, of.dtype, of.name, of.scope())
-
-    made = [*function.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]
-    return renamed(function, {buffer: other(buffer) for buffer in made})
+    inner = (buffer for block in found_in(function.body, s_tir.SBlock) for buffer in block.alloc_buffers)
+    return renamed(function, {x: array(x.shape, x.dtype, x.name, x.scope()) for x in [*function.params, *inner]})
 
 
 def build(

@@ -29,8 +29,9 @@ def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tir
     that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
-    machine, sums = machine_of(target, precision), common.has_sums(func)
-    rules = RULES[machine.kind]
+    machine = machine_of(target, precision)
+    rules, iters = RULES[machine.kind], [v for block in common.blocks_of(func) for v in block.iter_vars]
+    sums = any(v.iter_type == tirx.IterVar.CommReduce for v in iters)
     for rule in (rule for rule in rules if rule.sums in (sums, None)):
         try:
             if (found := rule.schedule(func, machine)) is not None:

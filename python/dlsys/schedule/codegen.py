@@ -19,10 +19,11 @@ from tvm.s_tir.analysis import get_sblock_access_region
 
 from ..compute.loops import sequence as sequence  # for the rules too
 from ..compute.loops import unravelled as unravelled
-from .common import BRANCH, renamed
+from .common import found_in, is_branch, renamed
 from .stages import Expr, Stage, buffers
 
 SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
+VECTORIZED = tirx.ForKind.VECTORIZED
 
 Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
@@ -96,7 +97,7 @@ class VectorCode:
 
         def call(item: ir.Call, mutator: Any) -> Expr:
             nonlocal guarded
-            before, guarded = guarded, guarded or str(getattr(item.op, "name", "")) == BRANCH
+            before, guarded = guarded, guarded or is_branch(item)
             found = mutator.default_mutate(item)
             guarded = before
             return found
@@ -119,8 +120,7 @@ class VectorCode:
             return renamed(item, names)
 
         def call(item: ir.Call, mutator: Any) -> Expr:
-            branches = str(getattr(item.op, "name", "")) == BRANCH
-            return choice(item, mutator) if branches else mutator.default_mutate(item)
+            return choice(item, mutator) if is_branch(item) else mutator.default_mutate(item)
 
         def var(item: ir.Var, _: Any) -> Expr:
             return names.get(item, item)
@@ -161,14 +161,9 @@ class VectorCode:
 
     def loop(self) -> tirx.Stmt:
         """The code, as a loop over the lanes."""
-        body = sequence([*self._computed, *self._stores])
-        return sequence([*self._allocated, *self.before, vectors(self.lane, self.width, body)])
-
-
-def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
-    """A loop over the lanes of vectors."""
-    kind = tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL
-    return tirx.For(lane, 0, tirx.IntImm(lane.ty, width), kind, body)
+        body, kind = sequence([*self._computed, *self._stores]), SERIAL if self.width == 1 else VECTORIZED
+        along = tirx.For(self.lane, 0, tirx.IntImm(self.lane.ty, self.width), kind, body)
+        return sequence([*self._allocated, *self.before, along])
 
 
 def loop(
@@ -225,7 +220,7 @@ def in_steps(
 def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
     """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as
     where a value chooses what is read."""
-    own = {s.buffer for s in _allocations(body)}
+    own = {s.buffer for s in found_in(body, tirx.AllocBuffer)}
     outer = [buffer for buffer in buffers(body) if buffer not in own]
     reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]
     if not whole:
@@ -235,9 +230,3 @@ def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
     realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, body))
     # in a loop of its own: rfactor of another block trips over one without
     return tirx.For(tirx.Var("once", "int32"), 0, 1, tirx.ForKind.SERIAL, realized)
-
-
-def _allocations(body: tirx.Stmt) -> list[tirx.AllocBuffer]:
-    found: list[tirx.AllocBuffer] = []
-    tvm_ffi.structural_walk(body, (tirx.AllocBuffer, found.append))
-    return found

@@ -30,12 +30,7 @@ Strides = tuple[int, ...] | None
 """Of an access: elements stepped over when each of a block's iterators advances by one; None where that varies."""
 
 
-def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
-    """The code with each node of a kind replaced by the function's result, inner ones first."""
-    return rewritten_all(code, {kind: function})
-
-
-def rewritten_all(code: Any, functions: Mapping[type, Callable[[Any], Any]]) -> Any:
+def rewritten(code: Any, functions: Mapping[type, Callable[[Any], Any]]) -> Any:
     """The code with each node of a kind replaced by the result of its function, inner ones first.
 
     An exception of a function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory.
@@ -65,17 +60,39 @@ def renamed(code: Any, names: Mapping[Any, Any]) -> Any:
     return tvm_ffi.structural_map(code, (tvm.ir.Var, lambda v: names.get(v, v))) if names else code
 
 
-def anew(code: tirx.Stmt) -> dict[Any, Any]:
-    """A new name for each variable that the code defines: TVM takes those of two copies for one."""
+def found_in(code: Any, *kinds: type) -> list[Any]:
+    """The nodes of some kinds in a statement or expression."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(
-        code,
-        [
-            (tirx.For, lambda loop: found.append(loop.loop_var)),
-            (s_tir.SBlock, lambda block: found.extend(v.var for v in block.iter_vars)),
-            (tirx.Let, lambda let: found.append(let.var)),
-        ],
-    )
+    tvm_ffi.structural_walk(code, (kinds, found.append))
+    return found
+
+
+def with_loads(code: Any, value: Callable[[Any], Any]) -> Any:
+    """The code with the function's results in place of its loads; a load stays where that is None."""
+
+    def load(item: tvm.ir.TensorLoad, mutator: Any) -> Any:
+        found = value(item)
+        return mutator.default_mutate(item) if found is None else found
+
+    return tvm_ffi.structural_mutate(code, [(tvm.ir.TensorLoad, load)])
+
+
+def with_places(code: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
+    """The code with loads and stores elsewhere: `place` returns a buffer and indices for those that there are."""
+
+    def load(item: tvm.ir.TensorLoad, mutator: Any) -> Any:
+        return tirx.BufferLoad(*place(item.source, [mutator.mutate(index) for index in item.indices]))
+
+    def store(item: tirx.BufferStore, mutator: Any) -> Any:
+        buffer, indices = place(item.buffer, [mutator.mutate(index) for index in item.indices])
+        return tirx.BufferStore(buffer, mutator.mutate(item.value), indices)
+
+    return tvm_ffi.structural_mutate(code, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+
+
+def anew(code: tirx.Stmt) -> dict[Any, Any]:
+    """A new name for each variable that loops and names define: TVM takes those of two copies for one."""
+    found = [item.var if isinstance(item, tirx.Let) else item.loop_var for item in found_in(code, tirx.For, tirx.Let)]
     return {var: tirx.Var(var.name, var.ty) for var in found}
 
 
@@ -90,11 +107,6 @@ def blocks_of(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
         if isinstance(inner, s_tir.SBlockRealize):
             found.append(inner.block)
     return found
-
-
-def has_sums(func: tirx.PrimFunc) -> bool:
-    """Whether some block of the function reduces over an iterator."""
-    return any(v.iter_type == tirx.IterVar.CommReduce for block in blocks_of(func) for v in block.iter_vars)
 
 
 def bound_once(code: Any) -> Any:
@@ -115,26 +127,23 @@ def bound_once(code: Any) -> Any:
 
 def calls_of(code: Any) -> list[str]:
     """Names of the operations that a statement or expression calls."""
-    found: list[str] = []
+    return [str(getattr(call.op, "name", call.op)) for call in found_in(code, tvm.ir.Call)]
 
-    def visit(call: tvm.ir.Call) -> None:
-        found.append(str(getattr(call.op, "name", call.op)))
 
-    tvm_ffi.structural_walk(code, (tvm.ir.Call, visit))
-    return found
+def is_branch(call: tvm.ir.Call) -> bool:
+    """Whether a call is a choice of which one side alone is computed."""
+    return str(getattr(call.op, "name", "")) == BRANCH
 
 
 def branching_of(node: s_tir.SBlock) -> set[int]:
     """A block's iterators on which it hangs what is read: zeros, or an image within its border."""
-    found = set[int]()
+    asked = [call.args[0] for call in found_in(node.body, tvm.ir.Call) if is_branch(call)]
+    return {i for i, v in enumerate(node.iter_vars) if any(reads(condition, v.var) for condition in asked)}
 
-    def visit(call: tvm.ir.Call) -> None:
-        if str(getattr(call.op, "name", "")) == BRANCH:
-            read = tirx.analysis.undefined_vars(call.args[0])
-            found.update(i for i, v in enumerate(node.iter_vars) if any(v.var.same_as(var) for var in read))
 
-    tvm_ffi.structural_walk(node.body, (tvm.ir.Call, visit))
-    return found
+def reads(code: Any, var: tvm.ir.Var) -> bool:
+    """Whether an expression has the variable."""
+    return any(v.same_as(var) for v in tirx.analysis.undefined_vars(code))
 
 
 def is_costly(code: Any) -> bool:
@@ -149,16 +158,13 @@ def operations(code: Any) -> int:
 
 def accesses_of(node: s_tir.SBlock) -> list[Strides]:
     """The different strides of a block's reads and writes."""
-    found: dict[Strides, None] = {}
+    return list(dict.fromkeys(strides_of(node, *place) for place in places_of(node.body)))
 
-    def load(item: tvm.ir.TensorLoad) -> None:
-        found[strides_of(node, item.source, item.indices)] = None
 
-    def store(item: tirx.BufferStore) -> None:
-        found[strides_of(node, item.buffer, item.indices)] = None
-
-    tvm_ffi.structural_walk(node.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
-    return list(found)
+def places_of(code: Any) -> list[tuple[Any, Sequence[Any]]]:
+    """The buffer and the indices of each load and store."""
+    found = found_in(code, tvm.ir.TensorLoad, tirx.BufferStore)
+    return [(item.buffer if isinstance(item, tirx.BufferStore) else item.source, item.indices) for item in found]
 
 
 def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> Strides:
@@ -170,10 +176,16 @@ def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> Stri
     flat = ravelled(indices, list(map(int, buffer.shape)))
     if isinstance(flat, int):  # a scalar
         return (0,) * len(iterators)
-    terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)
-    if len(terms) != len(iterators) + 1 or not all(isinstance(t, tirx.IntImm) for t in terms[:-1]):
+    found = linear(analyzer.simplify(flat), iterators)
+    return None if found is None else found[0]
+
+
+def linear(expression: Any, variables: Sequence[Any]) -> tuple[tuple[int, ...], Any] | None:
+    """The factors of variables in an expression, and what is added to their sum; None for other expressions."""
+    *factors, rest = sym.detect_linear_equation(expression, variables) or [None]
+    if len(factors) != len(variables) or not all(isinstance(one, tirx.IntImm) for one in factors):
         return None
-    return tuple(int(t) for t in terms[:-1])
+    return tuple(map(int, factors)), rest
 
 
 def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[list[int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.target import Target, codegen
@@ -26,8 +25,11 @@ def flushes(target: Target) -> bool:
     return target.kind.name == "llvm" and triple.startswith(("x86_64", "i686")) and KEPT not in target.keys
 
 
-def flushed(body: tirx.Stmt) -> tirx.Stmt:
-    """The body of a host's function with flush-to-zero set in its computation, and in each share of a parallel loop."""
+def flushed(function: tirx.PrimFunc) -> tirx.Stmt:
+    """The body of a host's function with flush-to-zero set in its computation, and in each share of a parallel loop;
+    as it is for a target that does not flush."""
+    if not flushes(function.attrs["target"]):
+        return function.body
 
     def scope(item: tirx.AttrStmt, mutator: Any) -> tirx.Stmt:
         inner = mutator.mutate(item.body)  # TVM makes a function of its own of "compute_scope"
@@ -43,7 +45,7 @@ def flushed(body: tirx.Stmt) -> tirx.Stmt:
         zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
         return tirx.AttrStmt(zero, "pragma_parallel_launch_point", one, _within(inner))
 
-    return tvm_ffi.structural_mutate(body, [(tirx.AttrStmt, scope), (tirx.For, loop)])
+    return tvm_ffi.structural_mutate(function.body, [(tirx.AttrStmt, scope), (tirx.For, loop)])
 
 
 def _within(body: tirx.Stmt) -> tirx.Stmt:
@@ -57,14 +59,3 @@ def _within(body: tirx.Stmt) -> tirx.Stmt:
     setting = tirx.BufferStore(state, state[0] | tirx.const(_FLUSH_TO_ZERO, "int32"), [1])
     before = [tirx.AllocBuffer(state, _ON_STACK), call("stmxcsr", 0), setting, call("ldmxcsr", 1)]
     return tirx.SeqStmt([*before, body, call("ldmxcsr", 0)])
-
-
-def of_module(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    """The module with the functions of targets that flush changed."""
-    for name, function in module.functions.items():
-        if flushes(function.attrs["target"]):
-            module[name] = function.with_body(flushed(function.body))
-    return module
-
-
-PASS = tvm.transform.module_pass(of_module, opt_level=0, name="dlsys.flush_denormals")

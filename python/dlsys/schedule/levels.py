@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from tvm import ir, tirx
 
@@ -115,13 +114,10 @@ class Accumulators:
         code, width, array = list[tirx.Stmt](), self.width, self.arrays[-1]
         while width > 1:
             half = 1 << (width - 1).bit_length() - 1
-            fold = partial(self._folded, array, half)
+            fold = lambda at, half=half: self._combined(array, at, array, at + half)  # noqa: E731
             code.append(lanes(width - half, fold, self.dtype))
             width = half
         return code, tirx.BufferLoad(array, [0])
-
-    def _folded(self, array: ir.Var, half: int, at: Expr) -> tirx.Stmt:
-        return self._combined(array, at, array, at + half)
 
     def results(self, store: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
         """Stores each by itself: `store`, of its place and its value."""

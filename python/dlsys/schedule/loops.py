@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from .codegen import array
+from .common import found_in, linear, places_of, reads, renamed, with_places
 from .stages import loads_of
 from .sums import PARTS
 
@@ -19,9 +20,7 @@ def loops_of(func: tirx.PrimFunc) -> tirx.Stmt | None:
     code = func.body
     while isinstance(code, s_tir.SBlockRealize) and not code.block.iter_vars:  # one within another
         code = code.block.body
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(code, (s_tir.SBlock, blocks.append))
-    return None if blocks or isinstance(code, s_tir.SBlockRealize) else code
+    return None if found_in(code, s_tir.SBlock) or isinstance(code, s_tir.SBlockRealize) else code
 
 
 def is_ordered(code: tirx.Stmt) -> bool:
@@ -29,14 +28,10 @@ def is_ordered(code: tirx.Stmt) -> bool:
     dependence that the loop carries: Allen and Kennedy, Optimizing Compilers for Modern Architectures, chapter 2)."""
     if not isinstance(code, tirx.For):
         return False
-    loads: list[Any] = []
-    stores: list[tirx.BufferStore] = []
-    own: list[Any] = []  # an index's registers
-    visitors: list[Any] = [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)]
-    tvm_ffi.structural_walk(code.body, [*visitors, (tirx.AllocBuffer, lambda made: own.append(made.buffer))])
-    written = {store.buffer for store in stores} - set(own)
-    places: dict[Any, list[Any]] = {load.source: [] for load in loads if load.source in written}
-    for buffer, place in [*((load.source, load.indices) for load in loads), *((s.buffer, s.indices) for s in stores)]:
+    stores = {one.buffer for one in found_in(code.body, tirx.BufferStore)}
+    written = stores - {made.buffer for made in found_in(code.body, tirx.AllocBuffer)}  # an index's own registers
+    places: dict[Any, list[Any]] = {load.source: [] for load in loads_of([code.body]) if load.source in written}
+    for buffer, place in places_of(code.body):
         if buffer in places:
             places[buffer].append(list(place))
     return not all(_has_own_elements(code, buffer.shape, found) for buffer, found in places.items())
@@ -47,21 +42,19 @@ def _has_own_elements(loop: tirx.For, shape: Any, places: list[list[Any]]) -> bo
     all have the same expression of the index, in which loops within add less than one step of the index does."""
     number, own = tirx.const(0, "int32"), False
     for extent, first, *others in zip(shape, *places, strict=True):
-        told = any(loop.loop_var.same_as(var) for var in tirx.analysis.undefined_vars(first))
-        if told and not loads_of([first]) and all(tvm_ffi.structural_equal(first, at) for at in others):
+        same = all(tvm_ffi.structural_equal(first, at) for at in others)
+        if same and reads(first, loop.loop_var) and not loads_of([first]):
             number, own = number * extent + first, True
     if not own:
         return False
-    within: list[tirx.For] = []
-    tvm_ffi.structural_walk(loop.body, (tirx.For, within.append))
-    analyzer, most = sym.Analyzer(), list[int]()
+    within, analyzer, most = found_in(loop.body, tirx.For), sym.Analyzer(), list[int]()
     for one in (loop, *within):
         most.append(int(analyzer.const_int_bound(one.extent).max_value) - 1)
         analyzer.bind(one.loop_var, ir.Range(0, most[-1] + 1))
-    found = sym.detect_linear_equation(analyzer.simplify(number), [loop.loop_var, *(one.loop_var for one in within)])
-    if len(found) != len(most) + 1 or not all(isinstance(step, tirx.IntImm) for step in found[:-1]):
+    found = linear(analyzer.simplify(number), [loop.loop_var, *(one.loop_var for one in within)])
+    if found is None:
         return False
-    step, *others = (abs(int(one)) for one in found[:-1])
+    step, *others = map(abs, found[0])
     return step > sum(map(operator.mul, others, most[1:]))
 
 
@@ -89,34 +82,19 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
         return outer, memory
     part, step = tirx.Var("part", "int32"), tirx.Var("step", "int32")
     each = -(-steps // PARTS)
-    number, known, own = part * each + step, set(memory), dict[Any, Any]()
-
-    def smaller(item: tirx.BufferStore) -> None:
-        if item.buffer in known:
+    number, own = part * each + step, dict[Any, Any]()
+    for item in found_in(outer.body, tirx.BufferStore):
+        if item.buffer in memory:
             pairs = zip(item.buffer.shape, item.indices, strict=True)
             shape = [PARTS if at.same_as(outer.loop_var) else extent for extent, at in pairs]
             own[item.buffer] = array(shape, item.buffer.dtype, item.buffer.name)
 
-    def places(indices: Any, mutator: Any) -> list[Any]:
-        return [part if at.same_as(outer.loop_var) else mutator.mutate(at) for at in indices]
+    def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        if buffer not in own:
+            return buffer, indices
+        return own[buffer], [part if at.same_as(outer.loop_var) else at for at in indices]
 
-    def load(item: ir.TensorLoad, mutator: Any) -> Any:
-        if item.source not in own:
-            return mutator.default_mutate(item)
-        return tirx.BufferLoad(own[item.source], places(item.indices, mutator))
-
-    def store(item: tirx.BufferStore, mutator: Any) -> Any:
-        if item.buffer not in own:
-            return mutator.default_mutate(item)
-        return tirx.BufferStore(own[item.buffer], mutator.mutate(item.value), places(item.indices, mutator))
-
-    def var(item: ir.Var, _: Any) -> Any:
-        return number if item.same_as(outer.loop_var) else item
-
-    tvm_ffi.structural_walk(outer.body, (tirx.BufferStore, smaller))
-    code = tvm_ffi.structural_mutate(
-        outer.body, [(ir.TensorLoad, load), (tirx.BufferStore, store), (ir.Var, var)]
-    )
+    code = renamed(with_places(outer.body, place), {outer.loop_var: number})
     if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
     serial = tirx.ForKind.SERIAL

@@ -26,7 +26,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from . import denormals, strided
-from .common import rewritten_all
+from .common import rewritten
 
 PIPELINE = "dlsys"
 NO_SLP = "-vectorize-slp:bool=false"
@@ -135,8 +135,8 @@ def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
     return tirx.reinterpret("float64", tirx.const(bits, "int64"))
 
 
-def _as_vectors(body: tirx.Stmt) -> tirx.Stmt:
-    """The code with numbers that count up along a vector as a sum of two vectors, one of them constant. Places in
+def _as_vectors(function: tirx.PrimFunc) -> tirx.Stmt:
+    """The body with numbers that count up along a vector as a sum of two vectors, one of them constant. Places in
     memory stay: they say that elements are neighbours.
 
     TVM 0.27 computes such numbers one by one, which LLVM leaves as it is without its search for scalars.
@@ -158,15 +158,16 @@ def _as_vectors(body: tirx.Stmt) -> tirx.Stmt:
     def store(item: tirx.BufferStore, mutator: Any) -> tirx.Stmt:
         return tirx.BufferStore(item.buffer, mutator.mutate(item.value), places(item.indices, mutator))
 
-    return tvm_ffi.structural_mutate(body, [(tirx.Ramp, ramp), (tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+    callbacks = [(tirx.Ramp, ramp), (tvm.ir.TensorLoad, load), (tirx.BufferStore, store)]
+    return tvm_ffi.structural_mutate(function.body, callbacks)
 
 
-def _changing(change: Callable[[tirx.Stmt], tirx.Stmt]) -> tvm.transform.Pass:
-    """The pass that changes the body of each function."""
+def _changing(change: Callable[[tirx.PrimFunc], tirx.Stmt]) -> tvm.transform.Pass:
+    """The pass that gives each function another body."""
 
     def of_module(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         for name, function in module.functions.items():
-            if not (body := change(function.body)).same_as(function.body):  # a function takes long to make
+            if not (body := change(function)).same_as(function.body):  # a function takes long to make
                 module[name] = function.with_body(body)
         return module
 
@@ -175,15 +176,15 @@ def _changing(change: Callable[[tirx.Stmt], tirx.Stmt]) -> tvm.transform.Pass:
 
 def _rewriting(functions: Mapping[type, Callable[[Any], Any]]) -> tvm.transform.Pass:
     """The pass that rewrites all objects of some kinds, by a function each, in one walk."""
-    return _changing(lambda body: rewritten_all(body, functions))
+    return _changing(lambda function: rewritten(function.body, functions))
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
-    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack}
-    own = [_rewriting({**kinds, tvm.ir.TensorLoad: strided.contiguous}), _changing(_as_vectors), denormals.PASS]
+    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: strided.contiguous}
+    own = [_rewriting(kinds), _changing(_as_vectors), _changing(denormals.flushed)]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final

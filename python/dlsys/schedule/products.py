@@ -105,16 +105,10 @@ class Product:
         """The last of some iterators that has more than one value; the last where there is none."""
         return next((i for i in reversed(axes) if self.extents[i] > 1), axes[-1])
 
-    def run(self, operand: Operand, axes: Axes) -> int:
-        """Elements over some iterators, in row-major order, up to where the step from one address of an operand to the
-        next changes."""
-        strides, wide = operand.strides, [axis for axis in axes if self.extents[axis] > 1] or [axes[-1]]
-        run = self.extents[wide[-1]]
-        for axis in reversed(wide[:-1]):
-            if strides is None or strides[axis] != strides[wide[-1]] * run:
-                return run
-            run *= self.extents[axis]
-        return run
+    def run(self, operand: Operand, axes: Axes) -> Axes:
+        """The last of some iterators, over which, in row-major order, all steps between addresses of an operand are the
+        same."""
+        return tuple(common.contiguous({axis: self.extents[axis] for axis in axes}, [operand.strides])[-1])
 
     def at(self, places: Mapping[Axes, Expr]) -> dict[ir.Var, Expr]:
         """The value of each iterator, from one index for each group of them, in row-major order."""
@@ -123,12 +117,6 @@ class Product:
             indices = unravelled(place, self.shape(axes))
             found |= {self.stage.iters[i].var: index for i, index in zip(axes, indices, strict=True)}
         return found
-
-    def of(self, stage: Stage) -> Product:
-        """The same product, of a stage with other iterators."""
-        names = {old.var: new.var for old, new in zip(self.stage.iters, stage.iters, strict=True)}
-        a, b = (replace(one, value=common.renamed(one.value, names)) for one in (self.a, self.b))
-        return replace(self, stage=stage, a=a, b=b)
 
     def transposed(self) -> Product:
         """C^T = B^T A^T."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from tvm import tirx
 
 from . import common
 from .codegen import unravelled
-from .stages import Expr, Stage, extents, read_stages, size
+from .stages import Expr, Stage, extents, kept, size
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,9 @@ class Rows:
         places = unravelled(column, extents(along)) if along else []
         return names | {v.var: at for v, at in zip(along, places, strict=True)}
 
-    def kept(self, func: tirx.PrimFunc) -> set[Any]:
+    def kept(self, results: Iterable[Any]) -> set[Any]:
         """The buffers that the rows' stages must store: results, and what later stages read."""
-        read = {load.source for stage in self.rest if stage not in self.down for load in stage.loads()}
-        return {s.buffer for s in self.stages if s.buffer in func.params or s.buffer in read}
+        return kept(self.stages, [stage for stage in self.rest if stage not in self.down], set(results))
 
     def fit(self) -> bool:
         """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
@@ -91,12 +90,9 @@ class Rows:
         return True
 
 
-def find_rows(func: tirx.PrimFunc) -> Rows | None:
-    """The rows of a function with a reduction along the last axis of what it reads; None where there is none, or where
+def find_rows(stages: Sequence[Stage]) -> Rows | None:
+    """The rows of stages with a reduction along the last axis of what it reads; None where there is none, or where
     it reads a stage that has no such rows, as a product with a constant does."""
-    stages = read_stages(func)
-    if stages is None:
-        return None
     shape = next((found for stage in stages if (found := _summed_rows(stage)) is not None), None)
     if not shape:
         return None

@@ -1,4 +1,5 @@
-"""A function as its stages: what TE made of each formula, to be put together anew."""
+"""A function as its stages: what TE made of each formula, to be put together anew. Rules make stages of stages, and
+loops of those at the end."""
 
 from __future__ import annotations
 
@@ -6,15 +7,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..compute.base import PART
+from ..compute.loops import sequence
 from . import common
-from .common import bound_once, renamed
+from .common import bound_once, found_in, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -31,16 +33,13 @@ class Stage:
     indices: tuple[Expr, ...]
     value: Expr
     init: Expr | None
-    loops: tirx.Stmt
     part: int | None = None
 
-    @property
+    @cached_property
     def block(self) -> s_tir.SBlock:
-        """The block within the loops."""
-        inner = self.loops
-        while isinstance(inner, tirx.For):
-            inner = inner.body
-        return inner.block
+        """TensorIR's block of it."""
+        own = [None if x is None else tirx.BufferStore(self.buffer, x, self.indices) for x in (self.value, self.init)]
+        return s_tir.SBlock(list(self.iters), [], [], self.name, *own)
 
     @property
     def spatial(self) -> list[tirx.IterVar]:
@@ -51,11 +50,6 @@ class Stage:
     def reduced(self) -> list[tirx.IterVar]:
         """The iterators of the terms."""
         return [v for v in self.iters if v.iter_type == tirx.IterVar.CommReduce]
-
-    def with_value(self, value: Expr) -> Stage:
-        """The stage with another value."""
-        nest = nest_of(self.name, self.iters, self.buffer, self.indices, value, self.init, self.part)
-        return replace(self, value=value, loops=nest)
 
     @property
     def is_plain(self) -> bool:
@@ -68,8 +62,8 @@ class Stage:
         if not any(load.source in made for load in self.loads()):
             return self
         if self.is_plain:
-            return self.with_value(type(self.value)(self.value.a, in_place(self.value.b, made)))
-        return self.with_value(in_place(self.value, made))
+            return replace(self, value=type(self.value)(self.value.a, in_place(self.value.b, made)))
+        return replace(self, value=in_place(self.value, made))
 
     def loads(self) -> list[Expr]:
         """The loads of the value, but those of the stage's own buffer."""
@@ -78,14 +72,7 @@ class Stage:
 
 def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
     """All loads in some expressions."""
-    found: list[Expr] = []
-    for expression in expressions:
-        tvm_ffi.structural_walk(expression, (ir.TensorLoad, found.append))
-    return found
-
-
-Nests = list[tuple[tirx.Stmt, "Stage | None"]]
-"""The loop nests of a function, each with its stage where that is to be written yet."""
+    return [load for expression in expressions for load in found_in(expression, ir.TensorLoad)]
 
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
@@ -96,15 +83,15 @@ def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
 @lru_cache(8)  # rule after rule asks for those of the same function
 def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     """The stages of a function as TE makes it, producers first; None for any other."""
-    found = [stage for _, stage in nests_of(func)]
-    stages = [stage for stage in found if stage is not None]
+    found = nests_of(func)
+    stages = [one for one in found if isinstance(one, Stage)]
     return _with_parts(stages) if len(stages) == len(found) else None
 
 
-def nests_of(func: tirx.PrimFunc) -> Nests:
-    """The loop nests of a function, each with its stage where it is one: what the rules write has none."""
+def nests_of(func: tirx.PrimFunc) -> list[Stage | tirx.Stmt]:
+    """The loop nests of a function, as stages where they are some."""
     body = func.body.block.body
-    return [(nest, _stage(nest)) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
+    return [_stage(nest) or nest for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
 
 
 def _stage(nest: tirx.Stmt) -> Stage | None:
@@ -118,36 +105,10 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
     store, init = block.body, block.init
     if not (init is None or isinstance(init, tirx.BufferStore)):
         return None
-    first = None if init is None else init.value
-    return Stage(
-        block.name_hint, tuple(block.iter_vars), store.buffer, tuple(store.indices), store.value, first, nest
-    )
-
-
-def nest_of(
-    name: str,
-    iters: Sequence[tirx.IterVar],
-    buffer: ir.Var,
-    indices: Sequence[Expr],
-    value: Expr,
-    init: Expr | None = None,
-    part: int | None = None,
-) -> tirx.Stmt:
-    """The plain loop nest around one store, with the value that a reduction starts from."""
-    store, first = (None if x is None else tirx.BufferStore(buffer, x, list(indices)) for x in (value, init))
-    read = {load.source: None for load in loads_of([value]) if init is None or not load.source.same_as(buffer)}
-    reads, writes = ([_whole(x) for x in found] for found in (read, [buffer]))  # TVM 0.27 finds no parts of odd indices
-    notes = {} if part is None else {PART: part}
-    loops = [tirx.Var(v.var.name, v.var.ty) for v in iters]
-    block = s_tir.SBlock(list(iters), reads, writes, name, store, first, annotations=notes)
-    nest: Any = s_tir.SBlockRealize(loops, True, block)
-    for variable, v in reversed(list(zip(loops, iters, strict=True))):
-        nest = tirx.For(variable, 0, v.dom.extent, tirx.ForKind.SERIAL, nest)
-    return nest
-
-
-def _whole(buffer: ir.Var) -> tirx.BufferRegion:
-    return tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])
+    first, part = None if init is None else init.value, block.annotations.get(PART)
+    place = store.buffer, tuple(store.indices)
+    part = None if part is None else int(part)
+    return Stage(block.name_hint, tuple(block.iter_vars), *place, store.value, first, part)
 
 
 def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
@@ -155,10 +116,10 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
     of: dict[Any, int] = {}
     found = []
     for stage in reversed(stages):
-        part = stage.block.annotations.get(PART, of.get(stage.buffer))
+        part = of.get(stage.buffer) if stage.part is None else stage.part
         if part is not None:
-            of.update((load.source, int(part)) for load in stage.loads())
-        found.append(stage if part is None else replace(stage, part=int(part)))
+            of.update((load.source, part) for load in stage.loads())
+        found.append(stage if part is None else replace(stage, part=part))
     return found[::-1]
 
 
@@ -188,7 +149,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
 
     def call(item: ir.Call, mutator: Any) -> Expr:
         """A choice, whose sides keep their names within: a condition may guard a load."""
-        if str(getattr(item.op, "name", "")) != common.BRANCH:
+        if not common.is_branch(item):
             return mutator.default_mutate(item)
         condition, *sides = item.args
         return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
@@ -199,7 +160,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     kept: list[tuple[tirx.Var, Expr]] = []
     for var, own in named:
         own = renamed(own, once)
-        if reads[var] > 1 or _has_names(own):
+        if reads[var] > 1 or found_in(own, tirx.Let):
             kept.append((var, own))
         else:
             once[var] = own
@@ -209,16 +170,10 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     return found
 
 
-def _has_names(code: Expr) -> bool:
-    found: list[tirx.Let] = []
-    tvm_ffi.structural_walk(code, (tirx.Let, found.append))
-    return bool(found)
-
-
-def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
-    """The function with its intermediate values computed where they are read, but for those whose exp or log would be
-    taken again, and its stages; None where `read_stages` has none."""
-    stages = read_stages(func)
+def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[Stage] | None:
+    """The stages of a function, or those given of it, with intermediate values computed where they are read, but for
+    those whose exp or log would be taken again; None where `read_stages` has none."""
+    stages = read_stages(func) if stages is None else stages
     if stages is None:
         return None
     readers: dict[Any, list[Stage]] = {}
@@ -236,10 +191,7 @@ def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
             kept.append(stage)
         else:
             made[stage.buffer] = plain
-    if not made:
-        return func, stages
-    func = with_nests(func, [stage.loops for stage in kept])
-    return func, read_stages(func) or []
+    return kept
 
 
 def _reads_windows(stage: Stage) -> bool:
@@ -248,35 +200,19 @@ def _reads_windows(stage: Stage) -> bool:
     return several and len(stage.iters) - 1 not in common.branching_of(stage.block)
 
 
-def with_nests(
-    func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], arrays: Sequence[ir.Var] = ()
-) -> tirx.PrimFunc:
-    """The function with other loop nests, and those of its intermediate arrays, and of new ones, that they use."""
-    root = func.body.block
-    used = {buffer for nest in nests for buffer in buffers(nest)}
-    block = s_tir.SBlock(
-        [],
-        [],
-        [],
-        root.name_hint,
-        nests[0] if len(nests) == 1 else tirx.SeqStmt(list(nests)),
-        alloc_buffers=[buffer for buffer in dict.fromkeys([*root.alloc_buffers, *arrays]) if buffer in used],
-    )
+def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
+    """The function with other loop nests, and the arrays that they use, and do not allocate by themselves."""
+    root, body = func.body.block, sequence(nests)
+    own = {*func.params, *(one.buffer for one in found_in(body, tirx.AllocBuffer))}
+    used = dict.fromkeys(buffer for buffer in buffers(body) if buffer not in own)
+    arrays = [*(buffer for buffer in root.alloc_buffers if buffer in used), *used]
+    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(dict.fromkeys(arrays)))
     return bound_once(func.with_body(s_tir.SBlockRealize([], True, block)))
 
 
 def buffers(code: tirx.Stmt) -> dict[Any, None]:
     """The buffers that the code loads from or stores to, in the order in which they come."""
-    found: dict[Any, None] = {}
-
-    def load(item: ir.TensorLoad) -> None:
-        found[item.source] = None
-
-    def store(item: tirx.BufferStore) -> None:
-        found[item.buffer] = None
-
-    tvm_ffi.structural_walk(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
-    return found
+    return dict.fromkeys(buffer for buffer, _ in common.places_of(code))
 
 
 def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> set[Any]:
@@ -315,17 +251,17 @@ def at_own_index(load: Expr, stage: Stage) -> bool:
     )
 
 
-def share(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with stages that compute the same, in formulas that were put together, computed once."""
-    stages = read_stages(func)
-    if stages is None:
-        return func
+def share(func: tirx.PrimFunc) -> list[Stage] | None:
+    """The stages of a function, of which those that compute the same, in formulas that were put together, are one; None
+    where `read_stages` has none."""
+    if (stages := read_stages(func)) is None:
+        return None
     same: dict[Any, Any] = {}  # a buffer, and the one that holds the same
     known: dict[Any, list[tuple[Any, Any]]] = {}
-    nests = []
+    found = []
     for stage in stages:
-        nest = renamed(stage.loops, same)
-        form = _canonical(stage, same)
+        stage = replace(stage, value=renamed(stage.value, same))
+        form = _canonical(stage)
         forms = known.setdefault((extents(stage.spatial), extents(stage.reduced)), [])
         twin = next((buffer for other, buffer in forms if tvm_ffi.structural_equal(other, form)), None)
         if twin is None:
@@ -333,25 +269,20 @@ def share(func: tirx.PrimFunc) -> tirx.PrimFunc:
         elif stage.buffer not in func.params:
             same[stage.buffer] = twin
             continue
-        nests.append(nest)
-    return with_nests(func, nests) if same else func
+        found.append(stage)
+    return found
 
 
 _AXES = [tirx.Var(f"axis{i}", "int32") for i in range(16)]
 _TOTAL = tirx.Var("total", "handle")
 
 
-def _canonical(stage: Stage, same: dict[Any, Any]) -> Any:
+def _canonical(stage: Stage) -> Any:
     """The stage's expression with common names, so that equal stages are equal."""
-    names = {
-        **same,
-        **{v.var: axis for v, axis in zip(stage.iters, _AXES, strict=False)},
-        stage.buffer: _TOTAL,
-    }
+    names = {**{v.var: axis for v, axis in zip(stage.iters, _AXES, strict=False)}, stage.buffer: _TOTAL}
     kinds = [int(v.iter_type) for v in stage.iters]
     parts = [*stage.indices, stage.value, *([] if stage.init is None else [stage.init])]
-    loads = {load.source: names.get(load.source, load.source) for load in stage.loads()}
-    return tvm_ffi.convert([kinds, [renamed(part, {**names, **loads}) for part in parts]])
+    return tvm_ffi.convert([kinds, [renamed(part, names) for part in parts]])
 
 
 def size(iters: Iterable[tirx.IterVar]) -> int:

@@ -64,7 +64,7 @@ def in_parts(stage: Stage, lengths: Mapping[int, int]) -> list[Stage]:
         made = replace(stage, name=own_parts.name, iters=(number, *iters.values()), buffer=own_parts)
         place = (number.var + math.prod(counts) * first, *(v.var for v in made.spatial[1:]))
         value = type(stage.value)(tirx.BufferLoad(own_parts, place), common.renamed(stage.value.b, values))
-        return replace(made, indices=place).with_value(value)
+        return replace(made, indices=place, value=value)
 
     return [parts(0, whole, lengths[last]), *([parts(whole, 1, left)] if left else []), total]
 
@@ -76,7 +76,7 @@ def of_parts(stage: Stage, count: int) -> tuple[ir.Var, Stage]:
     made = array(shape, stage.buffer.dtype, f"{stage.name}_parts")
     part = _axis("part", stage.iters[0], count, tirx.IterVar.CommReduce)
     value = type(stage.value)(stage.value.a, tirx.BufferLoad(made, [part.var, *own]))
-    return made, replace(stage, iters=(*stage.spatial, part)).with_value(value)
+    return made, replace(stage, iters=(*stage.spatial, part), value=value)
 
 
 def _axis(name: str, like: tirx.IterVar, extent: int, kind: int) -> tirx.IterVar:
@@ -98,11 +98,6 @@ class Sum:
     stage: Stage
     after: tuple[Stage, ...]
     stored: set[Any]
-
-    @property
-    def name(self) -> str:
-        """The stage's."""
-        return self.stage.name
 
     @property
     def dtype(self) -> str:
@@ -152,14 +147,14 @@ def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], result
     return Sum(stage, tuple(after), kept([stage, *after], stages, results))
 
 
-def parts_of(whole: Sum, parts: int) -> tuple[Sum, Sum, ir.Var]:
+def parts_of(whole: Sum, parts: int) -> tuple[Sum, Sum]:
     """A sum whose terms a rule cuts by itself: the sums of the parts, whose number is the first index of each result,
-    that of these, and the array between."""
+    and that of these."""
     sums, total = of_parts(whole.stage, parts)
     number = _axis("part", whole.stage.iters[0], parts, tirx.IterVar.DataPar)
     own = (number.var, *(v.var for v in whole.stage.spatial))
     part = replace(whole.stage, iters=(number, *whole.stage.iters), buffer=sums, indices=own)
-    return Sum(part, (), {sums}), replace(whole, stage=total), sums
+    return Sum(part, (), {sums}), replace(whole, stage=total)
 
 
 def epilogue(stage: Stage, later: Sequence[Stage]) -> list[Stage]:

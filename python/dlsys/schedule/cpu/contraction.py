@@ -10,51 +10,59 @@ the tile is stored along its rows. Else it is B, and packing it makes the column
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tvm import ir, s_tir, tirx
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.sym.iter_affine_map import IterMapLevel
 from tvm.tirx import PrimFunc
 
+from ...devices.panels import LATENCY
 from .. import common
 from ..products import Operand, Product, product_of
-from ..stages import Stage, in_place, read_stages, size, with_nests
+from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
 from ..target import Machine, Rule
 from . import padding, reduction
 from .dots import grouped
 from .padding import Images
 from .product import Loops
-from .sharing import missing_parts, parts_of
 from .tile_code import Fused
-from .tiles import LIES, PACKED, WINDOWS, Tile, choose
+from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
+
+LEAST_TERMS = 64  # of a part of a sum over one axis
 
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
-    func = grouped(func, machine)
-    found = one_sum(func)
+    found = one_sum(func, grouped(read_stages(func) or [], machine))
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    func, stages, p, is_cut = ending(func, number, p, missing_parts(q, machine, tile))
-    if is_cut:
+    if parts := parts_of(p, missing_parts(q, machine, tile)):
+        stages, p = cut(stages, number, parts)
         q, tile = _chosen(p, stages, number, machine)
-    func = written(q, func, stages, number, tile, machine)
-    return reduction.finish(func, machine)
+    return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
-def one_sum(func: PrimFunc) -> tuple[Product, Sequence[Stage], int] | None:
-    """The product of two arrays of a function with that one sum and one result, which has as many elements; its stages,
-    and the number of the sum. None for others, as a row of a product."""
-    stages = read_stages(func) or []
+def one_sum(
+    func: PrimFunc, stages: Sequence[Stage] | None = None
+) -> tuple[Product, Sequence[Stage], int] | None:
+    """The product of two arrays of a function, or of stages given of it, with that one sum and one result, which has as
+    many elements, each of one of the sum's; its stages, of which at most one is behind the sum, at the same index, and
+    the number of the sum. None for others, as a row of a product."""
+    stages = stages if stages is not None else read_stages(func) or []
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
     if len(sums) != 1 or results != 1 or size(stages[-1].spatial) != size(stages[sums[0]].spatial):
         return None
-    p = _of_arrays(stages[sums[0]])
-    return None if p is None else (p, stages, sums[0])
+    (number,), last = sums, stages[-1]
+    if (p := _of_arrays(stages[number])) is None or last.reduced:
+        return None if p is None else (p, stages, number)
+    result = _at_index_of(stages[number], last.with_made({one.buffer: one for one in stages[:-1] if not one.reduced}))
+    return None if result is None else (p, [*stages[: number + 1], result], number)
 
 
 def _of_arrays(stage: Stage) -> Product | None:
@@ -63,59 +71,62 @@ def _of_arrays(stage: Stage) -> Product | None:
     return p if p and all(isinstance(one.value, ir.TensorLoad) for one in (p.a, p.b)) else None
 
 
-def ending(func: PrimFunc, number: int, p: Product, missing: int) -> tuple[PrimFunc, Sequence[Stage], Product, bool]:
-    """The function with one stage after its product, the stages, the product, and whether it is that of parts of its
-    terms, which are then added up, as many as are missing."""
-    if not (parts := parts_of(p, missing)):
-        func, stages = with_one_result(func, number)
-        return func, stages, p, False
-    whole = _stages(func)
-    cut = in_parts(whole[number], parts)
-    func = with_nests(func, [one.loops for one in (*whole[:number], *cut, *whole[number + 1 :])], [cut[0].buffer])
-    func, stages = _as_one(func, number + 2)
+def _at_index_of(total: Stage, result: Stage) -> Stage | None:
+    """A stage that reads each element of another one once, with that one's indices: it may turn them around, as one
+    that spreads phases. None for other stages."""
+    reads = [load for load in result.loads() if load.source.same_as(total.buffer)]
+    if not reads or not all(tvm_ffi.structural_equal(load, reads[0]) for load in reads):
+        return None
+    ranges = {v.var: ir.Range(0, v.dom.extent) for v in result.iters}
+    found = sym.detect_iter_map(reads[0].indices, ranges, check_level=IterMapLevel.Bijective).indices
+    if not found:
+        return None
+    iters = tuple(tirx.IterVar(v.dom, tirx.Var(v.var.name, v.var.ty), v.iter_type) for v in total.spatial)
+    at, places = [v.var for v in iters], {v.var: tirx.IntImm(v.var.ty, 0) for v in result.iters}  # of one value
+    places |= sym.inverse_affine_iter_map(found, at)
+    own = tirx.BufferLoad(total.buffer, at)
+    value = common.with_loads(result.value, lambda load: own if load.source.same_as(total.buffer) else None)
+    value, *indices = (common.renamed(code, places) for code in (value, *result.indices))
+    return replace(result, iters=iters, indices=tuple(indices), value=value)
+
+
+def cut(stages: Sequence[Stage], number: int, parts: Mapping[int, int]) -> tuple[Sequence[Stage], Product]:
+    """The stages with the product of parts of the terms, which are then added up, in place of a product; and that
+    product. `parts`: how many indices of axes a part has."""
+    stages = [*stages[:number], *in_parts(stages[number], parts), *stages[number + 1 :]]
     of_parts = _of_arrays(stages[number])
     assert of_parts is not None
-    return func, stages, of_parts, True
+    return stages, of_parts
 
 
-def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
-    """The function whose stages after its sum are one, which reads each sum at an index of its own; its stages."""
-    func, stages = _as_one(func, number + 1)
-    if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
-        return func, stages
-    sch = s_tir.Schedule(func, error_render_level="none")  # what turns its index around, as one that spreads phases
-    c, result = list(sch.get_child_blocks(sch.get_sblock("root")))[number:]
-    sch.reindex(c, ("write", 0))
-    sch.reverse_compute_inline(result)
-    (made,) = sch.mod.functions.values()
-    func = func.with_body(common.bound_once(made.body))
-    return func, _stages(func)
+def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
+    """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector that
+    keep the multiply-adds busy: a long sum of a small result, as the gradient of a few filters is, has too few for many
+    threads, and is cut in sums of parts, which are added up."""
+    rows, columns = int(LATENCY / machine.fma), machine.lanes(p.dtype)
+    good = p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
+    return -(-wanted(machine, p) // min(good, tile.parts(p) if tile is not None else good))
 
 
-def _is_pointwise(result: Stage, total: Stage) -> bool:
-    """Whether a stage reads each element of another one at one index of its own."""
-    loads = [load for load in result.loads() if load.source.same_as(total.buffer)]
-    wide = {v.var for v in result.iters if int(v.dom.extent) > 1}
-    shape = list(total.buffer.shape)
-    own = [index for index, extent in zip(loads[0].indices, shape, strict=True) if int(extent) > 1]
-    same = all(all(i.same_as(j) for i, j in zip(load.indices, loads[0].indices, strict=True)) for load in loads)
-    return same and len(own) == len(wide) and all(index in wide for index in own) and len({*own}) == len(own)
+def parts_of(p: Product, missing: int) -> dict[int, int]:
+    """How many indices of axes of a product's sum a part has, to have about so many times as many parts; none where it
+    is not cut, as where an operand lies in panels. Cut is the sum's first axis, in a gradient of filters the images,
+    and where those are too few the second too, their rows."""
+    if missing == 1 or p.a.panel or p.b.panel:
+        return {}
+    first, *others = (axis for axis in p.k if p.extents[axis] > 1)
+    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
+    whole = parts == p.extents[first]
+    rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
+    counts = {first: parts, **({others[0]: rows} if rows > 1 else {})}
+    return {axis: p.extents[axis] // count for axis, count in counts.items()} if parts * rows > 1 else {}
 
 
-def _as_one(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
-    """The function with its stages from a number on as one, which reads no other stage than sums; and its stages."""
-    stages = _stages(func)
-    made = {one.buffer: one for one in stages[:-1] if not one.reduced}
-    if len(stages) > first and any(load.source in made for load in stages[-1].loads()):
-        last = stages[-1].with_value(in_place(stages[-1].value, made))
-        func = with_nests(func, [one.loops for one in (*stages[:first], last)])
-    return func, _stages(func)
-
-
-def _stages(func: PrimFunc) -> Sequence[Stage]:
-    stages = read_stages(func)
-    assert stages is not None
-    return stages
+def least_divisor(extent: int, least: int) -> int:
+    """The least divisor of an extent that is no less than that: all of a short extent, 1 where those that there are lie
+    far beyond."""
+    near = range(max(least, 1), min(extent, FINER * least) + 1)
+    return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
 
 
 def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:
@@ -137,10 +148,10 @@ def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[pa
 
 
 def written(
-    p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine
-) -> PrimFunc:
-    """The function with the loops of its contraction; the stages after its result are left as they are."""
-    p = p.of(stages[number])
+    p: Product, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine, given: Sequence[ir.Var]
+) -> list[Stage | tirx.Stmt]:
+    """The loops of a contraction, and the stages before and after it that are not within. `given`: the function's
+    parameters."""
     found, whole = _paddings(p, stages, number)
     skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
     p = padding.ordered(p, skips)
@@ -151,31 +162,30 @@ def written(
     if inside:
         a = replace(fused.product.a, value=padding.without_zeros(fused.product.a.value))
         fused = replace(fused, product=replace(fused.product, a=a))
-    loops = Loops(replace(fused, paddings=found), tile, machine, func.params)
-    return with_nests(func, [*before, *loops.nests(), *rest], loops.arrays)
+    return [*before, *Loops(replace(fused, paddings=found), tile, machine, given).nests(), *rest]
 
 
 def described(
     p: Product, stages: Sequence[Stage], number: int, reader: Operand | None = None, whole: Operand | None = None
-) -> tuple[Fused, list[tirx.Stmt], list[tirx.Stmt]]:
-    """The contraction with what is computed before it in the place of what it reads; the loops before and behind it.
+) -> tuple[Fused, list[Stage], Sequence[Stage]]:
+    """The contraction with what is computed before it in the place of what it reads; the stages before and behind it.
     `reader`: the factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
     made = {one.buffer: one for one in stages[:number]}
     last = number + 1 < len(stages) and not stages[number + 1].reduced
-    images, before = None, list[tirx.Stmt]()
+    images, before = None, list[Stage]()
     values = {one: in_place(one.value, made) for one in (p.a, p.b)}
     for operand in (reader, whole):
         one = made.get(operand.value.source) if operand is not None else None
         if operand is None or one is None or len(one.iters) < 2:
             continue
-        values[operand], one = operand.value, one.with_value(in_place(one.value, made))
+        values[operand], one = operand.value, replace(one, value=in_place(one.value, made))
         if operand is reader:
             images = Images(one, one.buffer, {})
         elif images is None or not images.buffer.same_as(one.buffer):  # else both factors read the images
-            before.append(one.loops)
+            before.append(one)
     a, b = (replace(one, value=values[one]) for one in (p.a, p.b))
     fused = Fused(replace(p, a=a, b=b), stages[number + 1] if last else None, images)
-    return fused, before, [one.loops for one in stages[number + 1 + last :]]
+    return fused, before, stages[number + 1 + last :]
 
 
 RULE = Rule("contraction", "llvm", schedule, sums=True)

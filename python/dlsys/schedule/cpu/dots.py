@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import ir, tirx
-from tvm.tirx import PrimFunc
 
 from ..codegen import array
 from ..common import renamed
 from ..intrinsics import DECLARED, RESULT, Intrinsic, declared, llvm
-from ..stages import Expr, Stage, nest_of, read_stages, with_nests
+from ..stages import Expr, Stage
 from ..target import Machine
 
 
@@ -38,21 +38,21 @@ for _feature in ("avx512bw", "avx2"):
     declared(Intrinsic(f"vpmaddwd.{_feature}", _feature, "int16", "int16", ("uint8", "int8"), _vpmaddwd))
 
 
-def grouped(func: PrimFunc, machine: Machine) -> PrimFunc:
-    """The function with a product of small integers as one of groups along k, if the machine has an instruction for
-    it: two stages more, which make the groups. Any other function as it is."""
-    stages = read_stages(func) or []
-    for number, stage in enumerate(stages):
-        found = _product(stage, machine) if stage.reduced else None
-        if found is None:
-            continue
-        intrinsic, (a, b), axis = found
-        packs = [_groups(load, axis, dtype, intrinsic.terms) for load, dtype in ((a, intrinsic.a), (b, intrinsic.b))]
-        total = _summed(stage, intrinsic, [(a, packs[0]), (b, packs[1])], axis)
-        nests = [*(one.loops for one in stages[:number]), *(pack[1] for pack in packs), total]
-        arrays = [pack[0] for pack in packs]
-        return with_nests(func, [*nests, *(one.loops for one in stages[number + 1 :])], arrays)
-    return func
+def grouped(stages: Sequence[Stage], machine: Machine) -> list[Stage]:
+    """Stages with a product of small integers as one of groups along k, if the machine has an instruction for it: two
+    stages more, which make the groups. Any others as they are."""
+    found = list[Stage]()
+    for stage in stages:
+        product = _product(stage, machine) if stage.reduced else None
+        if product is not None:
+            intrinsic, (a, b), axis = product
+            kinds = (a, intrinsic.a), (b, intrinsic.b)
+            packs = [_groups(load, axis, dtype, intrinsic.terms) for load, dtype in kinds]
+            reads = zip((a, b), (pack.buffer for pack in packs), strict=True)
+            stage = _summed(stage, intrinsic, list(reads), axis)
+            found += packs
+        found.append(stage)
+    return found
 
 
 def _product(stage: Stage, machine: Machine) -> tuple[Intrinsic, tuple[Expr, Expr], tirx.IterVar] | None:
@@ -80,20 +80,18 @@ def _at(load: Expr, axis: tirx.IterVar) -> int | None:
     return found[0] if len(found) == 1 and load.indices[found[0]].same_as(axis.var) else None
 
 
-def _groups(load: Expr, axis: tirx.IterVar, dtype: str, terms: int) -> tuple[Any, tirx.Stmt]:
-    """The array of an operand's groups along an axis, and the loops that make it; zeros beyond the last element."""
+def _groups(load: Expr, axis: tirx.IterVar, dtype: str, terms: int) -> Stage:
+    """The stage that makes an operand's groups along an axis; zeros beyond the last element."""
     at, shape = _at(load, axis), [int(extent) for extent in load.source.shape]
     assert at is not None
-    size = shape[at]
+    size, index, bits = shape[at], str(axis.var.ty), 8 * np.dtype(dtype).itemsize
     groups = [*shape[:at], -(-size // terms), *shape[at + 1 :]]
-    index = str(axis.var.ty)
-    iters = [
+    iters = tuple(
         tirx.IterVar(ir.Range(0, tirx.IntImm(index, extent)), tirx.Var(f"i{i}", index), tirx.IterVar.DataPar)
         for i, extent in enumerate(groups)
-    ]
-    names = [v.var for v in iters]
+    )
+    names = tuple(v.var for v in iters)
     made: Expr = None
-    bits = 8 * np.dtype(dtype).itemsize
     for i in range(terms):
         place = names[at] * terms + i
         read = tirx.BufferLoad(load.source, [*names[:at], place, *names[at + 1 :]])
@@ -102,16 +100,14 @@ def _groups(load: Expr, axis: tirx.IterVar, dtype: str, terms: int) -> tuple[Any
             value = tirx.if_then_else(place < size, value, tirx.const(0, "uint32"))
         value = tirx.shift_left(value, tirx.const(bits * i, "uint32")) if i else value
         made = value if made is None else tirx.bitwise_or(made, value)
-    buffer = array(groups, RESULT, "groups")
-    return buffer, nest_of("groups", iters, buffer, names, tirx.reinterpret(RESULT, made))
+    return Stage("groups", iters, array(groups, RESULT, "groups"), names, tirx.reinterpret(RESULT, made), None)
 
 
-def _summed(stage: Stage, intrinsic: Intrinsic, packs: Sequence[tuple[Expr, Any]], axis: tirx.IterVar) -> tirx.Stmt:
-    """The sum over groups."""
-    extent = -(-int(axis.dom.extent) // intrinsic.terms)
-    own = tirx.IterVar(ir.Range(0, tirx.IntImm(str(axis.var.ty), extent)), tirx.Var("k", axis.var.ty), axis.iter_type)
+def _summed(stage: Stage, intrinsic: Intrinsic, packs: Sequence[tuple[Expr, Any]], axis: tirx.IterVar) -> Stage:
+    """The sum over groups: of each operand the load of an element and the array of its groups."""
+    extent = tirx.IntImm(str(axis.var.ty), -(-int(axis.dom.extent) // intrinsic.terms))
+    own = tirx.IterVar(ir.Range(0, extent), tirx.Var("k", axis.var.ty), axis.iter_type)
     names = {axis.var: own.var}
-    reads = [tirx.BufferLoad(pack[0], [renamed(index, names) for index in load.indices]) for load, pack in packs]
-    iters = [own if v.var.same_as(axis.var) else v for v in stage.iters]
-    value = stage.value.a + intrinsic.term(*reads)
-    return nest_of(stage.name, iters, stage.buffer, stage.indices, value, stage.init, stage.part)
+    reads = [tirx.BufferLoad(pack, [renamed(index, names) for index in load.indices]) for load, pack in packs]
+    iters = tuple(own if v.var.same_as(axis.var) else v for v in stage.iters)
+    return replace(stage, iters=iters, value=stage.value.a + intrinsic.term(*reads))

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..codegen import SERIAL, array, lanes, loop, unravelled
-from ..common import renamed
+from ..common import found_in, renamed
 from ..products import Axes, Operand, Product
 from ..stages import Expr
 
@@ -116,9 +116,8 @@ class Indices:
 
     def neighbour(self, index: Expr) -> Expr:
         """An index, simplified if no divisions are left: else TVM finds, in the whole address, that they cancel out."""
-        found, divisions = self.simple(index), list[Expr]()
-        tvm_ffi.structural_walk(found, ((tirx.FloorDiv, tirx.FloorMod), divisions.append))
-        return index if divisions else found
+        found = self.simple(index)
+        return index if found_in(found, tirx.FloorDiv, tirx.FloorMod) else found
 
     def flat(self, axes: Sequence[int], names: Names) -> Expr:
         """The number of an index of some axes."""

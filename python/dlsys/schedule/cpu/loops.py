@@ -15,7 +15,7 @@ from ..common import PARALLEL_WORK, renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
-from .sharing import least_parts
+from .tiles import least_parts
 
 PARTS = 16  # steps that threads share out, at least, if those within can be shared out instead
 CHUNK = 64  # columns that a thread adds up: some cache lines of each row
@@ -25,13 +25,13 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The formula's loops, shared out. Declines all others."""
     if loops_of(func) is None:
         return None
-    (code, memory), parts = with_little_memory(func), least_parts(machine)
+    (code, _), parts = with_little_memory(func), least_parts(machine)
     big = _work(code) >= PARALLEL_WORK
     code = _exchanged(code, parts if big else 1)
     if big:
         code = _shared(code, max(PARTS, parts))
     block = block_of(common.blocks_of(func)[0].name_hint, code, whole=True)
-    return with_nests(func, [block], memory)
+    return with_nests(func, [block])
 
 
 def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
@@ -44,7 +44,7 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     if not isinstance(code.extent, tirx.IntImm):  # a part of what is shared out around it
         return code
     loops, body = nest_of(code)
-    if len(loops) > 1 and not _has_loops(body):  # the last is for vectors
+    if len(loops) > 1 and not common.found_in(body, tirx.For):  # the last is for vectors
         body = loops.pop()
     if math.prod(int(loop.extent) for loop in loops) < parts and not (own := _shared(body, parts)).same_as(body):
         return around(loops, own)
@@ -58,12 +58,6 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     names = {loop.loop_var: at for loop, at in zip(loops, unravelled(index, shape), strict=False)}
     shared = renamed(around(loops[count:], body), names)
     return tirx.For(index, 0, math.prod(shape), tirx.ForKind.PARALLEL, shared)
-
-
-def _has_loops(code: tirx.Stmt) -> bool:
-    found: list[tirx.For] = []
-    tvm_ffi.structural_walk(code, (tirx.For, found.append))
-    return bool(found)
 
 
 def _work(code: tirx.Stmt) -> int:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
-from ..common import SHORT, accesses_of, divisor, renamed, rewritten
+from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
 from ..products import Operand, Product
 from ..stages import Stage, extents, loads_of
 
@@ -64,24 +63,16 @@ def paddings(load: Any, reader: Stage, padded: Stage) -> tuple[list[Padding], bo
     summed = [v.iter_type == tirx.IterVar.CommReduce for v in reader.iters]
     found = []
     for i, (low, high) in borders.items():
-        if (low, high) != (0, int(padded.iters[i].dom.extent)):
-            one = _padding(low, high, sym.detect_linear_equation(load.indices[i], variables), summed)
-            whole = whole and one is not None
-            found += [one] if one is not None else []
+        if (low, high) == (0, int(padded.iters[i].dom.extent)):
+            continue
+        factors, rest = linear(load.indices[i], variables) or ((), None)
+        used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
+        if [summed[i] for i in used] != [False, True] or min(factors) < 0 or not isinstance(rest, tirx.IntImm):
+            whole = False  # the index is no sum of a position and a tap
+            continue
+        (position, tap), first = used, int(rest)
+        found.append(Padding(position, tap, factors[position], factors[tap], low - first, high - first))
     return found, whole
-
-
-def _padding(low: int, high: int, terms: Sequence[Any], summed: Sequence[bool]) -> Padding | None:
-    """The padding that windows meet at an index that is the sum of `terms`, a factor for each axis and a constant;
-    None where that is not a position and a tap."""
-    if len(terms) != len(summed) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
-        return None
-    *factors, first = map(int, terms)
-    used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
-    if [summed[i] for i in used] != [False, True] or min(factors[i] for i in used) < 0:
-        return None
-    position, tap = used
-    return Padding(position, tap, factors[position], factors[tap], low - first, high - first)
 
 
 def skipped(found: Sequence[Padding], p: Product, rows: int) -> list[Padding]:
@@ -141,69 +132,57 @@ class Images:
             for axis, var in batch.items():
                 if all(place[i].same_as(var) for place in places):
                     fixed[i] = axis
-            if i not in fixed and any(_reads(place[i], var) for place in places for var in batch.values()):
+            if i not in fixed and any(reads(place[i], var) for place in places for var in batch.values()):
                 return None
         free = [i for i in range(len(self.stage.iters)) if i not in fixed]
         shape = [int(self.stage.iters[i].dom.extent) for i in free]
         own = array(shape, self.buffer.dtype, self.buffer.name)
 
-        def load(item: ir.TensorLoad, mutator: Any) -> Any:
-            if not item.source.same_as(self.buffer):
-                return mutator.default_mutate(item)
-            return tirx.BufferLoad(own, [mutator.mutate(item.indices[i]) for i in free])
+        def load(item: ir.TensorLoad) -> Any:
+            return tirx.BufferLoad(own, [item.indices[i] for i in free]) if item.source.same_as(self.buffer) else None
 
         def read(operand: Operand) -> Operand:
-            return replace(operand, value=tvm_ffi.structural_mutate(operand.value, [(ir.TensorLoad, load)]))
+            return replace(operand, value=with_loads(operand.value, load))
 
         if not fixed or len(free) < 2:
             return None
         return Images(self.stage, own, fixed), replace(reader, a=read(reader.a), b=read(reader.b))
 
-    def laid(self, loop: Any, at: Mapping[int, Any], most: int, parallel: bool = False) -> tirx.Stmt:
-        """The loops that make the images: planes of zeros, and within their borders what is set into them, up to `most`
-        elements at a time. `at`: the index of those axes."""
-        names = {i: at[axis] for i, axis in self.fixed.items()}
-        return _laid(self.stage, self.buffer, names, loop, most, parallel)
-
-
-def _laid(stage: Stage, buffer: Any, fixed: Mapping[int, Any], loop: Any, most: int, parallel: bool) -> tirx.Stmt:
-    """The loops of a stage that sets images into zeros, of two axes at least: of all its elements, or of those at
-    `fixed` values of some iterators. Each plane, of the last two axes, is cleared, and what is within its borders
-    copied; what is zero for other reasons is computed element by element."""
-    *outer, y, x = free = [i for i in range(len(stage.iters)) if i not in fixed]
-    sizes, (borders, exact) = extents(stage.iters), _borders(stage)
-    inside = {i: borders[i] if exact else (0, sizes[i]) for i in free}
-    (top, height), (left, width) = ((low, high - low) for low, high in (inside[y], inside[x]))
-    zero, value = tirx.const(0, str(buffer.dtype)), stage.value.args[1] if exact else stage.value
-
-    def store(what: Any, at: Mapping[int, Any]) -> tirx.Stmt:
-        names = {stage.iters[i].var: place for i, place in {**fixed, **at}.items()}
-        return tirx.BufferStore(buffer, renamed(what, names), [at[i] for i in free])
-
-    def copied(at: Mapping[int, Any]) -> tirx.Stmt:
+    def laid(self, loop: Any, index: Mapping[int, Any], most: int, parallel: bool = False) -> tirx.Stmt:
+        """The loops that make the images, at an `index` of those axes. Each plane, of the last two axes, is cleared,
+        and what is within its borders copied, up to `most` elements at a time; what is zero for other reasons is
+        computed element by element."""
+        stage, buffer, fixed = self.stage, self.buffer, {i: index[axis] for i, axis in self.fixed.items()}
+        *outer, y, x = free = [i for i in range(len(stage.iters)) if i not in fixed]
+        sizes, (borders, exact) = extents(stage.iters), _borders(stage)
+        inside = {i: borders[i] if exact else (0, sizes[i]) for i in free}
+        (top, height), (left, width) = ((low, high - low) for low, high in (inside[y], inside[x]))
+        zero, value = tirx.const(0, str(buffer.dtype)), stage.value.args[1] if exact else stage.value
         flat = exact and width == sizes[x]  # rows lie beside each other: it does not matter where one ends
         flat = flat and all(s is not None and s[y] == s[x] * width for s in accesses_of(stage.block))
         rows, row = (1, height * width) if flat else (height, width)
         step = (divisor(row, 1, most) or 1) if exact else 1
         step = step if step >= SHORT else 1
 
-        def part(i: Any, start: Any) -> tirx.Stmt:
+        def store(what: Any, at: Mapping[int, Any]) -> tirx.Stmt:
+            names = {stage.iters[i].var: place for i, place in {**fixed, **at}.items()}
+            return tirx.BufferStore(buffer, renamed(what, names), [at[i] for i in free])
+
+        def part(at: Mapping[int, Any], i: Any, start: Any) -> tirx.Stmt:
             index = str(stage.iters[x].var.ty)
             return lanes(step, lambda lane: store(value, {**at, y: top + i, x: left + start + lane}), index)
 
-        return loop(rows, lambda i: loop(row // step, lambda j: part(i, j * step)))
+        def plane(number: Any) -> tirx.Stmt:
+            at = dict(zip(outer, unravelled(number, [sizes[i] for i in outer]), strict=True))
+            copy = loop(rows, lambda i: loop(row // step, lambda j: part(at, i, j * step)))
+            if not exact:
+                return copy
+            clear = loop(sizes[y], lambda i: loop(sizes[x], lambda j: store(zero, {**at, y: i, x: j})))
+            within = [low <= at[i] for i, (low, _) in inside.items() if i in at and low > 0]
+            within += [at[i] < high for i, (_, high) in inside.items() if i in at and high < sizes[i]]
+            return tirx.SeqStmt([clear, tirx.IfThenElse(tirx.all(*within), copy, None) if within else copy])
 
-    def plane(number: Any) -> tirx.Stmt:
-        at = dict(zip(outer, unravelled(number, [sizes[i] for i in outer]), strict=True))
-        if not exact:
-            return copied(at)
-        clear = loop(sizes[y], lambda i: loop(sizes[x], lambda j: store(zero, {**at, y: i, x: j})))
-        within = [low <= at[i] for i, (low, _) in inside.items() if i in at and low > 0]
-        within += [at[i] < high for i, (_, high) in inside.items() if i in at and high < sizes[i]]
-        copy = copied(at)
-        return tirx.SeqStmt([clear, tirx.IfThenElse(tirx.all(*within), copy, None) if within else copy])
-
-    return loop(math.prod(sizes[i] for i in outer), plane, PARALLEL if parallel else SERIAL)
+        return loop(math.prod(sizes[i] for i in outer), plane, PARALLEL if parallel else SERIAL)
 
 
 @lru_cache(8)
@@ -212,19 +191,22 @@ def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
     that iterator alone; and whether all is told. Nothing of other stages."""
     if not (isinstance(stage.value, ir.Call) and _is_set_into_zeros(stage.value)):
         return {}, False
-    parts, found = _conjuncts(stage.value.args[0]), dict[int, tuple[int, int]]()
-    exact = all(sum(_reads(part, v.var) for v in stage.iters) == 1 for part in parts)
-    for i, iterator in enumerate(stage.iters):
-        own = _inside([part for part in parts if _reads(part, iterator.var)], iterator)
-        exact = exact and bool(own) and own[-1] - own[0] + 1 == len(own)
-        if own:
-            found[i] = (own[0], own[-1] + 1)
+    parts, simplify, found = _conjuncts(stage.value.args[0]), sym.Analyzer().simplify, dict[int, tuple[int, int]]()
+    exact = all(len(tirx.analysis.undefined_vars(part)) == 1 for part in parts)
+    for i, v in enumerate(stage.iters):
+        own = [part for part in parts if reads(part, v.var) and len(tirx.analysis.undefined_vars(part)) == 1]
+        at = partial(tirx.IntImm, v.var.ty)
+        holds = [[bool(simplify(renamed(part, {v.var: at(n)}))) for part in own] for n in range(int(v.dom.extent))]
+        inside = [n for n, told in enumerate(holds) if all(told)]
+        exact = exact and bool(inside) and inside[-1] - inside[0] + 1 == len(inside)
+        if inside:
+            found[i] = (inside[0], inside[-1] + 1)
     return found, exact
 
 
 def without_zeros(code: Any) -> Any:
     """An expression that reads images without the condition that the place lies within."""
-    return rewritten(code, ir.Call, lambda call: call.args[1] if _is_set_into_zeros(call) else call)
+    return rewritten(code, {ir.Call: lambda call: call.args[1] if _is_set_into_zeros(call) else call})
 
 
 def _conjuncts(condition: Any) -> list[Any]:
@@ -234,26 +216,6 @@ def _conjuncts(condition: Any) -> list[Any]:
     return [condition]
 
 
-def _reads(code: Any, var: Any) -> bool:
-    return any(v.same_as(var) for v in tirx.analysis.undefined_vars(code))
-
-
-def _inside(parts: Sequence[Any], iterator: tirx.IterVar) -> list[int]:
-    """The values of an iterator for which terms may hold that are all to hold, as far as those tell that read it
-    alone."""
-    own = [part for part in parts if len(tirx.analysis.undefined_vars(part)) == 1]
-    simplify, extent = sym.Analyzer().simplify, int(iterator.dom.extent)
-
-    def holds(value: int) -> bool:
-        at = {iterator.var: tirx.IntImm(iterator.var.ty, value)}
-        return all(bool(simplify(renamed(part, at))) for part in own)
-
-    return [value for value in range(extent) if holds(value)] if own else list(range(extent))
-
-
 def _is_set_into_zeros(call: ir.Call) -> bool:
-    return str(getattr(call.op, "name", "")).endswith("if_then_else") and _is_zero(call.args[2])
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0
+    zero = call.args[2] if is_branch(call) else None
+    return isinstance(zero, (tirx.IntImm, tirx.FloatImm)) and float(zero.value) == 0

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Axes, axes_of, renamed
 from ..squares import SIDE, turned
-from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
+from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
-from .sharing import least_parts
+from .tiles import least_parts
 
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
@@ -27,9 +26,8 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
     reads all inputs of an index before it stores, so an output may be an input. Declines what is no stage."""
-    if (found := inlined(func)) is None:  # one pass over memory
+    if (stages := inlined(func)) is None:  # one pass over memory
         return None
-    func, stages = found
     groups = [group for group in domains(stages) if size(group[0].iters)]
     return with_nests(func, [block(group, kept(group, stages, set(func.params)), machine) for group in groups])
 
@@ -71,33 +69,44 @@ class _Loops:
         if across is not None:
             return self._in_tiles(across)
         steps = (0, 1, *STRIDES) if len(self.group) == 1 else (0, 1)
-        if self.shape and any(s not in steps for s in self.axes.strides[-1]):
-            return self._scattered()
-        return self._along_lanes()
+        return self._in_rows(bool(self.shape) and any(s not in steps for s in self.axes.strides[-1]))
 
     def at(self, parts: Sequence[Expr]) -> list[Expr]:
         """The index of the domain at an index of each group of axes."""
         found = self.axes.index(parts) if self.shape else {}
         return [found[x] for x in range(len(self.shape))]
 
-    # Along vectors
+    # Along memory
 
-    def _along_lanes(self) -> tirx.Stmt:
-        """Rows, and along each some vectors a step."""
-        whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
-        most = VECTORS if not self.by_row else COSTLY_VECTORS if whole else 1
-        width = min(self.inner, self.lanes * most)
-        if width < self.inner and (exact := common.divisor(self.inner, self.lanes, width)):
-            width = exact
+    def _in_rows(self, apart: bool) -> tirx.Stmt:
+        """Rows, and along each some vectors a step; elements that lie `apart` one by one, in LLVM's order, and the next
+        row that they are picked of is fetched."""
+        width = 1 if apart else self._width()
 
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
             """`count` elements of a row from `first` on."""
-            return in_steps(count, width, lambda start, n: self._vector(row, first + start, n), self.index)
+            code = in_steps(count, width, lambda start, n: self._vector(row, first + start, n), self.index)
+            return sequence([*(self._next_row(row) if apart else []), code])
 
-        if not self.parts or self.by_row or (self.rows >= self.parts and self.outer) or self.inner <= width:
+        many = self.rows >= self.parts and (apart or bool(self.outer))
+        if not self.parts or many or (not apart and (self.by_row or self.inner <= width)):
             return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
-        share = width if self.inner % width == 0 else width * CHUNK
-        return self._shared(share, steps)
+        if apart:
+            return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
+        return self._shared(width if self.inner % width == 0 else width * CHUNK, steps)
+
+    def _width(self) -> int:
+        """Elements of some vectors, which divide a row where that can be."""
+        whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
+        most = VECTORS if not self.by_row else COSTLY_VECTORS if whole else 1
+        width = min(self.inner, self.lanes * most)
+        return width if width == self.inner else common.divisor(self.inner, self.lanes, width) or width
+
+    def _next_row(self, row: Expr) -> list[tirx.Stmt]:
+        whole = self.outer and self.rows >= max(self.parts, 1) and len(self.axes.parts) == len(self.shape)
+        if not whole or len(self.group) > 1:
+            return []
+        return next_row(self.group[0], unravelled(row, self.outer), self.machine)
 
     def _vector(self, row: Expr, first: Expr, width: int) -> tirx.Stmt:
         """Some neighbours in a row, from its element `first` on."""
@@ -117,25 +126,6 @@ class _Loops:
 
         last = self.loop(self.rows, lambda row: steps(row, whole * share, rest)) if rest else None
         return sequence([self.loop(self.rows * whole, body, parallel=True), *([last] if last else [])])
-
-    # Element by element
-
-    def _scattered(self) -> tirx.Stmt:
-        """Elements that lie apart, in LLVM's order; the next row that they are picked of is fetched."""
-
-        def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
-            elements = self.loop(count, lambda i: self._vector(row, first + i, 1))
-            return sequence([*fetches(row), elements])
-
-        def fetches(row: Expr) -> list[tirx.Stmt]:
-            whole = self.outer and self.rows >= max(self.parts, 1) and len(self.axes.parts) == len(self.shape)
-            if not whole or len(self.group) > 1:
-                return []
-            return next_row(self.group[0], unravelled(row, self.outer), self.machine)
-
-        if self.parts and self.rows < self.parts:
-            return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
-        return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
 
     # Across memory
 
@@ -225,21 +215,15 @@ class _Loops:
     def _element(self, index: Sequence[Expr], copied: Sequence[tuple[Expr, Expr]] = ()) -> tirx.Stmt:
         """The store of one element; in the place of loads that were copied are those of the copies."""
         (stage,) = self.group
-
-        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-            found = next((copy for one, copy in copied if item.same_as(one)), None)
-            return mutator.default_mutate(item) if found is None else found
-
-        names = self._names(index)
-        value = tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, load)]) if copied else stage.value
+        names, value = self._names(index), stage.value
+        if copied:
+            value = common.with_loads(value, lambda load: next((x for one, x in copied if load.same_as(one)), None))
         return tirx.BufferStore(stage.buffer, renamed(value, names), [renamed(i, names) for i in stage.indices])
 
 
 def _lanes(code: Any, machine: Machine) -> int:
     """Elements in a vector register of the widest that the code loads: of booleans many more would go into one."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(code, (ir.TensorLoad, lambda load: found.append(load.source.dtype)))
-    return min((machine.lanes(dtype) for dtype in found), default=machine.lanes("bool"))
+    return min((machine.lanes(load.source.dtype) for load in loads_of([code])), default=machine.lanes("bool"))
 
 
 RULE = Rule("elementwise", "llvm", schedule, sums=False)

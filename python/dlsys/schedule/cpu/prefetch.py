@@ -29,48 +29,37 @@ def next_row(stage: Stage, row: Sequence[Any], machine: Machine) -> list[tirx.St
     are picked that most of a row's lines are read. Their order tells the processor nothing."""
     *rows, last = stage.iters
     for load in stage.loads():
-        shape, line = [int(extent) for extent in load.source.shape], _line(load.source, machine)
+        shape, step = [int(extent) for extent in load.source.shape], line(load.source, machine)
         own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
-        many = int(last.dom.extent) * line >= shape[-1]
-        far = _is_far(load.source, machine)
-        if own and many and far and strides_of(stage.block, load.source, load.indices) is None:
+        many = int(last.dom.extent) * step >= shape[-1] and is_far(load.source, machine)
+        if own and many and strides_of(stage.block, load.source, load.indices) is None:
             at = tirx.Var("line", "int32")
-            fetch = _fetch(load.source, [*row, shape[-1] + at * line], to_write=0)
-            return [tirx.For(at, 0, -(-shape[-1] // line), tirx.ForKind.SERIAL, fetch)]
+            fetch = _fetch(load.source, [*row, shape[-1] + at * step])
+            return [tirx.For(at, 0, -(-shape[-1] // step), tirx.ForKind.SERIAL, fetch)]
     return []
 
 
 def lines(buffer: Any, indices: Sequence[Any], vector: VectorCode, machine: Machine) -> list[tirx.Stmt]:
     """The fetches of the lines of a vector's lanes."""
-    lanes = (tirx.IntImm("int32", at) for at in range(0, vector.width, _line(buffer, machine)))
-    return [_fetch(buffer, renamed(tvm_ffi.convert(list(indices)), {vector.lane: at}), to_write=0) for at in lanes]
+    lanes = (tirx.IntImm("int32", at) for at in range(0, vector.width, line(buffer, machine)))
+    return [_fetch(buffer, renamed(tvm_ffi.convert(list(indices)), {vector.lane: at})) for at in lanes]
 
 
-def is_far(load: Any, machine: Machine) -> bool:
-    """Whether a load is of an array that no core's own cache holds, at a place that no other array says."""
-    return len(loads_of([load])) == 1 and _is_far(load.source, machine)
-
-
-def line(value: Any, machine: Machine) -> int:
-    """Elements of a cache line of the array that an expression loads from first."""
-    return _line(loads_of([value])[0].source, machine)
-
-
-def _line(buffer: Any, machine: Machine) -> int:
-    """Elements of a cache line."""
+def line(buffer: Any, machine: Machine) -> int:
+    """Elements of an array's cache line."""
     return machine.line * 8 // max(DataType(str(buffer.dtype)).bits, 8)
 
 
-def _is_far(buffer: Any, machine: Machine) -> bool:
+def is_far(buffer: Any, machine: Machine) -> bool:
     """Whether an array fills L2."""
-    return math.prod(map(int, buffer.shape)) * machine.line >= machine.l2 * _line(buffer, machine)
+    return math.prod(map(int, buffer.shape)) * machine.line >= machine.l2 * line(buffer, machine)
 
 
 def of(value: Any, offset: Any = 0) -> tirx.Stmt:
     """The fetch of the line that an expression loads from first, or of one so many elements behind."""
     first = loads_of([value])[0]
     *lead, last = first.indices
-    return _fetch(first.source, [*lead, last + offset], to_write=0)
+    return _fetch(first.source, [*lead, last + offset])
 
 
 def to_store(store: tirx.BufferStore) -> tirx.Stmt:
@@ -78,7 +67,7 @@ def to_store(store: tirx.BufferStore) -> tirx.Stmt:
     return _fetch(store.buffer, store.indices, to_write=1)
 
 
-def _fetch(buffer: Any, indices: Any, to_write: int) -> tirx.Stmt:
+def _fetch(buffer: Any, indices: Any, to_write: int = 0) -> tirx.Stmt:
     """The fetch of the line of an element."""
     at = tirx.address_of(buffer[tuple(indices)])
     into_l2, data = 2, 1  # as LLVM has it; into L1 was 4 % slower, where the panel of B lies

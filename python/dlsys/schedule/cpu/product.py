@@ -29,17 +29,13 @@ from ..products import Axes, Operand
 from ..squares import SIDE, turned
 from ..stages import Expr
 from ..target import Machine
-from .indices import Names, Part, Place, Read, Term
+from .indices import Names, Part, Place, Read
 from .tile_code import Fused, TileCode
 from .tiles import BEFORE, PACKED, Tile, group
 
 
 class Loops(TileCode):
-    """The loops of a product in tiles.
-
-    Attributes:
-        arrays: that the loop nests have between them.
-    """
+    """The loops of a product in tiles."""
 
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
@@ -54,7 +50,6 @@ class Loops(TileCode):
         self.rows = self.array((tile.block, depth, tile.rows), "rows") if tile.a == PACKED else None
         # allocated by a statement, since TVM would allocate `between` anew in each step that uses it
         self.own = [tirx.AllocBuffer(one) for one in (self.panel, self.rows, self.between) if one is not None]
-        self.arrays: list[Any] = []
 
     def nests(self) -> list[tirx.Stmt]:
         """The loop nests, one after another: what all tiles need, and the tiles."""
@@ -106,8 +101,8 @@ class Loops(TileCode):
 
         def of_part(number: Expr) -> tirx.Stmt:
             part = self.terms.part(number)
-            of_a = read_a if rows is None else self._of_part(p.a, rows)
-            of_b = read_b if packed is None else self._of_part(p.b, packed)
+            of_a = read_a if rows is None else self._reader(rows, lambda place: [place.local[1]], part.first)
+            of_b = read_b if packed is None else self._reader(packed, lambda place: [], part.first)
 
             def copy(i: Expr) -> tirx.Stmt:
                 of = lambda many: self._pack(p.a, rows, [i], batch, block + i, many, part)  # noqa: E731
@@ -136,14 +131,9 @@ class Loops(TileCode):
             return self.product.m, self.m, self.tile.rows
         return self.product.n, self.n, self.tile.columns
 
-    def _of_part(self, operand: Operand, packed: Any) -> Read:
-        """How an operand is read of which a share has packed the part of k: some rows, or one panel."""
-
-        def element(place: Place, at: Expr, term: Term) -> Expr:
-            lead = [place.local[1]] if operand is self.product.a else []
-            return tirx.BufferLoad(packed, [*lead, self.simple(term.number - place.part.first), at])
-
-        return element
+    def _reader(self, packed: Any, lead: Callable[[Place], Sequence[Expr]], first: Expr) -> Read:
+        """How an operand is read that is packed from a first step of k on; `lead`: the panel of a place."""
+        return lambda place, at, term: tirx.BufferLoad(packed, [*lead(place), self.simple(term.number - first), at])
 
     def _all_panels(self, operand: Operand) -> tuple[tirx.Stmt, Read]:
         """The loops that pack all of an operand, and how it is read then."""
@@ -151,7 +141,6 @@ class Loops(TileCode):
         axes, (_, size, width) = [axis for axis in p.batch if axis in operand.axes], self._side(operand)
         lead, count = [p.extents[axis] for axis in axes], -(-size // width)
         packed = self.array((*lead, count, self.k, width), "rows" if operand is p.a else "panels")
-        self.arrays.append(packed)
         whole = Part(self.number(0), dict.fromkeys(p.k, self.number(0)), self.number(0))
         by_squares = self._is_turned(operand, size, self.k)
 
@@ -166,15 +155,14 @@ class Loops(TileCode):
 
             return self._pack_turned(operand, packed, place, batch, j * SIDE, self.number(0), self.k)
 
-        def element(place: Place, at: Expr, term: Term) -> Expr:
-            panel = place.tile if operand is p.a else place.panel
-            return tirx.BufferLoad(packed, [*(place.batch[axis] for axis in axes), panel, term.number, at])
+        def own_panel(place: Place) -> list[Expr]:
+            return [*(place.batch[axis] for axis in axes), place.tile if operand is p.a else place.panel]
 
         parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_WORK
         nest = self.loop(
             math.prod(lead) * (size // SIDE if by_squares else count), panel, PARALLEL if parallel else SERIAL, "panel"
         )
-        return nest, element
+        return nest, self._reader(packed, own_panel, self.number(0))
 
     def _pack(
         self, operand: Operand, packed: Any, lead: Sequence[Expr], batch: Names, panel: Expr, count: int, part: Part

@@ -13,47 +13,41 @@ from functools import partial
 from typing import Any
 
 import tvm
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
 from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
 from ..levels import LEVEL, Accumulators, Levels
-from ..stages import Expr, Nests, Stage, extents, inlined, nests_of, size, with_nests
+from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
-from .sharing import least_parts
+from .tiles import least_parts
 
 ROWS = 8  # that are read at once where registers hold no row's sums
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Each row through all its stages at once where the stages share rows; else a stage at a time."""
-    found = rows.schedule(func, machine)
-    func, nests, arrays = found or ((inlined(func) or (func, None))[0], None, ())
-    return finish(func, machine, nests, arrays)
+    return finish(func, machine, rows.schedule(func, machine) or inlined(func))
 
 
 def finish(
-    func: tirx.PrimFunc, machine: Machine, nests: Nests | None = None, arrays: Sequence[ir.Var] = ()
+    func: tirx.PrimFunc, machine: Machine, nests: Sequence[Stage | tirx.Stmt] | None = None
 ) -> tirx.PrimFunc:
-    """The function with the loops of its stages that are not written yet, each by itself; of other nests and the arrays
-    that these use besides, if they are given."""
+    """The function with the loops of its stages, each by itself; or of other ones, and of loops that are written."""
     made: list[tirx.Stmt] = []
-    own = list(arrays)
-    for nest, stage in nests_of(func) if nests is None else nests:
-        if stage is None or not size(stage.spatial):
-            made.append(nest)
-        elif not stage.reduced:
-            made.append(pointwise.block([stage], {stage.buffer}, machine))
-        else:
-            for one in _whole_or_in_parts(stage, machine):
-                made.append(block_of(one.stage.name, one.nest(), whole=True))
-                own.append(one.stage.buffer)
-    return with_nests(func, made, [array for array in own if array not in func.params])
+    for one in nests_of(func) if nests is None else nests:
+        if not isinstance(one, Stage):
+            made.append(one)
+        elif not one.reduced and size(one.spatial):
+            made.append(pointwise.block([one], {one.buffer}, machine))
+        elif size(one.spatial):
+            sums = _whole_or_in_parts(one, machine)
+            made += [block_of(part.stage.name, part.nest(), whole=True) for part in sums]
+    return with_nests(func, made)
 
 
 def _whole_or_in_parts(stage: Stage, machine: Machine) -> list[_Sum]:
@@ -110,12 +104,8 @@ class _Sum:
 
     def _add(self, sums: Any, at: Expr, names: dict[Any, Expr]) -> tirx.Stmt:
         """Takes one term into the sum that lies at a place of the array of sums."""
-
-        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-            own = item.source.same_as(self.stage.buffer)
-            return tirx.BufferLoad(sums, [at]) if own else mutator.default_mutate(item)
-
-        value = tvm_ffi.structural_mutate(self.stage.value, [(ir.TensorLoad, load)])
+        own, so_far = self.stage.buffer, tirx.BufferLoad(sums, [at])
+        value = common.with_loads(self.stage.value, lambda load: so_far if load.source.same_as(own) else None)
         return tirx.BufferStore(sums, renamed(value, names), [at])
 
     def _accumulators(self, width: int, levels: Levels) -> Accumulators:

@@ -8,18 +8,18 @@ down the columns are added to row by row, in an array for each share of the rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from .. import common
 from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
-from ..stages import Expr, Nests, Stage, extents, inlined, share, size
+from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
 from ..sums import PARTS, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
@@ -29,19 +29,17 @@ SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
-    """A function with the loops of all that runs over rows, and what is behind it, and the arrays that these need. None
-    where there are no rows."""
-    func = share(func)
-    found = find_rows(func)
+def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] | None:
+    """The loops of all of a function that runs over rows, and the stages behind it. None where there are no rows."""
+    stages = share(func) or []
+    found = find_rows(stages)
     if found is None or found.count < 1 or _is_for_parts(found):
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
     if plain and found.length <= SHORT_ROW and values <= SHORT_VALUES:
-        nest = _short(found, found.kept(func), machine)
-        return func, [(nest, None), *((stage.loops, stage) for stage in found.rest)], []
-    return _long(func, machine) if len(found.stages) > 1 else None
+        return [_short(found, found.kept(func.params), machine), *found.rest]
+    return _long(func, stages, machine) if len(found.stages) > 1 else None
 
 
 def _is_for_parts(rows: Rows) -> bool:
@@ -99,20 +97,18 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
+def _long(func: tirx.PrimFunc, stages: Sequence[Stage], machine: Machine) -> list[Stage | tirx.Stmt] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
-    func, _ = inlined(func) or (func, None)
-    rows = find_rows(func)
+    rows = find_rows(inlined(func, stages) or [])
     if rows is None or rows.length < 2:
         return None
     rows = with_down(_without_last(rows))
     passes = _in_passes(rows)
     if passes is None:
         return None
-    code = _LongRows(rows, passes, rows.kept(func), machine)
-    rest = [code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest]
-    nests: Nests = [(block_of("rows", code.nest()), None), *((stage.loops, stage) for stage in rest)]
-    return func, nests, [array for array, _ in code.parts.values()]
+    code = _LongRows(rows, passes, rows.kept(func.params), machine)
+    rest = (code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest)
+    return [block_of("rows", code.nest()), *rest]
 
 
 def _without_last(rows: Rows) -> Rows:
@@ -129,27 +125,9 @@ def _without_last(rows: Rows) -> Rows:
     return replace(rows, stages=tuple(stages), rest=(*last, *rows.rest))
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """Once along the row.
-
-    Attributes:
-        before: stages of one number a row, which it may need.
-        along: elementwise stages and reductions along the row.
-    """
-
-    before: list[Stage]
-    along: list[Stage]
-
-    @property
-    def stages(self) -> list[Stage]:
-        """All of them."""
-        return [*self.before, *self.along]
-
-
-def _in_passes(rows: Rows) -> list[_Pass] | None:
-    """The stages in as few passes as can be: what needs a reduction's result is in a later one. None for stages of
-    other lengths.
+def _in_passes(rows: Rows) -> list[list[Stage]] | None:
+    """The stages in as few passes along the row as can be: what needs a reduction's result is in a later one. Those of
+    one number a row come before those along it, which may need them. None for stages of other lengths.
 
     A stage is in the last pass that will do: so the last one stores all results, side by side, and those before read
     little but what the next reduction needs."""
@@ -159,7 +137,7 @@ def _in_passes(rows: Rows) -> list[_Pass] | None:
     for stage in rows.stages:
         ready[stage.buffer] = _first(stage, ready) + bool(stage.reduced)
     stages = [*rows.stages, *rows.down]
-    found = [_Pass([], []) for _ in range(1 + max(_first(stage, ready) for stage in stages))]
+    found: list[list[Stage]] = [[] for _ in range(1 + max(_first(stage, ready) for stage in stages))]
     last: dict[Any, int] = {}  # the pass in which a buffer has to be read
     for stage in reversed(stages):
         most = len(found) - 1
@@ -168,8 +146,8 @@ def _in_passes(rows: Rows) -> list[_Pass] | None:
         number = min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
         for load in stage.loads():
             last[load.source] = min(number, last.get(load.source, number))
-        (found[number].along if rows.along(stage) else found[number].before).insert(0, stage)
-    return found
+        found[number].insert(0, stage)
+    return [sorted(one, key=lambda stage: bool(rows.along(stage))) for one in found]
 
 
 def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
@@ -186,9 +164,9 @@ class _LongRows:
         parts: for these buffers the array of the shares' sums, and the stage that adds them up.
     """
 
-    def __init__(self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine) -> None:
+    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine) -> None:
         self.rows, self.passes, self.kept, self.machine = rows, passes, kept, machine
-        along = [one for one in passes if one.along]
+        along = [one for one in passes if any(map(rows.along, one))]
         self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
         self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
         self.parallel = rows.work >= PARALLEL_WORK and rows.count > 1
@@ -198,15 +176,16 @@ class _LongRows:
         self.parts = {s.buffer: of_parts(s, -(-rows.count // self.share)) for s in rows.down}
         self.held: dict[Any, Any] = {}
         for number, one in enumerate(passes):
-            later = {x.source for other in passes[number + 1 :] for s in other.stages for x in s.loads()}
-            for stage in (stage for stage in one.stages if stage not in rows.down):
-                is_row = stage in one.along and not stage.reduced
+            later = {x.source for other in passes[number + 1 :] for s in other for x in s.loads()}
+            for stage in (stage for stage in one if stage not in rows.down):
+                is_row = rows.along(stage) and not stage.reduced
                 if not is_row or (stage.buffer in later and stage.buffer not in kept):
                     shape = (rows.length if is_row else 1,)
                     self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
         known = {*self.held, *self.parts, *kept}
-        loads = [(s, x) for one in passes for s in one.along for x in s.loads()]
-        self.far = [(s, x) for s, x in loads if x.source not in known and prefetch.is_far(x, machine)]
+        loads = [(s, x) for one in passes for s in one if rows.along(s) for x in s.loads()]
+        loads = [(s, x) for s, x in loads if x.source not in known and len(loads_of([x])) == 1]
+        self.far = [(s, x) for s, x in loads if prefetch.is_far(x.source, machine)]
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
@@ -235,12 +214,12 @@ class _LongRows:
         """The code of one row: its passes, each behind the numbers that it needs."""
         code: list[tirx.Stmt] = []
         for one in self.passes:
-            for stage in one.before:
+            for stage in (stage for stage in one if not self.rows.along(stage)):
                 vector, first = VectorCode(1), tirx.const(0, "int32")
                 known = self._known({}, first)
                 value = vector.evaluate(stage.value, self.rows.names(stage, row, first), known)
                 code.append(self._keep(stage, vector.value(value), row, first, vector).loop())
-            if one.along:
+            if any(map(self.rows.along, one)):
                 code += self._along(one, row)
         return code
 
@@ -264,10 +243,11 @@ class _LongRows:
             vector.store(stage.buffer, value, [renamed(index, names) for index in stage.indices])
         return vector
 
-    def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
+    def _along(self, one: list[Stage], row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
+        along = [stage for stage in one if self.rows.along(stage)]
         width = self.lanes * min(VECTORS, self.rows.length // self.lanes)
-        across = [s for s in one.along if s.reduced and s not in self.rows.down]
+        across = [s for s in along if s.reduced and s not in self.rows.down]
         long = [s for s in across if is_float_sum(s)]
         levels = Levels([self.rows.length], width, LEVEL if long else 0)
         sums = {s.buffer: Accumulators(s, width, levels.count if s in long else 1, self.lanes) for s in across}
@@ -279,7 +259,7 @@ class _LongRows:
             known = self._known(values, column)
             if one is self.fetching:
                 vector.before += self._of_next_row(row, column, vector)
-            for stage in one.along:
+            for stage in along:
                 expression = stage.value.b if stage.reduced else stage.value
                 value = vector.value(vector.evaluate(expression, self.rows.names(stage, row, column), known))
                 if stage.buffer in self.down:

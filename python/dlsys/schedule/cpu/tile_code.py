@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
-from ..common import VECTORS, is_costly, near_divisor, renamed
+from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
@@ -29,7 +28,7 @@ class Fused:
 
     Attributes:
         product: whose factors compute what was computed before.
-        result: the stage that stores what is made of the sum; None where that is the sum itself.
+        result: the stage that stores what is made of the sum, at the same index; None where that is the sum itself.
         images: that are made before, for a factor to read.
         paddings: those of the images that A reads through windows.
     """
@@ -45,14 +44,9 @@ class Fused:
         own = [names.get(i, 0) for i in range(len(stage.iters)) if i not in self.product.k]
         if self.result is None:
             return tirx.BufferStore(stage.buffer, total, list(map(place, own)))
-        read = next(load for load in self.result.loads() if load.source.same_as(stage.buffer))
-        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in self.result.iters if int(v.dom.extent) == 1}
-        values = unit | dict(zip(read.indices, own, strict=True))
-
-        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-            return total if item.source.same_as(stage.buffer) else mutator.default_mutate(item)
-
-        value = tvm_ffi.structural_mutate(placed(self.result.value, values, place), [(ir.TensorLoad, load)])
+        values = {v.var: at for v, at in zip(self.result.iters, own, strict=True)}
+        value = placed(self.result.value, values, place)
+        value = with_loads(value, lambda load: total if load.source.same_as(stage.buffer) else None)
         places = [place(renamed(index, values)) for index in self.result.indices]
         return tirx.BufferStore(self.result.buffer, value, places)
 
@@ -199,7 +193,7 @@ class TileCode(Indices):
             return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
         row = place.part.first + tirx.floordiv(step, self.tiles)
         first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
-        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first, self.machine))]
+        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else
@@ -210,10 +204,8 @@ class TileCode(Indices):
         if p.a.contiguous != p.last(p.k):
             names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + prefetch.STEPS)}
             return [prefetch.of(self.element(p.a, {**place.batch, **names}))]
-        run, inner = p.run(p.a, p.k), list[int]()
-        while len(inner) < len(p.k) and p.size(tuple(inner)) < run:
-            inner.insert(0, p.k[len(p.k) - 1 - len(inner)])
-        if self.terms.length(inner) < p.size(tuple(inner)):
+        inner = p.run(p.a, p.k)
+        if self.terms.length(inner) < p.size(inner):
             return []
         steps = {axis: self.number(0) if axis in inner else i for axis, i in term.names.items()}
         steps[p.last(p.k)] = self.flat(inner, term.names) * rows

@@ -101,6 +101,11 @@ def wanted(machine: Machine, p: Product | None = None) -> int:
     return 1 if small or machine.threads < MANY else 2 * machine.threads
 
 
+def least_parts(machine: Machine) -> int:
+    """The parts that any work for threads should have."""
+    return max(wanted(machine), machine.threads)
+
+
 def ways(p: Product) -> Iterator[Product]:
     """The product, and its transposed one where that can be read."""
     yield p
@@ -115,7 +120,7 @@ def ways(p: Product) -> Iterator[Product]:
 def _per_image(p: Product) -> bool:
     """Whether one A, filters of one tap, meets the B of each batch, pixels that are contiguous."""
     shared = not any(axis in p.a.axes for axis in p.batch)
-    return p.size(p.batch) > 1 and shared and p.run(p.b, p.n) == p.size(p.n) and len(p.n) > 1
+    return p.size(p.batch) > 1 and shared and p.run(p.b, p.n) == p.n and len(p.n) > 1
 
 
 def _over_windows(p: Product) -> Product:
@@ -298,5 +303,5 @@ def _copied(p: Product, operand: Operand, width: int) -> float:
 def group(p: Product, operand: Operand, width: int) -> int:
     """Neighbouring elements in a panel of an operand, for one k, at addresses that run on."""
     axes = p.m if operand is p.a else p.n
-    run = p.run(operand, axes)
+    run = p.size(p.run(operand, axes))
     return width if run == p.size(axes) else math.gcd(width, run)

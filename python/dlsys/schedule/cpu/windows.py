@@ -16,11 +16,10 @@ from ...compute.loops import ravelled
 from .. import common
 from ..codegen import UNROLLED, array, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
-from ..stages import Expr, with_nests
+from ..stages import Expr
 from ..target import Machine, Rule
 from . import reduction
-from .contraction import described, ending, one_sum, with_one_result, written
-from .sharing import missing_parts
+from .contraction import cut, described, missing_parts, one_sum, parts_of, written
 from .tile_code import Fused
 from .tiles import LIES, WINDOWS, Tile, wanted
 
@@ -43,15 +42,14 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
-        return written(p, *with_one_result(func, number), number, tile, machine)
+        return reduction.finish(func, machine, written(p, stages, number, tile, machine, func.params))
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
-    func, stages, p, _ = ending(func, number, p, missing_parts(p, machine))
-    p = p.of(stages[number])
+    if parts := parts_of(p, missing_parts(p, machine)):
+        stages, p = cut(stages, number, parts)
     fused, _, rest = described(p, stages, number, p.b)
-    func = with_nests(func, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
-    return reduction.finish(func, machine)
+    return reduction.finish(func, machine, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from ..products import Product, product_of
 from ..stages import inlined, with_nests
@@ -36,9 +36,8 @@ SECOND = 6000  # cycles of the launch that adds up parts
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The launches of a function with one product. Declines others, and products with few rows or columns."""
-    if (found := inlined(func)) is None:
+    if (stages := inlined(func)) is None:
         return None
-    func, stages = found
     sums = [stage for stage in stages if stage.reduced]
     product = product_of(sums[0]) if len(sums) == 1 else None
     if product is None or min(product.size(product.m), product.size(product.n)) < LEAST:
@@ -47,13 +46,12 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     after = epilogue(stages[at], stages[at + 1 :])
     rest = [stage for stage in stages[at + 1 :] if stage not in after]
     results = set(func.params)
-    before, _ = reduction.nests(stages[:at], stages, results, machine.gpu)
-    own, arrays = _launches(product, sum_of(stages[at], after, stages, results), machine)
-    last, more = reduction.nests(rest, stages, results, machine.gpu)
-    return with_nests(func, [*before, *own, *last], [*arrays, *more])
+    before, last = (reduction.nests(some, stages, results, machine.gpu) for some in (stages[:at], rest))
+    own = _launches(product, sum_of(stages[at], after, stages, results), machine)
+    return with_nests(func, [*before, *own, *last])
 
 
-def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx.Stmt], list[ir.Var]]:
+def _launches(product: Product, whole: Sum, machine: Machine) -> list[tirx.Stmt]:
     """The launch of a product, or those of its parts and of their sum."""
     code: Callable[..., Code] = Code
     steps = [step_of(tile) for tile in TILES]
@@ -65,11 +63,11 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx
     step, parts = min(candidates, key=lambda one: cycles(product, one[0], one[1], machine.gpu))
     tile, terms = step.tile, product.size(product.k)
     if parts < 2:
-        return [code(product, tile, whole, 1, terms).nest()], []
+        return [code(product, tile, whole, 1, terms).nest()]
     length = ceil_div(ceil_div(terms, parts), DEPTH) * DEPTH
     parts = ceil_div(terms, length)
-    first, last, array = parts_of(whole, parts)
-    return [code(product, tile, first, parts, length).nest(), reduction.launch_of(last)], [array]
+    first, last = parts_of(whole, parts)
+    return [code(product, tile, first, parts, length).nest(), reduction.launch_of(last)]
 
 
 def _blocks(product: Product, tile: Tile) -> int:

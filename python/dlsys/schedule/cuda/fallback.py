@@ -14,8 +14,8 @@ from .loops import launch_of
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Every stage by itself, on the device."""
-    func, _ = inlined(func) or (func, None)
-    return with_nests(func, [_launch(block) for block in blocks_of(func)])
+    stages = inlined(func)
+    return with_nests(func, list(map(_launch, blocks_of(func) if stages is None else [one.block for one in stages])))
 
 
 def _launch(block: s_tir.SBlock) -> tirx.Stmt:

@@ -15,7 +15,7 @@ from tvm import ir, sym, tirx
 
 from .. import common
 from ..codegen import array, sequence, unravelled
-from ..common import renamed
+from ..common import renamed, with_places
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
@@ -36,7 +36,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     found = [launch_of(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
     if memory:
         found.insert(0, _touch(memory))
-    return with_nests(func, found, memory)
+    return with_nests(func, found)
 
 
 def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
@@ -59,16 +59,7 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
 
     def of_part(item: tirx.Stmt) -> tirx.Stmt:
         """A statement, with the part's copy in place of the result."""
-
-        def load(one: ir.TensorLoad, mutator: Any) -> Any:
-            own = mutator.default_mutate(one)
-            return tirx.BufferLoad(copies, [part, *own.indices]) if own.source.same_as(out) else own
-
-        def store(one: tirx.BufferStore, mutator: Any) -> Any:
-            own = mutator.default_mutate(one)
-            return tirx.BufferStore(copies, own.value, [part, *own.indices])
-
-        return tvm_ffi.structural_mutate(item, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+        return with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))
 
     step = tirx.Var("step", "int32")
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))

@@ -19,9 +19,8 @@ from .threads import BLOCK, ThreadCode, ceil_div, guarded, index, lanes, launch
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch for all results of one shape. It reads all inputs of an index before it stores, so an output may be an
     input."""
-    if (found := inlined(func)) is None:
+    if (stages := inlined(func)) is None:
         return None
-    func, stages = found
     return with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params), machine.gpu))
 
 

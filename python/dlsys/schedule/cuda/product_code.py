@@ -208,7 +208,7 @@ class Code:
             tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner)),
             *self._results(),
         ]
-        return launch(self.whole.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
+        return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
     def size(self, operand: SharedTile) -> int:
         """Elements of an operand's tile in shared memory."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tvm import ir, tirx
@@ -44,20 +45,15 @@ STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into pa
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch or two for each sum, with what is computed of it alone. Declines reductions that do
     more than combine terms."""
-    read = inlined(func)
-    if read is None or not all(stage.is_plain for stage in read[1] if stage.reduced):
+    stages = inlined(func)
+    if stages is None or not all(stage.is_plain for stage in stages if stage.reduced):
         return None
-    func, stages = read
-    found, arrays = nests(stages, stages, set(func.params), machine.gpu)
-    return with_nests(func, found, arrays)
+    return with_nests(func, nests(stages, stages, set(func.params), machine.gpu))
 
 
-def nests(
-    own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu
-) -> tuple[list[tirx.Stmt], list[ir.Var]]:
-    """The launches of some of the function's stages, in order, and the arrays between them."""
+def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
+    """The launches of some of the function's stages, in order."""
     found: list[tirx.Stmt] = []
-    arrays: list[ir.Var] = []
     left = [stage for stage in own if size(stage.iters) or stage.reduced]
     while left:
         stage = left.pop(0)
@@ -69,23 +65,19 @@ def nests(
         elif size(stage.spatial):
             after = epilogue(stage, left)
             left = [other for other in left if other not in after]
-            made, more = _launches(sum_of(stage, after, stages, results), gpu)
-            found += made
-            arrays += more
-    return found, arrays
+            found += _launches(sum_of(stage, after, stages, results), gpu)
+    return found
 
 
-def _launches(whole: Sum, gpu: Gpu) -> tuple[list[tirx.Stmt], list[ir.Var]]:
-    """The launches of a sum, and the array of its parts' sums."""
+def _launches(whole: Sum, gpu: Gpu) -> list[tirx.Stmt]:
+    """The launch of a sum, or those of its parts and of their sum."""
     step, results = _sharing(whole) * _width(whole), math.prod(whole.results)
     blocks = ceil_div(results, WARP) if _by_columns(whole) else results
     parts = min(ceil_div(2 * gpu.multiprocessors, blocks), whole.count // (step * STEPS))
     if parts < 2 or whole.count <= 4 * step * STEPS:  # what that takes is not worth a second launch
-        return [launch_of(whole)], []
+        return [launch_of(whole)]
     *stages, total = in_parts(whole.stage, parts_along(whole.stage, parts))
-    array = stages[0].buffer
-    sums = [*(Sum(part, (), {array}) for part in stages), Sum(total, whole.after, whole.stored)]
-    return list(map(launch_of, sums)), [array]
+    return list(map(launch_of, [*(Sum(part, (), {part.buffer}) for part in stages), replace(whole, stage=total)]))
 
 
 def _by_columns(whole: Sum) -> bool:
@@ -122,7 +114,7 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     body += more
     value: Expr = tirx.BufferLoad(one, [0])
     if columns and deep > 1:
-        both = shared((deep, side), whole.dtype, f"{whole.name}_shared")
+        both = shared((deep, side), whole.dtype, f"{whole.stage.name}_shared")
         body += [tirx.AllocBuffer(both), tirx.BufferStore(both, value, [y, x]), barrier()]
         value = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
     elif deep > 1:
@@ -131,8 +123,8 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     whole.store(code, place, code.value(value))
     inside = [thread == 0, *inside] if deep > 1 else inside
     body.append(tirx.IfThenElse(tirx.all(*inside), code.loop(), None) if inside else code.loop())
-    threads = (deep, side) if not columns else (side, deep)
-    return launch(whole.name, [(block, ceil_div(total, side))], list(zip((x, y), threads, strict=True)), sequence(body))
+    threads = [(x, side), (y, deep)] if columns else [(x, deep), (y, side)]
+    return launch(whole.stage.name, [(block, ceil_div(total, side))], threads, sequence(body))
 
 
 def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, threads: int, sums: ir.Var) -> tirx.Stmt:

@@ -25,17 +25,14 @@ MOST = 32  # elements of a row that a thread of a block holds; of a warp half as
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """One launch for what runs over rows, then those of what is behind. Declines functions without rows, with one sum
     alone or rows that registers do not hold."""
-    if (found := inlined(share(func))) is None:
-        return None
-    func, stages = found
-    rows = find_rows(func)
+    stages = inlined(func, share(func)) or []
+    rows = find_rows(stages)
     if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
         return None
     if (threads := _threads(rows.length)) is None:
         return None
     nest = _Code(func, rows, threads, machine.gpu).nest()
-    rest, arrays = reduction.nests(rows.rest, stages, set(func.params), machine.gpu)
-    return with_nests(func, [nest, *rest], arrays)
+    return with_nests(func, [nest, *reduction.nests(rows.rest, stages, set(func.params), machine.gpu)])
 
 
 def _threads(length: int) -> int | None:
@@ -57,7 +54,7 @@ class _Code:
 
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int, gpu: Gpu) -> None:
         self.rows, self.threads = rows, threads
-        self.kept = rows.kept(func)
+        self.kept = rows.kept(func.params)
         dtypes = [str(stage.buffer.dtype) for stage in rows.stages]
         dtypes += [str(load.source.dtype) for stage in rows.stages for load in stage.loads()]
         width = lanes(dtypes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -24,10 +25,9 @@ PAD = 1  # elements behind each row: a column's elements lie in different banks
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch for one result of which an input is read across. Declines all others, and small tiles."""
-    read = inlined(func)
-    if read is None or len(read[1]) != 1:
+    if len(stages := inlined(func) or []) != 1:
         return None
-    func, (stage,) = read
+    (stage,) = stages
     if common.BRANCH in common.calls_of(stage.value) or (found := _crossing(stage, machine.gpu)) is None:
         return None
     return with_nests(func, [_nest(stage, *found)])
@@ -84,11 +84,11 @@ def _nest(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
 def _reading(stage: Stage, tiles: Mapping[Any, ir.Var], place: Expr) -> Stage:
     """The stage with the element at a place of a tile for each load that has one."""
 
-    def held(load: ir.TensorLoad, mutator: Any) -> Expr:
+    def held(load: ir.TensorLoad) -> Expr | None:
         own = next((tile for other, tile in tiles.items() if tvm_ffi.structural_equal(load, other)), None)
-        return mutator.default_mutate(load) if own is None else tirx.BufferLoad(own, [place])
+        return None if own is None else tirx.BufferLoad(own, [place])
 
-    return stage.with_value(tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, held)]))
+    return replace(stage, value=common.with_loads(stage.value, held))
 
 
 RULE = Rule("transpose", "cuda", schedule, sums=False)
