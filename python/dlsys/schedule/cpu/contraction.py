@@ -17,6 +17,7 @@ from tvm import ir, s_tir, tirx
 from tvm.tirx import PrimFunc
 
 from .. import common
+from ..knobs import Space, pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size, with_nests
 from ..sums import in_parts
@@ -26,6 +27,7 @@ from .padding import Images
 from .product import Loops
 from .sharing import missing_parts, parts_of
 from .tile_code import Fused
+from .tile_space import space
 from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
 
@@ -39,6 +41,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     func, stages, p, is_cut = ending(func, number, p, missing_parts(q, machine, tile))
     if is_cut:
         q, tile = _chosen(p, stages, number, machine)
+    q, tile = pick((q, tile), lambda: _space((q, tile), p, stages, number, machine))
     func = written(q, func, stages, number, tile, machine)
     return reduction.finish(func, machine)
 
@@ -120,6 +123,12 @@ def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) 
     """The product, or its transposed one, and the tile that fit shape and machine."""
     made = {one.buffer for one in stages[:number]}
     return choose(p, machine, made, _paddings(p, stages, number)[0])
+
+
+def _space(own: tuple[Product, Tile], p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> Space:
+    """The products and tiles among which `_chosen` has taken one."""
+    made = {one.buffer for one in stages[:number]}
+    return space(own, p, machine, made, _paddings(p, stages, number)[0])
 
 
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:

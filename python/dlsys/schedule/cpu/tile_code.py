@@ -102,7 +102,7 @@ class TileCode(Indices):
                 value = read_a(place, r, term) * read_b(place, c, term)
                 return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
 
-            fetches = [*self._later_row(place, term), *self._next_panel(place, term)]
+            fetches = [*self._later_row(place, term), *self._next_panel(place, term)] if self.tile.fetches else []
             return sequence([*fetches, self._over(first, last, computed, one)])
 
         clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
