@@ -72,7 +72,7 @@ def by_chance(work: Nodes, trials: int) -> tuple[float, float]:
     class Random(search.Search):
         """Draws all choices."""
 
-        def batch(self, left: int, total: int) -> list[Any]:
+        def batch(self, left: int, share: float) -> list[Any]:
             """See `Search`."""
             return [self._drawn() for _ in range(min(search.BATCH, left))]
 
@@ -83,7 +83,7 @@ def by_chance(work: Nodes, trials: int) -> tuple[float, float]:
         about = {"loops": task.loops, "machine": choices.machine_name(how), "versions": "", "formula": "",
                  "name": task.name, "space": task.space.name}  # fmt: skip
         while found.trials < trials:
-            found.try_some(worker, trials - found.trials, trials, about)
+            found.try_some(worker, trials - found.trials, 1.0, about)
         least = found.ratio
         found.verdict(worker, about)
         return found.gain, least

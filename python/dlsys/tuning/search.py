@@ -22,7 +22,7 @@ CHAINS, MOVES = 64, 40  # of annealing
 HOT, COLD = 0.2, 0.01  # temperatures, in logarithms of times
 RANDOM = 0.15  # of a batch that is drawn
 APART = 2  # knobs in which the choices of a batch differ, as far as there are such
-DESCENT = 0.25  # of all trials are left for the descent
+DESCENT = 0.25  # of the trials, or of the time, is left for the descent
 EXPECTED = 0.01  # a gain below which another batch is not worth its time
 LEAST = 2 * BATCH  # choices that are measured before the model's expectation ends the search
 COMPARED = 3  # choices, the best first, that are compared with the rule's own at the end
@@ -88,11 +88,12 @@ class Search:
 
     # What to try
 
-    def batch(self, left: int, total: int) -> list[Knobs]:
-        """The next choices, at most `left` of `total` trials; none where nothing is left that promises a gain."""
+    def batch(self, left: int, share: float) -> list[Knobs]:
+        """The next choices, at most `left`; `share`: of the trials and the time that is left. None where none promises
+        a gain."""
         self._learn()
         count = min(BATCH, left)
-        if not self._descending and left > DESCENT * total:
+        if not self._descending and share > DESCENT:
             found = self._annealed()
             expected = self._expected(found)
             if found and (self.trials < LEAST or expected > EXPECTED):
@@ -182,9 +183,9 @@ class Search:
 
     # What came of it
 
-    def try_some(self, measurer: Measurer, left: int, total: int, about: Record) -> list[Record]:
+    def try_some(self, measurer: Measurer, left: int, share: float, about: Record) -> list[Record]:
         """Measures a batch; the records of what was measured. `about`: what all records of the task say."""
-        chosen = self.batch(left, total)
+        chosen = self.batch(left, share)
         if not chosen:
             self.done = True
             return []

@@ -154,12 +154,14 @@ def _searched(
     begun = time.monotonic()
     try:
         while not one.done and one.trials < trials and time.monotonic() < until:
-            records = one.try_some(measurer, trials - one.trials, trials, {**about, "formula": ""})
+            left = trials - one.trials
+            spent = (time.monotonic() - begun) / (until - begun)  # 0 without a limit
+            records = one.try_some(measurer, left, min(left / trials, 1 - spent), {**about, "formula": ""})
             choices.append(path, records)
             if verbose and records:
                 rate = (time.monotonic() - begun) / one.trials
-                left = min(rate * (trials - one.trials), until - time.monotonic())
-                print(f"[{one.trials}/{trials}] {described(one)}, {max(left, 0):.0f} s left", flush=True)
+                rest = min(rate * (trials - one.trials), until - time.monotonic())
+                print(f"[{one.trials}/{trials}] {described(one)}, {max(rest, 0):.0f} s left", flush=True)
     finally:
         choices.append(path, one.verdict(measurer, about))
     return one.trials
