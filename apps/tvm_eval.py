@@ -1,6 +1,6 @@
 """Networks of needle's TVM project, forward, by every way that they can be run: `python apps/tvm_eval.py -m mlp`.
 
-NumPy node by node; TVM Relax untouched, fused by its passes, fused with our schedule rules, and with schedules that a
+NumPy node by node; TVM Relax untouched, fused by its passes, fused with our schedule rules, and with choices that a
 search has found (`--trials 200` searches, and keeps what it finds); our executor; PyTorch, eager and compiled, where it
 is installed. All results are compared. What Relax has compiled is kept in a cache, and the next run loads it.
 """
@@ -20,7 +20,7 @@ from dlsys import autodiff as ad
 from dlsys import cli, timing
 from dlsys.charts import COLOURS, chart
 from dlsys.errors import DlsysError
-from dlsys.kernels import disk
+from dlsys.kernels import choices, disk
 from dlsys.system import cache_folder
 
 TOLERANCE = 1e-3
@@ -87,8 +87,8 @@ def relax(name: str, stage: str, out: ad.Node, x: ad.Node, shape: tuple[int, ...
 
 
 def found_by_search() -> bytes:
-    """The file of schedules that a search has found; empty where there is none."""
-    path = dl.relax.default_database()
+    """The file of what a search has found; empty where there is none."""
+    path = choices.default_database()
     return path.read_bytes() if path.is_file() else b""
 
 
@@ -104,7 +104,7 @@ def contenders(name: str, options: Any) -> dict[str, Callable[[], np.ndarray]]:
     given = dl.array(image, executor.ctx)
     found: dict[str, Callable[[], Any]] = {"NumPy": lambda: numpy.run({x: image})[0]}
     if options.trials:
-        print(dl.relax.tune(dl.relax.to_relax(out, {x: shape}, "constants"), options.trials, target=options.device))
+        print(dl.tune(dl.relax.to_relax(out, {x: shape}, "constants"), options.trials))
     for stage in [*STAGES, *([TUNED] if found_by_search() else [])]:
         compiled = relax(name, stage, out, x, shape, options)
         found[stage] = lambda compiled=compiled: compiled(given)[0]
@@ -169,7 +169,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-m", "--model", choices=MODELS, default="mlp")
     parser.add_argument("-d", "--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("-r", "--recompile", action="store_true", help="compile anew what was kept")
-    parser.add_argument("--trials", type=int, default=0, help="schedules to search before (default: none)")
+    parser.add_argument("--trials", type=int, default=0, help="choices to search before, on the CPU (default: none)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")

@@ -333,33 +333,30 @@ def product() -> Any:
 
 @cache
 def _tuned() -> bytes:
-    """A file of schedules, of which the product takes the best."""
-    from dlsys.relax import tuning
-
+    """A file of what a search has found, of which the product takes the best."""
     x, w = (ad.Variable(name) for name in "xw")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tuning.json")
+        path = Path(folder, "tuning.jsonl")
         shapes = dict(zip((x, w), PRODUCT, strict=True))
-        tuning.POPULATION = 8
-        dl.relax.tune([ad.relu_op(x @ w)], 2, database=path, feed_shapes=shapes, verbose=False)
-        found = json.loads(path.read_bytes())
-    for kernel in (kernel for target in found["targets"].values() for kernel in target.values()):
-        kernel["tuned"] = kernel["rule"] / 2  # else it is not used
-    return json.dumps(found).encode()
+        dl.tune([ad.relu_op(x @ w)], 8, database=path, feed_shapes=shapes, verbose=False)
+        found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found.append({**found[1], "formula": found[-1]["formula"], "gain": 2.0})  # else it is not used
+    return "".join(json.dumps(record) + "\n" for record in found).encode()
 
 
 def tuning_file(draw: random.Random) -> bytes:
-    """A file of schedules: its bytes, its JSON, JSON nested without end."""
+    """A file of what a search has found: its bytes, its JSON, JSON nested without end."""
     if draw.random() < 0.1:
         return b"[" * 100_000
     if draw.random() < 0.3:
         return bytes_changed(_tuned(), draw)
-    return json.dumps(tree_changed(json.loads(_tuned()), draw)).encode()
+    lines = _tuned().splitlines()
+    return b"\n".join(json.dumps(tree_changed(json.loads(line), draw)).encode() for line in lines)
 
 
 def read_tuning(path: Path) -> str | None:
-    """What is wrong with a product by the file's schedules; None where nothing is."""
-    dl.relax.Records(path)
+    """What is wrong with a product by the file's choices; None where nothing is."""
+    kernels.choices.read(path)
     os.environ["DLSYS_TUNING"], os.environ[kernels.disk.VARIABLE] = str(path), "0"
     try:
         found = product()
@@ -398,14 +395,14 @@ KINDS: dict[str, tuple[Callable[[random.Random], bytes], Callable[[Path], Any]]]
     "checkpoint.safetensors": (safetensors_file, read_checkpoint),
     "images-idx": (idx_file, read_idx),
     "test_batch": (pickle_file, read_batch),
-    "tuning.json": (tuning_file, read_tuning),
+    "tuning.jsonl": (tuning_file, read_tuning),
 }
 """By a file's name: how one is made, and how it is read. `cache` is a folder, see `read_cache`."""
 CACHE = "cache"
 PREPARED: dict[str, tuple[Callable[[], Any], ...]] = {
     "model.onnx": (onnx_model, onnx_cases),
     "checkpoint.safetensors": (_checkpoint,),
-    "tuning.json": (_tuned, product),
+    "tuning.jsonl": (_tuned, product),
     CACHE: (exponential,),
 }
 """What is made before memory is limited, and not within the time of a try."""

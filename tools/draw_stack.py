@@ -26,6 +26,7 @@ LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
             ("data/", "sets, loaders"),
             ("needle/", "the course"),
             ("exchange/", "ONNX, PyTorch"),
+            ("tuning/", "faster loops"),
         ],
     ),
     (
@@ -63,7 +64,6 @@ LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
             ("tvm_op.py", "make_relu, ..."),
             ("gpu_op.py", "course of 2017"),
             ("kernels/", "build, call"),
-            ("tuning/", "search results"),
             ("schedule/", "how: the loops"),
             ("compute/", "what: formulas"),
         ],

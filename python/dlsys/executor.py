@@ -317,6 +317,12 @@ class Executor:
         with self._lock:
             return list(self._with_kernels(feed_shapes).specs.values())
 
+    def specs_and_calls(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[tuple[Any, int]]:
+        """The same, each with how often a step calls it, in a loop more than once."""
+        with self._lock:
+            plan = self._with_kernels(feed_shapes)
+            return [(spec, plan.program.located(key).times) for key, spec in plan.specs.items()]
+
     def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
         if feed_shapes is not None:
             self.infer_shape(feed_shapes)

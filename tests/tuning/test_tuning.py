@@ -1,200 +1,457 @@
-"""Schedules that are searched: found, kept, used where they are faster, never instead of a faster rule."""
+"""The search over the choices of our rules: its space, its models, what it measures and keeps, and what uses that."""
 
 from __future__ import annotations
 
 import json
-import logging
-import os
+import math
 import re
 import subprocess
 import sys
-import tempfile
 import tomllib
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import dlsys as dl
 import numpy as np
 import pytest
+import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys import kernels
-from dlsys.errors import DataError, GraphError
+from dlsys import cli, kernels, schedule
+from dlsys.errors import DataError, DlsysError, GraphError
 from dlsys.graph import Node
-from dlsys.kernels import build, cache
+from dlsys.kernels import TuningWarning, cache, choices, target_name
 from dlsys.kernels.build import prim_func
-from dlsys.relax import tuning
-from dlsys.relax.build import kernels_of
-from dlsys.relax.tuning import Task
-from dlsys.schedule import ScheduleWarning, resolve_target
+from dlsys.schedule import ScheduleWarning
+from dlsys.schedule.knobs import Knobs, Space, wanting
+from dlsys.schedule.machine_code import compiled
 from dlsys.system import TUNING
-from dlsys.tuning import GAIN, TUNED, Records, apply, key_of, replayed
+from dlsys.tuning import measure, model, tasks, tuner, worker
+from dlsys.tuning.measure import Measured
 from helpers import error_of
 
-tuning.POPULATION = 24  # a tenth of the time, for schedules that need not be good
-RANDOM = np.random.default_rng(0)
-FOLDER = tempfile.TemporaryDirectory()
-FILE = Path(FOLDER.name) / "tuning.json"
+
+@pytest.fixture(autouse=True)
+def _by_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test takes the file of another, or what another has compiled."""
+    monkeypatch.delenv(TUNING, raising=False)
+    monkeypatch.setattr(cache, "_kernels", {})
 
 
-def network() -> tuple[Node, list[Node], dict[Node, Any]]:
-    x = ad.Variable("x")
-    w, v = (ad.Parameter(RANDOM.standard_normal(s).astype("float32"), "w") for s in ((24, 40), (40, 8)))
-    return x, [ad.softmax_op(ad.relu_op(x @ w) @ v)], {x: RANDOM.standard_normal((6, 24)).astype("float32")}
+def network(name: str = "plain") -> tuple[list[Node], dict[Node, Any]]:
+    """A kernel that is a product, and its feeds."""
+    random = np.random.default_rng(0)
+    shapes = {
+        "plain": ((45, 70), (70, 33)), "transposed": ((70, 19), (40, 70)), "long": ((9, 1500), (1500, 40)),
+        "batched": ((3, 20, 70), (3, 70, 21)), "conv": ((2, 5, 9, 9), (18, 5, 3, 3)),
+    }[name]  # fmt: skip
+    x, w = (ad.Variable(letter) for letter in "xw")
+    if name == "conv":
+        out = ad.conv2d_op(x, w, stride=1, padding=1)
+    else:
+        out = ad.matmul_op(x, w, trans_A=name == "transposed", trans_B=name == "transposed")
+    feeds = (random.uniform(0.5, 1.5, shape).astype("float32") for shape in shapes)
+    return [ad.relu_op(out)], dict(zip((x, w), feeds, strict=True))
 
 
-def changed(change: Any) -> Path:
-    """A copy of the file in which each kernel was changed."""
-    records = Records(FILE)
-    for entries in records._targets.values():
-        for kernel in entries.values():
-            change(kernel)
-    records.path = FILE.with_name("changed.json")
-    records.save()
-    return records.path
+def task_of(name: str = "plain") -> tasks.Task:
+    nodes, feed = network(name)
+    (found,), count, _ = tasks.tasks_of(nodes, target_name("llvm"), feed)
+    assert count == 1 and found.calls == 1
+    return found
 
 
-def faster(kernel: dict[str, Any]) -> None:
-    if kernel["found"]:
-        kernel["tuned"] = kernel["rule"] * GAIN / 2
+class Simulated:
+    """Measures by a formula: the rule's own choice takes 1 ms; each knob with the target's value changes it."""
+
+    def __init__(self, space: Space, share: float = 0.9, failing: int = 0) -> None:
+        random = np.random.default_rng(1)
+        self.own, self.share, self.failing, self.asked = space.own, share, failing, list[Knobs]()
+        legal = False
+        while not legal:
+            self.target = {name: values[random.integers(len(values))] for name, values in space.domains.items()}
+            legal = space.legal(self.target)
+
+    def seconds(self, knobs: Knobs) -> float:
+        return 1e-3 * self.share ** sum(knobs[name] == value != self.own[name] for name, value in self.target.items())
+
+    def load(self, task: tasks.Task, step_bytes: int) -> float:
+        return 1e-3
+
+    def measure(self, chosen: Sequence[Knobs], best: float) -> list[Measured]:
+        self.asked += chosen
+        found = [Measured(self.seconds(knobs), 1e-3) for knobs in chosen]
+        return [*(Measured(math.inf, error="it ended") for _ in found[: self.failing]), *found[self.failing :]]
+
+    def compare(self, knobs: Knobs) -> Measured:
+        return Measured(self.seconds(knobs), 1e-3, 1e-3 / self.seconds(knobs))
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
-def slower(kernel: dict[str, Any]) -> None:
-    kernel["tuned"] = kernel["rule"] * (1 + GAIN) / 2
+def searched(path: Path, trials: int = 48, name: str = "plain", **how: Any) -> tuple[Any, Simulated]:
+    """The search of one kernel with simulated measurements, and these."""
+    simulated, (nodes, feed) = Simulated(task_of(name).space, **how), network(name)
+    found = tuner.tune(nodes, trials, None, path, feed_shapes=feed, verbose=False, measurer=simulated)
+    return found.searches[0], simulated
+
+
+# The space -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["plain", "transposed", "conv"])
+def test_a_space_is_finite_and_has_the_rules_own_choice(name: str) -> None:
+    space = task_of(name).space
+    assert space.legal(space.own) and math.prod(map(len, space.domains.values())) < 10**8 and space.flop > 0
+    neighbours = list(space.neighbours(space.own))
+    assert len(neighbours) > 5
+    for knobs in neighbours:
+        assert space.legal(knobs) and sum(knobs[name] != space.own[name] for name in knobs) == 1
+        assert len(space.features(knobs)) == len(space.features(space.own))
+        assert np.isfinite(space.features(knobs)).all()
+    for wrong in ({}, {**space.own, "rows": 10**6}, {**space.own, "other": 1}, {**space.own, "a": "elsewhere"}):
+        assert not space.legal(wrong)
 
 
 @pytest.mark.slow
-def test_a_search_is_kept_used_and_goes_on() -> None:
-    _, nodes, feed = network()
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["plain", "transposed", "long", "batched", "conv"])
+def test_drawn_choices_compute_the_same(name: str, threads: int) -> None:
+    nodes, feed = network(name)
+    (spec,), target = ad.Executor(nodes).specs(feed), schedule.host_target(threads)
+    function, random = prim_func(spec), np.random.default_rng(0)
+    space = tasks.space_of(function, target)
+    assert space is not None
+    found, results = [space.own], list[np.ndarray]()
+    while len(found) < 8:
+        knobs = {key: values[random.integers(len(values))] for key, values in space.domains.items()}
+        found += [knobs] if space.legal(knobs) else []
+    for knobs in found:
+        made, _ = schedule.apply(function, target, chooser=wanting(knobs))
+        run = compiled({"main": made.with_attr("global_symbol", "main")}, target)["main"]
+        arrays = [dl.array(value).tensor for value in (*feed.values(), np.full(spec.outputs[0][0], np.nan, "float32"))]
+        run(*arrays)
+        results.append(np.array(np.from_dlpack(arrays[-1])))
+    for knobs, result in zip(found, results, strict=True):
+        np.testing.assert_allclose(result, results[0], rtol=1e-5, err_msg=str(knobs))
+
+
+def test_knobs_that_a_space_has_not_are_told_and_the_rule_chooses() -> None:
+    nodes, feed = network()
+    (spec,), target = ad.Executor(nodes).specs(feed), schedule.host_target(1)
+    wanted, _ = schedule.apply(prim_func(spec), target)
+    with pytest.warns(ScheduleWarning, match="has not the knobs"):
+        found, _ = schedule.apply(prim_func(spec), target, chooser=wanting({"rows": -1}))
+    assert tvm_ffi.structural_equal(found, wanted)
+
+
+# The search ------------------------------------------------------------------------------------------------
+
+
+def test_a_search_finds_more_than_chance_and_repeats_itself(tmp_path: Path) -> None:
+    one, simulated = searched(tmp_path / "a.jsonl")
+    again, other = searched(tmp_path / "b.jsonl")
+    assert simulated.asked == other.asked and one.best == again.best
+    assert one.gain == pytest.approx(1e-3 / simulated.seconds(one.best)) and one.history == sorted(one.history)[::-1]
+    assert len({tuple(knobs.items()) for knobs in simulated.asked}) == len(simulated.asked) == one.trials <= 48
+    drawn = np.array([simulated.seconds(one._drawn()) for _ in range(20 * 48)]).reshape(20, 48)
+    assert simulated.seconds(one.best) < np.median(drawn.min(1))  # of 20 random searches
+
+
+def test_no_result_is_slower_than_the_rule(tmp_path: Path) -> None:
+    one, _ = searched(tmp_path / "a.jsonl", share=1.1)
+    assert one.gain == 1 and one.best == one.task.space.own and one.ratio == 1
+    one, _ = searched(tmp_path / "b.jsonl", share=0.998)  # all of it is less than measurements vary
+    assert one.gain == 1 and one.best == one.task.space.own
+    assert [record["gain"] for record in choices.read(tmp_path / "b.jsonl") if "gain" in record] == [1]
+
+
+def test_a_flattering_measurement_is_compared_and_not_taken(tmp_path: Path) -> None:
+    class Flattering(Simulated):
+        def measure(self, chosen: Sequence[Knobs], best: float) -> list[Measured]:
+            return [Measured(one.seconds / 3, one.rule) for one in super().measure(chosen, best)]
+
+    nodes, feed = network()
+    flattering = Flattering(task_of().space, share=1.0)
+    (one,) = tuner.tune(nodes, 16, None, tmp_path / "a", feed_shapes=feed, verbose=False, measurer=flattering).searches
+    assert min(one.history) < 0.4 and one.gain == 1 and one.best == one.task.space.own
+
+
+def test_choices_that_fail_cost_a_trial_each(tmp_path: Path) -> None:
+    one, _ = searched(tmp_path / "a.jsonl", failing=2)
+    assert 4 < len(one.failed) < one.trials and "failed" in tuner.described(one) and one.gain > 1
+
+
+def test_a_second_run_goes_on_and_other_kernels_teach(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    one, first = searched(path, 24)
+    again, second = searched(path, 24)
+    known = {tuple(sorted(knobs.items())) for knobs in first.asked}
+    assert not known & {tuple(sorted(knobs.items())) for knobs in second.asked}
+    assert again.gain >= one.gain and math.isnan(one.correlations()["trees"][0])
+    other, _ = searched(path, 24, "transposed")
+    assert not math.isnan(other.correlations()["trees"][0])
+    records = choices.read(path)
+    assert len(records) == len(first.asked) + len(second.asked) + other.trials + 3 + 2  # a verdict each; own choices
+
+
+def test_time_is_bounded_and_ctrl_c_keeps_what_was_found(tmp_path: Path, capsys: Any) -> None:
+    class Interrupted(Simulated):
+        def measure(self, chosen: Sequence[Knobs], best: float) -> list[Measured]:
+            if len(self.asked) >= 16:
+                raise KeyboardInterrupt
+            return super().measure(chosen, best)
+
+    nodes, feed = network()
+    interrupted, path = Interrupted(task_of().space), tmp_path / "a.jsonl"
+    found = tuner.tune(nodes, 64, None, path, feed_shapes=feed, measurer=interrupted)
+    printed = capsys.readouterr().out
+    assert "interrupted" in printed and "[16/64]" in printed and "s left" in printed
+    assert found.searches[0].trials == 16 and found.searches[0].gain > 1 and len(choices.read(path)) == 16 + 2
+    found = tuner.tune(nodes, 64, 1e-9, tmp_path / "b", feed_shapes=feed, measurer=Simulated(task_of().space))
+    assert found.searches[0].trials == 0 and found.gain == 1
+
+
+@pytest.mark.parametrize("name", [pytest.param("mlp", marks=pytest.mark.slow), "trees"])
+def test_models_learn_to_rank(name: str) -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 4, (600, 4))
+    y = np.abs(x[:, 0] - 2) + 0.5 * np.maximum(x[:, 1], x[:, 2])
+    found = model.MODELS[name]()
+    found.fit(x[:500], y[:500])
+    assert model.rank_correlation(found.predict(x[500:]), y[500:]) > 0.8
+    assert math.isnan(model.rank_correlation(y[:3], y[:3])) and math.isnan(model.rank_correlation(y, np.ones(300)))
+
+
+def test_targets_are_relative_to_the_best_of_a_task() -> None:
+    own = {"space": "product", "machine": "m", "features": [1.0, 2.0], "rule": 2.0}
+    times = (("a", 1), ("a", 2), ("b", 9), ("a", 99))
+    records = [{**own, "loops": loops, "seconds": seconds} for loops, seconds in times]
+    x, y = model.samples([*records, {**records[0], "gain": 2.0}, {**records[0], "space": "rows"}], "product", 2)
+    assert x.shape == (4, 2) and y == pytest.approx([0, math.log(2), math.log(model.WORST), 0])
+
+
+# Measurements in a process of their own --------------------------------------------------------------------
+
+FAKE = """
+import json, os, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    if "load" in request: print(json.dumps({"rule": 1.0}), flush=True)
+    elif "try" in request:
+        if any(knobs["rows"] == 1 for knobs in request["try"]): os.abort()
+        print(json.dumps({"compiled": 1}), flush=True)
+        for knobs in request["try"]:
+            if knobs["rows"] == 2: os._exit(1)
+            if knobs["rows"] == 3: time.sleep(60)
+            print(json.dumps({"seconds": knobs["rows"] / 10, "rule": 1.0}), flush=True)
+"""
+
+
+def test_a_crash_or_a_loop_without_end_costs_one_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "LIMIT", 3.0)
+    own = measure.Worker([sys.executable, "-c", FAKE])
+    try:
+        assert own.load(task_of(), 0) == 1.0
+        found = own.measure([{"rows": rows} for rows in (4, 2, 5, 3, 6, 1, 7)], 1.0)
+    finally:
+        own.close()
+    assert [one.ratio for one in found] == [0.4, math.inf, 0.5, math.inf, 0.6, math.inf, 0.7]
+    assert [bool(one.error) for one in found] == [False, True, False, True, False, True, False]
+    assert "more than 3 s" in found[3].error and "ended the process" in found[5].error
+
+
+@pytest.mark.slow
+def test_a_kernel_is_measured_beside_the_rules() -> None:
+    task, own = task_of(), measure.Worker()
+    space = task.space
+    try:
+        rule = own.load(task, 0)
+        found = own.measure([space.own, next(space.neighbours(space.own))], rule)
+        best = own.compare(space.own)
+    finally:
+        own.close()
+    assert all(0 < one.seconds < 1 and not one.error for one in found) and 0.5 < best.gain < 2
+
+
+def test_results_are_compared_with_the_rules() -> None:
+    task = task_of()
+    bench = worker.Bench(task.request["load"], task.request["target"], "", 0)
+    bench.wanted[-1] = bench.wanted[-1] * 1.01
+    assert bench.measured(bench.rule, 1.0) == {"error": "its results are not the rule's"}
+    assert bench.compared(task.space.own) == {"error": "its results are not the rule's"}
+
+
+# What is kept, and what uses it ----------------------------------------------------------------------------
+
+
+def test_executors_use_the_file_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    (nodes, feed), (one, _) = network(), searched(tmp_path / "a.jsonl")
+    (wanted,) = ad.Executor(nodes).run(feed, True)
+    assert "tuned" not in ad.Executor(nodes).groups(feed)
+    monkeypatch.setenv(TUNING, str(path))
     executor = ad.Executor(nodes)
-    wanted = executor.run(feed, True)
-    found = dl.relax.tune(executor, 8, database=FILE, verbose=False)
-    assert sum(task.trials for task in found.tasks) == 8 and "stored in" in str(found)
-    assert all(task.rule > 0 and len(task.history) == task.trials for task in found.tasks)
-    again = dl.relax.tune(executor, 4, database=FILE, verbose=False)
-    assert sum(task.trials for task in again.tasks) == 12
-    found = dl.relax.tune(nodes, 8, database=FILE, feed_shapes=feed, verbose=False)
-    with tempfile.TemporaryDirectory() as folder:
-        found.plot(Path(folder) / "tuning.png")
-        assert (Path(folder) / "tuning.png").stat().st_size > 1000
-    for change, some in ((faster, True), (slower, False)):
-        compiled = dl.relax.compile(nodes, schedule="tuned", database=changed(change), feed_shapes=feed)
-        assert (compiled.rules["tuned"] > 0) is some and (compiled.known or 0) >= compiled.rules["tuned"]
-        assert f"used {compiled.rules['tuned']} of {compiled.known} tuned" in str(compiled)
-        np.testing.assert_allclose(compiled(*feed.values())[0], wanted[0], rtol=1e-5)
+    told = f"contraction, tuned, {one.gain:.2f} of the rule"
+    assert told in executor.groups(feed)  # before it is compiled, too
+    (found,) = executor.run(feed, True)
+    kernel, *_ = executor.node_to_compiled_func.values()
+    assert dict(kernel.spec.choice.knobs) == one.best and told in str(executor.profile(feed, 2))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    monkeypatch.delenv(TUNING)
+    assert told in executor.groups() and "tuned" not in ad.Executor(nodes).groups(feed)
+    (rules,) = kernels.get([kernel.spec.with_choice(None)])
+    assert rules.spec.choice is None and rules.script() != kernel.script()
 
 
-@pytest.mark.slow
-def test_executors_use_the_file_of_the_environment() -> None:
-    if not FILE.exists():
-        test_a_search_is_kept_used_and_goes_on()
-    program = (
-        "import numpy as np\nfrom dlsys import autodiff as ad\n"
-        "x, w = ad.Variable('x'), ad.Parameter(np.ones((24, 40), 'float32'))\n"
-        "v = ad.Parameter(np.ones((40, 8), 'float32'))\n"
-        "executor = ad.Executor([ad.softmax_op(ad.relu_op(x @ w) @ v)])\n"
-        "(found,) = executor.run({x: np.ones((6, 24), 'float32')}, True)\n"
-        "print(*[k.rule.name for k in executor.node_to_compiled_func.values()], np.allclose(found, 1 / 8))"
+@pytest.mark.parametrize("change", [{"machine": "other"}, {"versions": "0"}, {"gain": 1.01}, {"formula": "0"}])
+def test_a_verdict_counts_for_its_machine_and_versions(
+    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, (nodes, feed) = tmp_path / "a.jsonl", network()
+    searched(path)
+    *_, verdict = choices.read(path)
+    monkeypatch.setenv(TUNING, str(path))
+    assert "tuned" in ad.Executor(nodes).groups(feed)
+    other = tmp_path / "b.jsonl"
+    choices.append(other, [{**verdict, **change}])
+    monkeypatch.setenv(TUNING, str(other))
+    assert "tuned" not in ad.Executor(nodes).groups(feed)
+    choices.append(path, [{**verdict, "gain": 1.0}])  # the last one counts
+    monkeypatch.setenv(TUNING, str(path))
+    assert "tuned" not in ad.Executor(nodes).groups(feed)
+
+
+def test_a_kernel_on_disk_is_that_of_its_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLSYS_COMPILE_CACHE", str(tmp_path / "compiled"))
+    path, (nodes, feed) = tmp_path / "a.jsonl", network()
+    searched(path)
+    scripts, built = list[str](), list[int]()
+    make = kernels.build.build
+    for variable in ("", str(path), "", str(path)):
+        monkeypatch.setattr(cache, "_kernels", {})
+        monkeypatch.setenv(TUNING, variable)
+        monkeypatch.setattr(kernels.build, "build", lambda specs, *rest: built.append(len(specs)) or make(specs, *rest))
+        executor = ad.Executor(nodes)
+        executor.run(feed)
+        scripts.append(executor.script(0))
+    assert scripts[0] == scripts[2] != scripts[1] == scripts[3]
+    assert len(built) == 2  # the third and the fourth are from disk
+
+
+def test_damaged_lines_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    searched(path, 8)
+    whole = choices.read(path)
+    good, verdict = whole[0], whole[-1]
+    damaged = [{key: value for key, value in good.items() if key != gone} for gone in good]
+    damaged += [{**good, key: value} for key in ("seconds", "rule") for value in (0, -1.0, "1", None, float("nan"))]
+    many = dict.fromkeys(map(str, range(99)), 1)
+    damaged += [{**good, "knobs": knobs} for knobs in (5, [], {"a": []}, {"a": 1.5}, many)]
+    damaged += [{**verdict, "gain": gain} for gain in ("2", float("inf"), None)]
+    texts = [*map(json.dumps, damaged), "{", "5", "null", "[" * 100_000, '{"a":' * 5000, "1" * 5000, "\0", "\ufffd"]
+    path.write_text(path.read_text() + "\n".join(texts) + "\n", encoding="utf-8")
+    with pytest.warns(TuningWarning, match=f"{len(texts)} lines are damaged and left out"):
+        assert choices.read(path) == whole
+    path.write_bytes(path.read_bytes() + b'{"loops": "half a li')  # a killed process' last line
+    choices.append(path, [good])
+    with pytest.warns(TuningWarning):
+        assert choices.read(path) == [*whole, good]
+
+
+def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, feed = network()
+    monkeypatch.setenv(TUNING, str(tmp_path / "none"))
+    assert "cannot be read: No such file" in error_of(DataError, ad.Executor(nodes).run, feed)
+    for path in ("/dev/zero", str(tmp_path)):
+        monkeypatch.setenv(TUNING, path)
+        assert path in error_of(DataError, ad.Executor(nodes).run, feed)
+    assert "cannot be written" in error_of(DataError, choices.append, tmp_path, [])
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(2**36)
+    assert "bytes" in error_of(DataError, choices.read, tmp_path / "huge")
+    assert choices.read(tmp_path / "none") == []
+
+
+def test_files_are_merged_and_two_processes_may_append(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    searched(one, 8)
+    searched(other, 8)
+    searched(other, 8, "transposed")
+    count = len(choices.read(one))
+    assert choices.merge(one, other) == len(choices.read(other)) - count and choices.merge(one, other) == 0
+    assert "no such file" in error_of(DataError, choices.merge, one, tmp_path / "none")
+    code = (
+        "import sys; from dlsys.kernels import choices\n"
+        "records = choices.read(sys.argv[1])\n"
+        "for _ in range(200): choices.append(sys.argv[2], records[:3])"
     )
-    printed = []
-    for path in (None, changed(faster), FILE.with_name("none.json")):
-        environment = {} if path is None else {"DLSYS_TUNING": str(path)}
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        printed.append(run.stdout.split() or run.stderr.strip().splitlines()[-1])
-    assert "tuned" not in printed[0] and printed[0][-1] == "True"
-    assert "tuned" in printed[1] and printed[1][-1] == "True"
-    assert "DLSYS_TUNING: " in printed[2] and "cannot be read: No such file" in printed[2]
+    both = [subprocess.Popen([sys.executable, "-c", code, str(one), str(tmp_path / "c")]) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert len(choices.read(tmp_path / "c")) == 2 * 200 * 3
+
+
+def test_the_command_line(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "a.jsonl"
+    searched(path, 8)
+    assert cli.main(["tune", "merge", str(tmp_path / "b"), str(path)]) == 0
+    assert cli.main(["tune", "--database", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "records of" in printed and "matmul_relu: 1000.0 us by the rule" in printed and "1 kernels tuned" in printed
+    assert cli.main(["tune", "merge", "a"]) == 2 and "takes M K N" in capsys.readouterr().err
+    assert cli.main(["tune", "100000", "100000", "1"]) == 2 and "too large" in capsys.readouterr().err
+
+
+# All of it -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_records_are_of_loops_and_of_a_target() -> None:
-    target = resolve_target("llvm")
-    _, nodes, feed = network()
+def test_tune_measures_here_and_everything_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, feed = network()
+    (wanted,) = ad.Executor(nodes).run(feed, True)
+    path = tmp_path / "a.jsonl"
+    found = dl.tune(ad.Executor(nodes), 8, database=path, feed_shapes=feed, verbose=False, model="mlp")
+    (one,) = found.searches
+    assert one.trials == 8 and not one.failed and one.gain >= 1 and "1 of 1 kernel searched" in str(found)
+    found.plot(tmp_path / "a.png", {"matmul_relu": [one.rule] * 8})
+    assert (tmp_path / "a.png").stat().st_size > 1000
+    *records, verdict = choices.read(path)
+    choices.append(path, [{**verdict, "knobs": records[-1]["knobs"], "gain": 2.0}])  # so that it is used
+    monkeypatch.setenv(TUNING, str(path))
     executor = ad.Executor(nodes)
-    functions = [prim_func(spec) for spec in executor.specs(feed)]
-    records, other = Records(FILE.with_name("own.json")), Records(FILE.with_name("other.json"))
-    task = Task("matmul", functions[0], target, 1, 0)
-    task.try_some(2, float("inf"))
-    kernel = {"name": "matmul", "rule": 1.0, "tuned": 0.5, "trials": 2, "found": task.found}
-    records.enter(functions[0], target, kernel)
-    assert apply(functions[0], target, records)[1] is TUNED
-    assert apply(functions[0], target, None)[1] is not TUNED
-    assert apply(functions[1], target, records)[1] is not TUNED
-    assert apply(functions[0], resolve_target({"kind": "llvm", "mcpu": "x86-64"}), records)[1] is not TUNED
-    other.enter(functions[0], target, {**kernel, "tuned": 0.25})
-    records.merge(other)
-    records.save()
-    assert Records(records.path).of(functions[0], target)["tuned"] == 0.25  # type: ignore[index]
-    steps = task.found[0][1]
-    assert replayed(functions[0], steps).script() != functions[0].script()
+    np.testing.assert_allclose(executor.run(feed, True)[0], wanted, rtol=1e-5)
+    assert "tuned, 2.00 of the rule" in executor.groups()
+    kernel, *_ = executor.node_to_compiled_func.values()
+    assert dl.tune(kernel, 1, database=path, verbose=False).searches[0].task.loops == verdict["loops"]
+    shapes = {node: value.shape for node, value in feed.items()}
+    module = dl.relax.to_relax(nodes, shapes)
+    assert dl.tune(module, 1, database=tmp_path / "b", verbose=False).searches[0].trials == 1
+    fused = dl.relax.compile(nodes, schedule="tuned", database=path, feed_shapes=shapes)
+    assert fused.rules["contraction"] + fused.rules["tuned"] == 1
+    np.testing.assert_allclose(fused(*feed.values())[0], wanted, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_steps_that_do_not_fit_are_warned_of() -> None:
-    """As those of another TVM may."""
-    target = resolve_target("llvm")
-    _, nodes, feed = network()
-    executor = ad.Executor(nodes)
-    executor.run(feed)
-    function = prim_func(executor.specs(feed)[0])
-    steps = [[["GetSBlock", [], ["no_such_block", "main"], ["b0"]]], []]
-    assert "do not fit" in error_of(DataError, replayed, function, steps)
-    records = Records(FILE.with_name("unfit.json"))
-    kernel = {"name": "matmul", "rule": 1.0, "tuned": 0.5, "trials": 1, "found": [[0.5, steps]]}
-    records.enter(function, target, kernel)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        assert apply(function, target, records)[1] is not TUNED
-    assert "unfit.json: our rule has the kernel matmul" in str(told[0].message)
-    records.save()
-    found = dl.relax.tune(executor, 1, database=records.path, verbose=False)
-    assert sum(task.trials for task in found.tasks) == 1  # begun anew
-
-
-@pytest.mark.slow
-def test_a_kernel_shows_the_loops_of_its_own_file() -> None:
-    """A kernel from disk makes its loops when they are asked for: of the file as it was, whatever became of it."""
-    if not FILE.exists():
-        test_a_search_is_kept_used_and_goes_on()
-    _, nodes, feed = network()
-    specs = ad.Executor(nodes).specs(feed)
-    path = changed(faster)
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {"DLSYS_TUNING": str(path), "DLSYS_COMPILE_CACHE": folder}
-        with mock.patch.dict(os.environ, environment), mock.patch.object(cache, "_kernels", {}):
-            made = kernels.get(specs)
-            scripts, rules = [kernel.script() for kernel in made], [kernel.rule for kernel in made]
-            assert TUNED in rules
-            cache._kernels.clear()
-            with mock.patch.object(build, "build", side_effect=AssertionError("compiled again")):
-                loaded = kernels.get(specs)
-            changed(slower)
-            os.utime(path, ns=(1, 1))
-            assert [kernel.script() for kernel in loaded[:1]] == scripts[:1]
-            cache._kernels.clear()
-            plain = kernels.get(specs)
-            assert TUNED not in [kernel.rule for kernel in plain]
-            assert [kernel.script() for kernel in plain] != scripts
-            path.unlink()
-            del os.environ["DLSYS_TUNING"]
-            assert [kernel.script() for kernel in loaded] == scripts and [kernel.rule for kernel in loaded] == rules
-
-
-@pytest.mark.slow
-def test_a_search_leaves_tvm_as_it_was() -> None:
-    """The intrinsics that it does without are those of others in the process, and so is TVM's logger."""
-    if not FILE.exists():
-        test_a_search_is_kept_used_and_goes_on()
-    intrinsics = sys.modules.get("tvm.s_tir.tensor_intrin")
-    assert intrinsics is None or intrinsics.__spec__ is not None  # TVM's own, if another test has it imported
-    assert logging.getLogger("tvm.s_tir.meta_schedule").level == logging.NOTSET
+def test_metaschedule_searches_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import dlsys as dl, numpy as np\nfrom dlsys import autodiff as ad\n"
+        "if __name__ == '__main__':\n"
+        "    x, w = ad.Variable('x'), ad.Parameter(np.ones((24, 40), 'float32'))\n"
+        "    nodes, shapes = [ad.relu_op(x @ w)], {x: (6, 24)}\n"
+        "    found = dl.relax.tune(nodes, 2, 'schedules', feed_shapes=shapes)\n"
+        "    made = dl.relax.compile(nodes, schedule='metaschedule', database='schedules', feed_shapes=shapes)\n"
+        "    assert (made(np.ones((6, 24), 'float32'))[0].numpy() == 24).all()\n"
+        "    print(found, made.rules['metaschedule'])\n"
+    )
+    tmp_path.chmod(0o700)
+    told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.search(r"fused_matmul_relu: [12] measured, best .* us\nstored in schedules 1", told.stdout), told.stderr
+    (tmp_path / "schedules").chmod(0o777)
+    nodes, feed = network()
+    shapes = {node: value.shape for node, value in feed.items()}
+    how = {"schedule": "metaschedule", "database": tmp_path / "schedules", "feed_shapes": shapes}
+    assert "others may write to" in error_of(DataError, dl.relax.compile, nodes, **how)
 
 
 def test_the_extra_brings_no_library_for_gpus() -> None:
@@ -204,174 +461,13 @@ def test_the_extra_brings_no_library_for_gpus() -> None:
     assert needed == {"cloudpickle", "onnx", "psutil", "xgboost-cpu"}
 
 
-def test_mistakes_are_told() -> None:
-    _, nodes, feed = network()
-    path = FILE.with_name("broken.json")
-    path.write_text("{}")
-    assert "broken.json holds no schedules" in error_of(DataError, Records, path)
-    assert "broken.json" in error_of(DataError, dl.relax.tune, nodes, database=path, feed_shapes=feed)
-    assert "trials" in error_of(GraphError, dl.relax.tune, nodes, -4, database=FILE, feed_shapes=feed)
-    assert "schedule is one of rules, default, tuned" in error_of(
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    nodes, feed = network()
+    assert "trials" in error_of(GraphError, dl.tune, nodes, -4, database=tmp_path / "a", feed_shapes=feed)
+    assert "trees, mlp" in error_of(GraphError, dl.tune, nodes, 4, database=tmp_path / "a", model="best")
+    assert "not Linear" in error_of(GraphError, dl.tune, dl.nn.Linear(2, 2), database=tmp_path / "a")
+    assert "schedule is one of rules, default, tuned, metaschedule" in error_of(
         GraphError, dl.relax.compile, nodes, schedule="best", feed_shapes=feed
     )
-    compiled = dl.relax.compile(
-        nodes, schedule="tuned", database=FILE.with_name("empty.json"), feed_shapes=feed
-    )
-    assert (
-        compiled.known == 0
-        and compiled.rules["tuned"] == 0
-        and len(kernels_of(compiled.stages["fused"])) >= 2
-    )
-
-
-def entry(*steps: Any, decisions: Any = ()) -> dict[str, Any]:
-    """An entry of the file, whose schedule has these steps."""
-    found = [[1e-6, [list(steps), list(decisions)]]]
-    return {"name": "matmul", "rule": 2e-6, "tuned": 1e-6, "trials": 1, "found": found}
-
-
-def holding(content: Any, name: str = "hostile.json") -> Path:
-    """A file with this content: text, or an entry for the product of `network`."""
-    path = FILE.with_name(name)
-    path.unlink(missing_ok=True)
-    if not isinstance(content, str):
-        content = json.dumps({"targets": {str(resolve_target("llvm")): {key_of(product()): content}}})
-    path.write_text(content)
-    path.chmod(0o600)
-    return path
-
-
-def product() -> Any:
-    _, nodes, feed = network()
-    return prim_func(ad.Executor(nodes).specs(feed)[0])
-
-
-BLOCK, LOOPS = ["GetSBlock", [], ["matmul", "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]]
-CODE = '"@x = global i32 0\nmodule asm \\".globl x\\""'
-
-
-def test_steps_that_no_search_of_ours_writes_are_refused() -> None:
-    foreign = [
-        ["Annotate", ["l1", CODE], ["pragma_import_llvm"], []],
-        ["Annotate", ["b0", CODE], ["pragma_import_c"], []],
-        ["Annotate", ["l1", CODE], ["pragma_unroll_explicit"], []],
-        ["Annotate", ["l1", "v7"], ["pragma_auto_unroll_max_step"], []],
-        ["Annotate", ["l1", 10**6], ["pragma_auto_unroll_max_step"], []],
-        ["Annotate", ["b0", CODE], ["meta_schedule.tiling_structure"], []],
-        ["Annotate", ["b0", 1], ["meta_schedule.auto_tensorize"], []],
-        ["Annotate", ["b0", ["a", ["b"]]], ["meta_schedule.parallel"], []],
-        ["Annotate", ["b0", {"a": 1}], ["meta_schedule.parallel"], []],
-        ["Unannotate", ["b0"], ["pragma_import_llvm"], []],
-        ["Tensorize", ["l1", CODE], [1], []],
-        ["TransformLayout", ["b0"], [0, "read", CODE, None, True], []],
-        ["SetScope", ["b0"], [0, "shared"], []],
-        ["StorageAlign", ["b0"], [0, 0, 32, 8], []],
-        ["CacheWrite", ["b0", []], [0, "shared.dyn"], ["b9"]],
-        ["UnsafeSetDType", ["b0"], [0, "int64"], []],
-        ["Bind", ["l1"], ["threadIdx.x"], []],
-        ["Unroll", ["l1"], [], []],
-        ["Split", ["l1", "None", 10**9], [True, False], ["l4", "l5"]],
-        ["Split", ["l1", "T.launch()", 4], [True, False], ["l4", "l5"]],
-        ["GetSBlock", [], ["a b", "main"], ["b0"]],
-        ["GetSBlock"],
-        [],
-        "GetSBlock",
-        None,
-    ]
-    for step in foreign:
-        path = holding(entry(BLOCK, LOOPS, step))
-        said = error_of(DataError, Records, path)
-        assert "hostile.json holds a step that no search of ours writes" in said and len(said) < 400, step
-    tile = ["SamplePerfectTile", ["l1"], [2, 64], ["v4", "v5"]]
-    drawn = ["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v6"]]
-    where = ["SampleComputeLocation", ["b0"], [], ["l7"]]
-    for decision in (
-        [2, [0, 4]], [2, [-1, 4]], [2, [1]], [2, [1, 2, 3]], [2, [1, True]], [2, [1, 2.0]], [2, 1], [2, None], [2],
-        [5, [1, 6]], [-1, [1, 6]], ["2", [1, 6]], [True, 0], [0, 0], [3, 2], [3, -1], [3, [0, 1]], [4, -3], "2", {},
-    ):  # fmt: skip
-        path = holding(entry(BLOCK, LOOPS, tile, drawn, where, decisions=[decision]))
-        assert "no search of ours" in error_of(DataError, Records, path), decision
-    Records(holding(entry(BLOCK, LOOPS, tile, drawn, where, decisions=[[2, [1, 6]], [3, 1], [4, -2]])))
-    path = holding(entry(BLOCK, LOOPS, foreign[0]))
-    with mock.patch.dict(os.environ, {TUNING: str(path)}):
-        _, nodes, feed = network()
-        assert "no search of ours" in error_of(DataError, ad.Executor(nodes).run, feed)
-    assert "no search of ours" in error_of(DataError, dl.relax.tune, nodes, database=path, feed_shapes=feed)
-
-
-@pytest.mark.slow
-def test_a_damaged_entry_is_said_and_our_rule_has_the_kernel() -> None:
-    good = entry(BLOCK, LOOPS, ["Parallel", ["l1"], [], []])
-    path, target = holding(good), resolve_target("llvm")
-    assert apply(product(), target, Records(path))[1] is TUNED
-    damaged: list[Any] = [{key: value for key, value in good.items() if key != gone} for gone in good]
-    damaged += [{**good, "found": found} for found in ([], None, 5, [5], [[]], [[1]], [[1, []]], [[0, [[], []]]])]
-    damaged += [{**good, key: value} for key in ("rule", "tuned") for value in (0, -1.0, "1", [], float("nan"))]
-    damaged += [5, None, []]
-    for kernel in damaged:
-        path = holding(kernel)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            records = Records(path)
-        assert [one.category for one in said] == [ScheduleWarning] and "damaged" in str(said[0].message), kernel
-        assert apply(product(), target, records)[1] is not TUNED
-    for steps in (
-        [["GetSBlock", [], ["another", "main"], ["b0"]]],
-        [["GetLoops", ["b0"], [], ["l1"]]],
-        [BLOCK, LOOPS, ["Parallel", ["l3"], [], []]],
-        [BLOCK, LOOPS, ["Vectorize", ["l1"], [], []], ["Parallel", ["l9"], [], []]],
-        [BLOCK, LOOPS, ["Fuse", ["l1", "l2"], [1], ["l4"]], ["Vectorize", ["l4"], [], []]],  # too long a vector
-    ):
-        records = Records(holding(entry(*steps)))
-        assert "do not fit" in error_of(ScheduleWarning, apply, product(), target, records), steps
-
-
-def test_files_that_are_no_tuning_are_told() -> None:
-    for content in ("[" * 100_000, '{"targets": ' * 100_000, "[]", '{"targets": {"a": []}}', "1" * 100_000, "\0", ""):
-        assert "holds no schedules" in error_of(DataError, Records, holding(content))
-    deep = '{"targets": {"llvm": {"0": {"found": [[1, [[' + "[" * 900 + "]" * 900 + "], []]]]}}}}"
-    assert "no search of ours" in error_of(DataError, Records, holding(deep))
-    with open(huge := holding(""), "r+b") as file:
-        file.truncate(2**36)
-    assert "may have" in error_of(DataError, Records, huge)
-    for path in ("/dev/zero", FOLDER.name):
-        assert "no file" in error_of(DataError, Records, path)
-        with mock.patch.dict(os.environ, {TUNING: path}):
-            _, nodes, feed = network()
-            assert "no file" in error_of(DataError, ad.Executor(nodes).run, feed)
-
-
-def test_a_file_that_others_may_write_is_not_used() -> None:
-    path = holding(entry(BLOCK, LOOPS))
-    path.chmod(0o666)
-    assert "hostile.json is not used: others may write to" in error_of(DataError, Records, path)
-    path.chmod(0o644)
-    Records(path).save()
-    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
-    path = path.rename(folder / path.name)
-    link = folder / "link"
-    link.symlink_to(path)
-    for mode, name in ((0o777, path), (0o777, link)):
-        folder.chmod(mode)
-        assert f"others may write to {folder}" in error_of(DataError, Records, name)
-        folder.chmod(0o755)
-        Records(name)
-    before = os.umask(0)
-    try:
-        Records(link).save()
-    finally:
-        os.umask(before)
-    assert Records(link).path.is_symlink() and path.stat().st_mode & 0o777 == 0o644
-    if os.getuid() == 0:
-        os.chown(path, 12345, -1)
-        assert "belongs to another user" in error_of(DataError, Records, path)
-
-
-@pytest.mark.slow
-def test_a_wrong_schedule_is_not_taken() -> None:
-    _, nodes, feed = network()
-    (first, *_) = (prim_func(spec) for spec in ad.Executor(nodes).specs(feed))
-    task = Task("matmul", first, resolve_target("llvm"), 1, 0)
-    task.try_some(2, float("inf"))
-    task._ours = lambda *arrays: arrays[-1].copyfrom(np.full(tuple(arrays[-1].shape), 7, "float32"))
-    assert task.compare() is None and not task.found
+    lost = measure.Worker([sys.executable, "-c", "pass"])
+    assert "cannot be measured" in error_of(DlsysError, lost.load, task_of(), 0)

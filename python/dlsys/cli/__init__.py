@@ -1,4 +1,4 @@
-"""The command line: `python -m dlsys info`, `python -m dlsys ladder`, `python -m dlsys roofline`."""
+"""The command line: `python -m dlsys info`, `ladder`, `roofline`, `tune`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    command = {"info": _info, "ladder": _ladder, "roofline": _roofline}[options.command]
+    command = {"info": _info, "ladder": _ladder, "roofline": _roofline, "tune": _tune}[options.command]
     return run(f"{PROGRAM} {options.command}", lambda: command(options))
 
 
@@ -84,6 +84,19 @@ def _parser() -> Parser:
     roofline.add_argument("--cores", type=_count, metavar="N", help="predict for a CPU of so many cores")
     roofline.add_argument("-m", "--model", choices=["mlp", "cnn"], default="mlp", help="default: mlp")
     roofline.add_argument("--batch", type=_count, default=1000, metavar="N", help="default: 1000")
+    tune = commands.add_parser(
+        "tune",
+        allow_abbrev=False,
+        help="search for faster loops, look at what was found, join two files of it",
+        description="Without words: what the file of a search holds for this machine. `M K N`: searches for faster "
+        "loops of the product of an M x K and a K x N matrix. `merge A B`: adds to the file A what B has.",
+    )
+    tune.add_argument("words", nargs="*", metavar="M K N | merge A B")
+    tune.add_argument("--trials", type=_count, default=64, metavar="N", help="choices to try (default: 64)")
+    tune.add_argument("--seconds", type=_count, metavar="N", help="the longest time to search (default: no limit)")
+    tune.add_argument("--database", metavar="FILE", help="default: that of DLSYS_TUNING, or tuning.jsonl in the cache")
+    tune.add_argument("--model", choices=["trees", "mlp"], default="trees", help="predicts times (default: trees)")
+    tune.add_argument("--plot", metavar="FILE", help="draw the best speed over the trials, as .png or .svg")
     return parser
 
 
@@ -106,6 +119,34 @@ def _roofline(options: argparse.Namespace) -> None:
     print(roofline.report(options.model, options.batch, target, options.arch, options.cores))
 
 
+def _tune(options: argparse.Namespace) -> None:
+    """Search, join files, or print what a file holds. Raises DlsysError for other words."""
+    choices = with_compiler("kernels.choices")
+    path, words = options.database or choices.default_database(), options.words
+    if words[:1] == ["merge"] and len(words) == 3:
+        print(f"{choices.merge(words[1], words[2])} records of {words[2]} added to {words[1]}")
+    elif not words:
+        print(choices.summary(path))
+    elif len(words) == 3 and all(word.isdecimal() and int(word) > 0 for word in words):
+        m, k, n = map(int, words)
+        _require_small(m, k, n)
+        product = with_compiler("tvm_op").make_matrix_mul((m, k), False, (k, n), False, "llvm", "llvm", "matmul")
+        found = with_compiler("tuning.tuner").tune(
+            product, options.trials, options.seconds, path, model=options.model
+        )
+        print(found)
+        if options.plot:
+            found.plot(options.plot)
+    else:
+        raise DlsysError(f"takes M K N, or merge A B, or nothing; given {' '.join(words)}")
+
+
+def _require_small(m: int, k: int, n: int) -> None:
+    """Raises DlsysError for matrices of more elements than kernels count."""
+    if max(m * k, k * n, m * n) > MOST_ELEMENTS:
+        raise DlsysError(f"{m} x {k} x {n} is too large: each matrix must have fewer than 2**31 elements")
+
+
 def _ladder(options: argparse.Namespace) -> None:
     """Print the measurements of `ladder`. Raises DlsysError for sizes that do not fit."""
     if len(options.sizes) not in (0, 3):
@@ -113,7 +154,6 @@ def _ladder(options: argparse.Namespace) -> None:
             f"takes the three sizes M K N of an M x K and a K x N matrix, or none; given {len(options.sizes)}"
         )
     m, k, n = options.sizes or (1024, 1024, 1024)
-    if max(m * k, k * n, m * n) > MOST_ELEMENTS:
-        raise DlsysError(f"{m} x {k} x {n} is too large: each matrix must have fewer than 2**31 elements")
+    _require_small(m, k, n)
     ladder = with_compiler("cli.ladder")
     print(ladder.climb(m, k, n, options.dtype, options.threads, options.rounds))

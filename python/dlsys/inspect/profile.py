@@ -32,7 +32,7 @@ class Row:
     Attributes:
         groups: the keys of the groups that it computes.
         calls: how often it is called in a step.
-        name, kind: the kernel's name, and its groups' kind.
+        name, kind: the kernel's name, and its groups' kind, with what a search has gained.
         seconds: of all its calls in a step, the median of the runs, without the time of calling it from Python.
         flop: operations of its calls: a multiply-add is two, every other operation one, a transcendental function too.
         nbytes: bytes that its calls read and write, each input and output counted once. Small arrays come from caches,
@@ -193,7 +193,7 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
         calls, flop, nbytes = work_of(plan, kernel, keys)
         taken = sum(seconds[key] for key in keys)
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
-        kind = program.located(keys[0]).group.kind
+        kind = program.located(keys[0]).group.kind + (f", {kernel.spec.choice}" if kernel.spec.choice else "")
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
 

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
-from .. import compute, schedule, tuning
+from .. import compute, schedule
 from ..errors import DlsysError, ShapeError
 from ..schedule.codegen import array
 from ..schedule.common import found_in, renamed, rewritten
 from ..schedule.cuda import nvrtc
+from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk
@@ -46,16 +48,16 @@ class Lowered:
 
 
 def lower(spec: KernelSpec, how: TargetName) -> Lowered:
-    """The formula's loops as the target's file of schedules or the first schedule rule that takes them has them, or as
-    TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a graph of launches
-    finds it where it was; if they are `checked`, in memory that TVM takes for each call."""
+    """The formula's loops as the first schedule rule that takes them has them, by the knobs of the spec's choice if it
+    has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a graph
+    of launches finds it where it was; if they are `checked`, in memory that TVM takes for each call."""
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.DEFAULT)
     function, rule = prim_func(spec), schedule.DEFAULT
     target = schedule.with_threads(how.target, 1) if spec.alone else how.target
     if how.ours:
-        records = tuning.records_of(*how.tuning) if how.tuning else None
-        function, rule = tuning.apply(function, target, records, spec.precision)
+        chooser = wanting(dict(spec.choice.knobs) if spec.choice else None)
+        function, rule = schedule.apply(function, target, spec.precision, chooser)
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
         function = function.with_body(rewritten(function.body, {tirx.For: _serial}))
     schedule.check(function, target)
@@ -109,6 +111,11 @@ def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
     inputs, outputs = _formula(spec)
     function = any_alignment(te.create_prim_func([*inputs, *outputs]))
     return function.with_attr("tirx.noalias", False) if spec.in_place else function
+
+
+def loops_hash(function: tirx.PrimFunc) -> str:
+    """The structural hash of a function's loops: names and attributes change nothing."""
+    return f"{tvm_ffi.structural_hash(tirx.PrimFunc(function.params, function.body)):016x}"
 
 
 def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -14,6 +14,7 @@ import tvm_ffi
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk
+from .choices import with_choices
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
@@ -39,7 +40,8 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
-    keys: list[Hashable] = [(spec.formula, how.text, directory) for spec in specs]
+    specs = with_choices(specs, how)
+    keys: list[Hashable] = [(spec.formula, spec.choice, how.text, directory) for spec in specs]
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
@@ -56,7 +58,7 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
 
 def _found_or_made(specs: Sequence[KernelSpec], how: TargetName) -> list[Kernel]:
     """The kernels from disk, or compiled into one library more."""
-    by_key = {disk.key(spec.symbol, how.text): spec for spec in specs}
+    by_key = {disk.key(spec.symbol, spec.choice, how.text): spec for spec in specs}
     lowered: dict[str, Any] = {}  # by symbol, of those that are compiled
 
     def kernel(spec: KernelSpec, module: Any, code_bytes: int) -> Kernel:

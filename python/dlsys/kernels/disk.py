@@ -123,7 +123,7 @@ def cache_size(directory: Path) -> tuple[int, int]:
 
 def key(*parts: object) -> str:
     """The key for something that is compiled from `parts`, whose `repr` tells everything about them."""
-    return _hash(repr((parts, _versions(), _source_digest())).encode())
+    return _hash(repr((parts, versions(), _source_digest())).encode())
 
 
 def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
@@ -256,7 +256,8 @@ def _evict(directory: Path, latest: Path) -> None:
 
 
 @cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
+    """The versions and the system that decide what machine code a kernel gets."""
     return (version("apache-tvm"), tvm_ffi.__version__, platform.machine(), platform.system())
 
 

@@ -26,6 +26,7 @@ from ..schedule.machine_code import compiled
 from ..schedule.target import described
 from . import disk
 from .build import build
+from .choices import with_choices
 from .runner import HEAD, RUN, Calls, Place, Table, each_call
 from .spec import ArrayType, KernelSpec, target_name
 
@@ -53,7 +54,7 @@ def export(
     """
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
     how = target_name("llvm" if mcpu is None else own)
-    once = {spec.symbol: spec for spec in [*specs, RUN]}
+    once = {spec.symbol: spec for spec in with_choices([*specs, RUN], how)}
     between = [(ARENA, ((arena,), "uint8"))] if arena else []
     outputs = [(f"result_{i}", (place.shape, place.dtype)) for i, place in enumerate(results)]
     wanted = [*given, *outputs, *between]

@@ -28,6 +28,7 @@ class Kernel:
         inputs: shape and dtype of each input.
         outputs: shape and dtype of each output.
         named_target: what it is compiled for, as text; `target` is TVM's object.
+        spec: what it was built from; its `choice` is what a search has found for it.
         symbol: the function's name in its module.
         module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
@@ -41,6 +42,7 @@ class Kernel:
     def __init__(self, spec: KernelSpec, how: TargetName, module: Any, code_bytes: int, lowered: Any = None) -> None:
         """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
         self.name: str = spec.name
+        self.spec = spec
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
         self.symbol: str = spec.symbol

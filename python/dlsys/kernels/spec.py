@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import compute
 from ..devices import flushes_denormal, get_num_threads
-from ..errors import DataError
 from ..graph import Shape
 from ..scopes import scopes
-from ..storage import own_content
-from ..system import MOST_TUNING_BYTES, TUNING, cache_sizes, cpu, lazy, setting
+from ..system import cache_sizes, cpu, lazy
 from ..tvm_import import with_compiler
 
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The knobs that a search has found for a kernel.
+
+    Attributes:
+        knobs: their names and values.
+        gain: how many times as fast as the rule's own choice the kernel was.
+    """
+
+    knobs: tuple[tuple[str, int | str], ...]
+    gain: float
+
+    def __str__(self) -> str:
+        return f"tuned, {self.gain:.2f} of the rule"
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class KernelSpec:
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether each element of the result is computed from those at its place alone, so that it may lie on
             an input of as many bytes.
+        choice: what a search has found for it, in the place of its rule's own choice.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -54,18 +66,28 @@ class KernelSpec:
     precision: str = ""
     alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)
+    choice: Choice | None = None
 
     @property
     def formula(self) -> Hashable:
-        """All that the kernel's code depends on: everything but its name."""
+        """All that the kernel's code depends on: everything but its name, and what a search has found."""
         return self.key, self.inputs, self.in_place, self.alone
+
+    @lazy
+    def digest(self) -> str:
+        """A hash of the formula, the same in all processes."""
+        return hashlib.sha256(repr(self.formula).encode()).hexdigest()[:12]
 
     @lazy
     def symbol(self) -> str:
         """The kernel's name in machine code: like its own, and another for every formula, so that modules can be
         joined."""
         name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
-        return f"k_{name}_{hashlib.sha256(repr(self.formula).encode()).hexdigest()[:12]}"
+        return f"k_{name}_{self.digest}"
+
+    def with_choice(self, choice: Choice | None) -> KernelSpec:
+        """The same kernel by another choice."""
+        return self if choice == self.choice else replace(self, choice=choice)
 
 
 @dataclass(frozen=True)
@@ -77,8 +99,7 @@ class TargetName:
         text: tells it from others, in the names of kernels on disk too.
         made: makes TVM's `Target` of it, which needs the compiler.
         refusal: why its code can be read here and not run; empty where it runs.
-        tuning: the path and the content of the file of schedules that `DLSYS_TUNING` named then: a kernel's loops are
-            those of its own file, whatever becomes of the file and the variable. None where none was named.
+        machine: the CPU or GPU, its caches, the number of threads, and whether denormal results are flushed, as text.
         ours: whether by our schedules, not TVM's.
         checked: whether the functions check their arguments, which takes a third to a half of the time to compile a
             small kernel.
@@ -88,7 +109,7 @@ class TargetName:
     text: str
     made: Callable[[], Any] = field(compare=False)
     refusal: str
-    tuning: tuple[str, bytes] | None
+    machine: str
     ours: bool
     checked: bool
 
@@ -100,7 +121,6 @@ class TargetName:
 
 def target_name(target: Any, checked: bool = False) -> TargetName:
     """The target that `kernels.get` was given, by name; for "llvm", without TVM's compiler. Raises TargetError."""
-    tuning, hashed = _tuning()
     ours = scopes.own_schedules
     if isinstance(target, str) and target == "llvm" and cpu():
         threads, flush = get_num_threads(), flushes_denormal()
@@ -111,22 +131,5 @@ def target_name(target: Any, checked: bool = False) -> TargetName:
         found = targets.resolve_target(target)
         kind, refusal, machine = found.kind.name, targets.refusal(found), targets.machine_of(found)
         text, made = found, lambda: found
-    text = "\n".join(map(str, (text, machine, hashed, f"ours {ours}, checked {checked}")))
-    return TargetName(kind, text, made, refusal, tuning, ours, checked)
-
-
-def _tuning() -> tuple[tuple[str, bytes] | None, str]:
-    """The file of schedules that `DLSYS_TUNING` names, with its content, and the hash of this; None and empty where it
-    names none. Raises DataError where there is no such file."""
-    path = setting(TUNING)
-    try:
-        return _read(path, os.stat(path).st_mtime_ns) if path else (None, "")
-    except OSError as error:
-        raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror or error}") from None
-
-
-@lru_cache(maxsize=4)
-def _read(path: str, changed: int) -> tuple[tuple[str, bytes], str]:
-    """A file and its content as it was then, and the hash of this."""
-    content = own_content(Path(os.path.realpath(path)), MOST_TUNING_BYTES)
-    return (path, content), hashlib.sha256(content).hexdigest()
+    machine = f"{text}\n{machine}"
+    return TargetName(kind, f"{machine}\nours {ours}, checked {checked}", made, refusal, machine, ours, checked)

@@ -2,7 +2,7 @@
 
     translate.py   `to_relax`: nodes -> an IRModule with a call for each operator
     build.py       `compile`: Relax's passes, our schedule rules, the memory plans
-    tuning.py      `tune`: schedules searched by MetaSchedule, measured and stored
+    tuning.py      `tune`: schedules searched, measured and stored by TVM's MetaSchedule
     machine.py     `load`, and calls of compiled modules, which need only TVM's runtime
 """
 
@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..tvm_import import with_compiler
-from .machine import Machine, default_database, load
+from .machine import Machine, load
 
 _COMPILER = {
     "Compiled": "build",
-    "Records": "tuning",
     "Tuning": "tuning",
     "compile": "build",
     "to_relax": "translate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,20 @@ from tvm.target import Target
 from ..devices import Array, array, context
 from ..errors import GraphError, TargetError
 from ..graph import Node
-from ..kernels.build import any_alignment
+from ..kernels import choices, target_name
+from ..kernels.build import any_alignment, loops_hash
 from ..planner import Value, plan_memory
-from ..schedule import DEFAULT, resolve_target
+from ..schedule import DEFAULT, apply, resolve_target
+from ..schedule.knobs import wanting
 from ..schedule.machine_code import PIPELINE, compiling
 from ..schedule.target import refusal
 from ..system import without_lines
-from ..tuning import TUNED, Records, apply
-from .machine import MAIN, Machine, default_database
+from .machine import MAIN, Machine
+from .metaschedule import scheduler
 from .translate import to_relax
 
-SCHEDULES = ("rules", "default", "tuned")
+SCHEDULES = ("rules", "default", "tuned", "metaschedule")
+TUNED = "tuned"
 LAYOUTS = {"NHWC": ["NHWC", "OHWI"]}
 """The layouts of images and of filters, by name."""
 _VIEW = "relax.reshape"  # stays an operator, which Relax's virtual machine executes without a copy
@@ -40,16 +43,14 @@ class Compiled(Machine):
         stages: the module "translated", "fused" and "scheduled"; `stages["fused"].show()` prints one.
         parameters: copies of the parameters' values, by name. A call with the feeds alone uses them, and assignments
             are written to them.
-        rules: the number of kernels that each schedule rule has scheduled; "tuned" stands for a search's schedules.
-        known: the number of kernels for which a search has found schedules; None unless they were requested.
+        rules: the number of kernels that each schedule rule has scheduled; "tuned" stands for rules with what `dl.tune`
+            has found, "metaschedule" for TVM's search.
         planned, relax_planned: bytes of memory for values between kernels and for results, by our planner and by
             Relax's.
     """
 
-    def __init__(
-        self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str], known: int | None = None
-    ) -> None:
-        self.stages, self.rules, self.known = stages, rules, known
+    def __init__(self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str]) -> None:
+        self.stages, self.rules = stages, rules
         self._refusal = refusal(target)
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
@@ -85,8 +86,7 @@ class Compiled(Machine):
         kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
         count = sum(self.rules.values())
         memory = f"{self.planned:,} bytes planned, by Relax {self.relax_planned:,}"
-        tuned = "" if self.known is None else f"; used {self.rules[TUNED.name]} of {self.known} tuned"
-        return f"{count} kernel{'s' * (count != 1)} ({kernels}){tuned}; memory {memory}"
+        return f"{count} kernel{'s' * (count != 1)} ({kernels}); memory {memory}"
 
 
 def compile(
@@ -106,14 +106,15 @@ def compile(
         target: as in `kernels.get`.
         fuse: whether Relax's passes fuse operators.
         schedule: "rules" for our schedule rules, applied after Relax's fusion; "default" for TVM's plain loops; "tuned"
-            for the schedules that `tune` has found to be faster than the rules'.
-        database: the file of tuned schedules; None for that of `default_database`.
+            for our rules with the choices that `dl.tune` has found to be faster; "metaschedule" for the schedules of
+            `relax.tune`, and our rules for kernels that it has none for.
+        database: the file of `dl.tune`, or the folder of `relax.tune`; None for the usual one.
         feed_shapes, params: for nodes, see `to_relax`.
         layout: a key of `LAYOUTS`, to which Relax's pass ConvertLayout converts Relax's own convolutions, which modules
             of Relax's importers have; None leaves them. (For our networks `freeze` decides the layout.)
 
-    Raises TargetError for an unknown target, GraphError for other wrong arguments, DataError for a damaged file of
-    schedules, and what `to_relax` raises.
+    Raises TargetError for an unknown target, GraphError for other wrong arguments, DataError for a file or folder of a
+    search that cannot be used, and what `to_relax` raises.
     """
     if schedule not in SCHEDULES:
         raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
@@ -121,14 +122,9 @@ def compile(
         raise GraphError(f"relax.compile: layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
     found = resolve_target(target)
     module, fused = fused_module(nodes_or_module, found, fuse, feed_shapes, params, layout)
-    records = Records(default_database() if database is None else database) if schedule == "tuned" else None
     rules: Counter[str] = Counter()
-    scheduled = _shaped(fused, None if schedule == "default" else found, rules, records)
-    stages = {"translated": module, "fused": fused, "scheduled": scheduled}
-    if records is None:
-        return Compiled(stages, found, rules)
-    known = [records.of(any_alignment(function), found) for function in kernels_of(fused).values()]
-    return Compiled(stages, found, rules, sum(record is not None for record in known))
+    scheduled = _shaped(fused, _scheduler(schedule, database, target), rules)
+    return Compiled({"translated": module, "fused": fused, "scheduled": scheduled}, found, rules)
 
 
 def fused_module(
@@ -224,18 +220,41 @@ def kernels_of(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
     return {name: made for name, made in module.functions_items() if isinstance(made, tirx.PrimFunc)}
 
 
-def _shaped(
-    module: tvm.IRModule, target: Target | None, rules: Counter[str], records: Records | None
-) -> tvm.IRModule:
-    """The module with every kernel scheduled by its best record or by the target's rules, for arrays of any alignment;
-    `target` None leaves the plain loops. `rules` counts the kernels of each rule."""
+Scheduler = Callable[[tirx.PrimFunc], tuple[tirx.PrimFunc, str]]
+"""Returns a function's scheduled loops, and the name of what has scheduled them."""
+
+
+def _scheduler(schedule: str, database: Any, target: Any) -> Scheduler:
+    """See `compile`."""
+    found = resolve_target(target)
+
+    def by_rules(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]:
+        made, rule = apply(function, found)
+        return made, rule.name
+
+    if schedule == "default":
+        return lambda function: (function, DEFAULT.name)
+    if schedule == "metaschedule":
+        return scheduler(database, found, by_rules)
+    if schedule == "rules":
+        return by_rules
+    path = choices.default_database() if database is None else database
+    known = choices.of_loops(path, target_name(target))
+
+    def tuned(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]:
+        if (choice := known.get(loops_hash(function))) is None:
+            return by_rules(function)
+        return apply(function, found, chooser=wanting(dict(choice.knobs)))[0], TUNED
+
+    return tuned
+
+
+def _shaped(module: tvm.IRModule, scheduler: Scheduler, rules: Counter[str]) -> tvm.IRModule:
+    """The module with every kernel scheduled, for arrays of any alignment. `rules` counts the kernels of each rule."""
     found = {}
     for name, function in kernels_of(module).items():
-        function, rule = any_alignment(function), DEFAULT
-        if target is not None:
-            function, rule = apply(function, target, records)
-        found[name] = function
-        rules[rule.name] += 1
+        found[name], rule = scheduler(any_alignment(function))
+        rules[rule] += 1
     return _with(module, found)
 
 

@@ -1,5 +1,4 @@
-"""A compiled Relax module in Relax's virtual machine, called with arrays, and the default file of tuned schedules.
-Needs TVM's runtime only."""
+"""A compiled Relax module in Relax's virtual machine, called with arrays. Needs TVM's runtime only."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ import tvm_ffi
 
 from ..devices import Array, Context, context, to_array
 from ..devices.context import DLPACK_CPU, DLPACK_CUDA
-from ..errors import DataError, DlsysError, KernelArgumentError
-from ..system import TUNING, cache_folder, free_at_fork, setting
+from ..errors import DlsysError, KernelArgumentError
+from ..system import free_at_fork
 
 MAIN = "main"
 _WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # the virtual machine's error for an input
@@ -68,13 +67,3 @@ def load(path: Any, ctx: Any = None) -> Machine:
         return Machine(tvm_ffi.load_module(str(Path(path).resolve())), context(ctx))
     except (AttributeError, OSError, RuntimeError) as error:
         raise DlsysError(f"{path} is not a compiled module: {str(error).strip().splitlines()[0]}") from None
-
-
-def default_database() -> Path:
-    """The file of tuned schedules: that of `DLSYS_TUNING`, or `tuning.json` in the user's cache. Raises DataError if
-    there is no cache folder."""
-    if path := setting(TUNING):
-        return Path(path)
-    if (folder := cache_folder()) is None:
-        raise DataError("there is no cache folder for schedules: name a file")
-    return folder / "tuning.json"

@@ -13,6 +13,7 @@ from tvm.target import Target
 from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
+from .knobs import Chooser, choosing
 from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
@@ -24,9 +25,11 @@ DEFAULT = Rule("default", "", lambda func, machine: func)
 """TVM's own loops, for those who ask for them."""
 
 
-def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tirx.PrimFunc, Rule]:
-    """The function scheduled for the target, and the rule that did it. `precision`: see `machine_of`. Warns of a rule
-    that takes the function and fails; a later one then has it."""
+def apply(
+    func: tirx.PrimFunc, target: Target, precision: str = "", chooser: Chooser | None = None
+) -> tuple[tirx.PrimFunc, Rule]:
+    """The function scheduled for the target, and the rule that did it. `precision`: see `machine_of`; `chooser`: see
+    `choosing`. Warns of a rule that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
     machine = machine_of(target, precision)
@@ -34,7 +37,9 @@ def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tir
     sums = any(v.iter_type == tirx.IterVar.CommReduce for v in iters)
     for rule in (rule for rule in rules if rule.sums in (sums, None)):
         try:
-            if (found := rule.schedule(func, machine)) is not None:
+            with choosing(chooser):
+                found = rule.schedule(func, machine)
+            if found is not None:
                 return found, rule
         except (ScheduleError, InternalError) as error:
             if rule is rules[-1]:

@@ -20,6 +20,7 @@ from tvm.tirx import PrimFunc
 
 from ...devices.panels import LATENCY
 from .. import common
+from ..knobs import Space, pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
@@ -29,6 +30,7 @@ from .dots import grouped
 from .padding import Images
 from .product import Loops
 from .tile_code import Fused
+from .tile_space import space
 from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
 
 LEAST_TERMS = 64  # of a part of a sum over one axis
@@ -44,6 +46,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if parts := parts_of(p, missing_parts(q, machine, tile)):
         stages, p = cut(stages, number, parts)
         q, tile = _chosen(p, stages, number, machine)
+    q, tile = pick((q, tile), lambda: _space((q, tile), p, stages, number, machine))
     return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
@@ -133,6 +136,12 @@ def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) 
     """The product, or its transposed one, and the tile that fit shape and machine."""
     made = {one.buffer for one in stages[:number]}
     return choose(p, machine, made, _paddings(p, stages, number)[0])
+
+
+def _space(own: tuple[Product, Tile], p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> Space:
+    """The products and tiles among which `_chosen` has taken one."""
+    made = {one.buffer for one in stages[:number]}
+    return space(own, p, machine, made, _paddings(p, stages, number)[0])
 
 
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:

@@ -99,7 +99,7 @@ class TileCode(Indices):
             def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt | None:
                 return self._by_intrinsic(sums, r, c, lanes, read_a(place, r, term), lambda at: read_b(place, at, term))
 
-            fetches = [*self._later_row(place, term), *self._next_panel(place, term)]
+            fetches = [*self._later_row(place, term), *self._next_panel(place, term)] if self.tile.fetches else []
             vector = None if self.product.intrinsic is None else group
             return sequence([*fetches, self._over(first, last, computed, one, vector)])
 

@@ -54,6 +54,7 @@ class Tile:
         parallel: whether threads compute the shares,
         by_batch: or whole batches, if there are enough.
         depth: terms in a part of a sum of more than twice as many.
+        fetches: whether what tiles read later is fetched.
     """
 
     rows: int
@@ -66,6 +67,7 @@ class Tile:
     parallel: bool = False
     by_batch: bool = False
     depth: int = TERMS
+    fetches: bool = True
 
     def shares(self, p: Product) -> tuple[int, int]:
         """How many there are of a batch, along the rows and along the columns."""

@@ -1,0 +1,249 @@
+"""What `dl.tune` gains over the rules: `python benchmarks/bench_tuning.py`.
+
+Products and convolutions have drawn sizes from 17 to 1,500, on which no constant was made; each is searched with the
+records of those before it. Printed are the gain as measured at the end, and the rank correlation of the model's
+predictions before the first measurement and from batch to batch. `--random` adds a random search of as many trials:
+what it gains, and after how many trials ours was as good. `--metaschedule` adds MetaSchedule by as many trials, and by
+as many seconds. `--models` tunes the training steps of `bench_models` for `--seconds` each, and times them by the rules
+and tuned, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+
+LEAST, MOST = 17, 1500
+MOST_WORK = 2**30  # multiply-adds of a drawn kernel
+BARS = {"gain": 1.08, "correlation": 0.6, "models": 1.03}
+Nodes = tuple[list[Any], dict[Any, tuple[int, ...]]]
+
+
+def drawn(products: int, convolutions: int, seed: int) -> Iterator[tuple[str, Nodes]]:
+    """Names, nodes and feeds' shapes of kernels of drawn sizes."""
+    from dlsys import autodiff as ad
+
+    random = np.random.default_rng(seed)
+
+    def size(most: int = MOST) -> int:
+        return round(math.exp(random.uniform(math.log(LEAST), math.log(most))))
+
+    while products:
+        m, k, n = (size() for _ in range(3))
+        turned = [bool(random.integers(4) == 0) for _ in range(2)]
+        if m * k * n > MOST_WORK:
+            continue
+        products -= 1
+        shapes = (k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n)
+        a, b = (ad.Variable(name) for name in "ab")
+        name = f"{m} x {k} x {n}" + "".join(f" {one}^T" for one, way in zip("AB", turned, strict=True) if way)
+        yield name, ([ad.matmul_op(a, b, *turned)], dict(zip((a, b), shapes, strict=True)))
+    while convolutions:
+        channels, filters, width = size(512), size(512), size(112)
+        taps, stride = int(random.choice([1, 3, 5])), int(random.choice([1, 2]))
+        if channels * filters * (width * taps // stride) ** 2 > MOST_WORK:
+            continue
+        convolutions -= 1
+        x, f = (ad.Variable(name) for name in "xf")
+        shapes = {x: (1, channels, width, width), f: (filters, channels, taps, taps)}
+        name = f"conv {channels} -> {filters}, {width} x {width}, {taps} x {taps}, stride {stride}"
+        yield name, ([ad.conv2d_op(x, f, stride=stride, padding=taps // 2)], shapes)
+
+
+def by_chance(work: Nodes, trials: int) -> tuple[float, float]:
+    """The gain of the best of so many drawn choices, and the least time over the rule's before it was compared."""
+    from dlsys import autodiff as ad
+    from dlsys.kernels import choices, target_name
+    from dlsys.tuning import measure, search, tasks
+
+    class Random(search.Search):
+        """Draws all choices."""
+
+        def batch(self, left: int, share: float) -> list[Any]:
+            """See `Search`."""
+            return [self._drawn() for _ in range(min(search.BATCH, left))]
+
+    how, worker = target_name("llvm"), measure.Worker()
+    (task,), _, step = tasks.tasks_of(ad.Executor(work[0]), how, work[1])
+    try:
+        found = Random(task, [], ["trees"], worker.load(task, step), seed=1)
+        about = {"loops": task.loops, "machine": choices.machine_name(how), "versions": "", "formula": "",
+                 "name": task.name, "space": task.space.name}  # fmt: skip
+        while found.trials < trials:
+            found.try_some(worker, trials - found.trials, 1.0, about)
+        least = found.ratio
+        found.verdict(worker, about)
+        return found.gain, least
+    finally:
+        worker.close()
+
+
+def by_metaschedule(work: Nodes, trials: int, seconds: float) -> dict[str, float]:
+    """How many times as fast as by our rules a kernel is by MetaSchedule, after so many trials and after the rounds of
+    16 trials that end within so many seconds, the first at least; and its seconds."""
+    import dlsys as dl
+    from dlsys import timing
+
+    nodes, shapes = work
+    arrays = [np.random.default_rng(0).uniform(0.5, 1.5, shape).astype("float32") for shape in shapes.values()]
+
+    def gain(folder: str) -> float:
+        made = {
+            schedule: dl.relax.compile(nodes, schedule=schedule, database=folder, feed_shapes=shapes)
+            for schedule in ("rules", "metaschedule")
+        }
+        given = [dl.array(one) for one in arrays]
+        runners = {name: timing.repeat(lambda one=one: one(*given)) for name, one in made.items()}  # type: ignore[misc]
+        found = timing.in_turn(runners, 9, 0.01)
+        return found["rules"].best / found["metaschedule"].best
+
+    begun, done, within = time.perf_counter(), 0, math.nan
+    with tempfile.TemporaryDirectory() as folder:
+        while done < trials:
+            count = min(16, trials - done)
+            dl.relax.tune(nodes, count, folder, feed_shapes=shapes)
+            done += count
+            if time.perf_counter() - begun <= seconds or math.isnan(within):
+                within = gain(folder)
+        return {"trials": gain(folder), "seconds": within, "taken": time.perf_counter() - begun}
+
+
+def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
+    """A row for each drawn kernel."""
+    import dlsys as dl
+
+    rows = []
+    for name, work in drawn(options.products, options.convolutions, options.seed):
+        begun = time.perf_counter()
+        found = dl.tune(work[0], options.trials, database=path, feed_shapes=work[1], model=options.model, verbose=False)
+        if not found.searches:
+            print(f"{name}: its rule has no choice", flush=True)
+            continue
+        one = max(found.searches, key=lambda search: search.share)
+        row: dict[str, Any] = {
+            "name": name, "gain": one.gain, "rule": one.rule, "trials": one.trials, "failed": len(one.failed),
+            "seconds": time.perf_counter() - begun, "correlations": one.correlations(), "knobs": dict(one.best),
+        }  # fmt: skip
+        told = [f"{name}: {one.gain:.3f} of the rule ({1e6 * one.rule:.0f} us)"]
+        told += [f"{one.trials} trials in {row['seconds']:.0f} s"]
+        told += [f"{model} {before:.2f} {during:.2f}" for model, (before, during) in row["correlations"].items()]
+        if options.random:
+            row["random"], least = by_chance(work, options.trials)
+            row["as good after"] = next((i + 1 for i, ratio in enumerate(one.history) if ratio <= least), None)
+            told += [f"random {row['random']:.3f}, as good after {row['as good after']}"]
+        if options.metaschedule:
+            row["metaschedule"] = by_metaschedule(work, options.trials, row["seconds"])
+            told += ["MetaSchedule {trials:.3f}, in as many seconds {seconds:.3f}".format(**row["metaschedule"])]
+        rows.append(row)
+        print(", ".join(told), flush=True)
+    return rows
+
+
+def models(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
+    """A row for each network: the gain of its training step, by the rules and tuned in turn."""
+    import dlsys as dl
+    from dlsys import autodiff as ad
+    from dlsys import nn, optim, timing
+    from dlsys.system import TUNING
+    from models import MODELS
+
+    rows = []
+    for name in options.models or MODELS:
+        model = MODELS[name]
+        x, y = model.batch(np.random.default_rng(0))
+        X, Y = ad.Variable("X", x.shape, str(x.dtype)), ad.Variable("Y", y.shape, str(y.dtype))
+        network = model.network(nn)
+        loss = ad.cross_entropy_op(network.train()(X), Y)
+        nodes = [loss, getattr(optim, model.optimizer)(network.parameters(), lr=1e-7).minimize(loss)]
+        feed, steps = {X: dl.array(x), Y: dl.array(y)}, {}
+        os.environ.pop(TUNING, None)
+        plain = ad.Executor(nodes)
+        plain.run(feed)
+        found = dl.tune(plain, 10**6, options.seconds, path, verbose=False)
+        os.environ[TUNING] = str(path)
+        tuned = ad.Executor(nodes)
+        tuned.run(feed)
+        for who, executor in (("rules", plain), ("tuned", tuned)):
+            steps[who] = timing.repeat(partial(executor.run, feed))
+        times = timing.in_turn(steps, 11, 0.2)
+        gains = [times["rules"].median / times["tuned"].median, times["rules"].best / times["tuned"].best]
+        rows.append({"name": name, "gain": gains[1], "by medians": gains[0], "kernels": found.gain})
+        used = sum(one.gain > 1 for one in found.searches)
+        print(f"{name}: {gains[1]:.3f} of the rules (medians {gains[0]:.3f}), {used} kernels tuned", flush=True)
+    os.environ.pop(TUNING, None)
+    return rows
+
+
+def geometric(values: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def summary(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str]:
+    """What came of the kernels."""
+    gains = [row["gain"] for row in rows]
+    told = f"gain {geometric(gains):.3f} in geometric mean, from {min(gains):.3f} to {max(gains):.3f}"
+    lines = [f"{len(rows)} kernels: {told} (bar {BARS['gain']})"]
+    before = [row["correlations"][options.model][0] for row in rows]
+    if before := [value for value in before if not math.isnan(value)]:
+        told = f"{statistics.fmean(before):.2f} in the mean, from {min(before):.2f} to {max(before):.2f}"
+        lines.append(f"rank correlation before the first measurement: {told} (bar {BARS['correlation']})")
+    if options.random:
+        sooner = sum(row["as good after"] is not None and 2 * row["as good after"] <= options.trials for row in rows)
+        told = f"gain {geometric([row['random'] for row in rows]):.3f}"
+        lines.append(f"random search: {told}; ours is as good in half the trials for {sooner} of {len(rows)}")
+    if options.metaschedule:
+        found = [geometric([row["metaschedule"][by] for row in rows]) for by in ("trials", "seconds")]
+        lines.append(f"MetaSchedule: {found[0]:.3f} of the rules by as many trials, {found[1]:.3f} in as many seconds")
+    return lines
+
+
+def main() -> int:
+    """Prints a line for each kernel or network, and what came of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--products", type=int, default=40)
+    parser.add_argument("--convolutions", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=64, help="of each kernel (default: 64)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", choices=["trees", "mlp"], default="trees")
+    parser.add_argument("--random", action="store_true", help="a random search beside each")
+    parser.add_argument("--metaschedule", action="store_true", help="MetaSchedule beside each: minutes")
+    parser.add_argument("--models", nargs="*", metavar="NAME", help="networks of bench_models; all without names")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for each network (default: 600)")
+    parser.add_argument("--database", help="the file of records (default: an empty one)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", help="where to write the rows")
+    options = parser.parse_args()
+    if os.environ.get("TVM_NUM_THREADS") != str(options.threads):  # libraries read it when they are imported
+        environment = {**os.environ, **common.thread_environment(options.threads)}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(options.database or Path(folder, "tuning.jsonl"))
+        if options.models is not None:
+            rows = models(options, path)
+            told = f"{geometric([row['gain'] for row in rows]):.3f} in geometric mean (bar {BARS['models']})"
+            lines = [f"{len(rows)} networks: {told}, least {min(row['gain'] for row in rows):.3f}"]
+        else:
+            rows = kernels(options, path)
+            lines = summary(options, rows) if rows else []
+    print("\n".join(lines))
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

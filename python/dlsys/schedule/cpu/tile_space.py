@@ -1,0 +1,142 @@
+"""The space of a product's tiles, by the names of their knobs: `tiles.choose` takes one of it by its model of cycles, a
+search by measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..knobs import Knobs, Space
+from ..products import Product
+from ..target import Machine
+from .padding import Padding
+from .tiles import BEFORE, GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile, arithmetic, cycles, legal, ways
+
+COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)  # of blocks of rows, of groups of panels
+DEPTHS = (64, 96, 128, 192, 256, 384, TERMS)  # terms in a part of k
+READS = (LIES, PACKED, BEFORE, GIVEN, WINDOWS)
+
+
+def space(
+    own: tuple[Product, Tile], p: Product, machine: Machine, made: Container[Any], paddings: Sequence[Padding]
+) -> Space:
+    """The tiles of a product and of its transposed one; see `tiles.choose`.
+
+    Knobs: `transposed`, 0 or 1; `rows` of a tile, `vectors` of a panel; how `a` and `b` are read; in how many `blocks`
+    the rows' tiles are cut, in how many `groups` the panels; the terms' `depth`; whether `threads` share the work (0:
+    one has it, 1: by shares, 2: by batches); whether what is read later `fetches`.
+    """
+    products = {int(q is not p): q for q in ways(p)}
+    turned = int(own[0] is not p)
+    products[turned] = own[0]
+    whole = {key: tile for number, q in products.items() for key, tile in _tiles(number, q, machine, made).items()}
+    chosen = _knobs(turned, *own)
+    whole.setdefault(_key(chosen), own[1])
+    names = ("transposed", "rows", "vectors", "a", "b")
+    columns = {name: {key[at] for key in whole} for at, name in enumerate(names)}
+    tiles = max(-(-q.size(q.m) // key[1]) for key in whole for q in [products[key[0]]])
+    panels = max(-(-q.size(q.n) // tile.columns) for key, tile in whole.items() for q in [products[key[0]]])
+    several = machine.threads > 1 and any(tile.parallel for tile in whole.values())
+    domains: dict[str, set[Any]] = {
+        **columns,
+        "blocks": {count for count in COUNTS if count <= tiles},
+        "groups": {count for count in COUNTS if count <= panels},
+        "depth": {*DEPTHS} if len(p.k) == 1 and p.sizes[3] > 2 * DEPTHS[0] else set(),
+        "threads": {0, 1, *([2] if p.sizes[0] > 1 else [])} if several else {0},
+        "fetches": {0, 1},
+    }
+    for name, value in chosen.items():
+        domains[name].add(value)
+
+    def make(knobs: Knobs) -> tuple[Product, Tile] | None:
+        if knobs == chosen:
+            return own
+        if (base := whole.get(_key(knobs))) is None:
+            return None
+        q, count = products[base_of(knobs)], number_of(knobs)
+        tile = replace(base, a=str(knobs["a"]), b=str(knobs["b"]), depth=count("depth"))
+        all_tiles, all_panels = -(-q.size(q.m) // tile.rows), -(-q.size(q.n) // tile.columns)
+        if count("blocks") > all_tiles or count("groups") > all_panels:
+            return None
+        block, group = -(-all_tiles // count("blocks")), -(-all_panels // count("groups"))
+        tile = replace(tile, block=block, panels=group, fetches=count("fetches") > 0)
+        tile = replace(tile, parallel=count("threads") > 0, by_batch=count("threads") == 2)
+        again = tile.shares(q) != (count("blocks"), count("groups"))  # other knobs have this tile
+        return None if again else (q, tile)
+
+    def features(knobs: Knobs) -> Sequence[float]:
+        found = make(knobs)
+        assert found is not None
+        return _features(*found, machine, paddings)
+
+    ordered = {name: tuple(sorted(values, key=_order)) for name, values in domains.items()}
+    return Space("product", chosen, ordered, make, features, 2.0 * math.prod(p.sizes))
+
+
+def base_of(knobs: Knobs) -> int:
+    """Whether the product is the transposed one."""
+    return int(knobs["transposed"])
+
+
+def number_of(knobs: Knobs) -> Any:
+    """The number of a knob, by its name."""
+    return lambda name: int(knobs[name])
+
+
+def _order(value: int | str) -> int:
+    return READS.index(value) if isinstance(value, str) else value
+
+
+def _key(knobs: Knobs) -> tuple[Any, ...]:
+    return knobs["transposed"], knobs["rows"], knobs["vectors"], knobs["a"], knobs["b"]
+
+
+def _knobs(turned: int, p: Product, tile: Tile) -> dict[str, int | str]:
+    """The knobs of a tile."""
+    blocks, groups = tile.shares(p)
+    return {
+        "transposed": turned, "rows": tile.rows, "vectors": -(-tile.columns // tile.lanes), "a": tile.a, "b": tile.b,
+        "blocks": blocks, "groups": groups, "depth": tile.depth,
+        "threads": 2 * tile.by_batch or int(tile.parallel), "fetches": int(tile.fetches),
+    }  # fmt: skip
+
+
+def _tiles(number: int, p: Product, machine: Machine, made: Container[Any]) -> Mapping[tuple[Any, ...], Tile]:
+    """By transposed, rows, vectors and ways to read, the tiles of a product: what is packed may be packed before, and B
+    be read where it lies, whatever that costs."""
+    found: dict[tuple[Any, ...], Tile] = {}
+    readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made and not p.b.panel
+    for tile in legal(p, machine, made):
+        ways_of_a = [PACKED, BEFORE] if tile.a in (PACKED, BEFORE) else [tile.a]
+        ways_of_b = [PACKED, BEFORE] if tile.b in (PACKED, BEFORE) else [tile.b]
+        if readable and tile.a != WINDOWS and LIES not in ways_of_b:
+            ways_of_b.append(LIES)
+        for a in ways_of_a:
+            for b in ways_of_b:
+                found[number, tile.rows, -(-tile.columns // tile.lanes), a, b] = tile
+    return found
+
+
+def _features(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]) -> list[float]:
+    """What may say how long a tile's loops take: sizes, knobs, terms of `cycles`, working sets against the caches and
+    registers; logarithms, but for what is a yes or no."""
+    batch, m, n, k = p.sizes
+    work = arithmetic(p, tile, machine, paddings)
+    depth = k if k <= 2 * tile.depth else tile.depth
+    a_part, b_part = tile.rows * tile.block * depth * p.itemsize, tile.columns * depth * p.itemsize
+    rows, vectors, panels = -(-m // tile.rows), -(-tile.columns // tile.lanes), -(-n // tile.columns)
+    sizes = (batch, m, n, k, tile.rows, vectors, tile.block, tile.panels, depth, *tile.shares(p))
+    flop = 2.0 * math.prod(p.sizes)
+    costs = (cycles(p, tile, machine, work) / flop, work / flop, cycles(p, tile, machine, 0.0) / flop)
+    ragged = (m / (rows * tile.rows), n / (panels * tile.columns), n % tile.lanes / tile.lanes)
+    held = (a_part / machine.l2, b_part / machine.l1, (b_part + tile.rows * depth * p.itemsize) / machine.l1,
+            tile.panels * b_part / machine.l2, n * k * p.itemsize / machine.l2, n * k * p.itemsize / machine.l3,
+            m * k * p.itemsize / machine.l2, m * n * p.itemsize / machine.l2)  # fmt: skip
+    used = (tile.rows * vectors + vectors + 1) / machine.registers
+    read = [float(way == one) for way in (tile.a, tile.b) for one in READS]
+    along = [float(p.n[-1] < p.m[-1]), float(p.a.contiguous == p.last(p.k)), float(p.b.contiguous == p.last(p.n))]
+    logs = [round(math.log2(max(value, 1e-9)), 2) for value in (*costs, flop, *sizes, *held)]
+    others = [*read, *along, float(tile.parallel), float(tile.fetches), float(tile.lanes)]
+    return [*logs, *(round(value, 3) for value in (*ragged, used)), *others]

@@ -1,0 +1,85 @@
+"""Choices that a search may make in the place of a rule: a finite space of named knobs, the rule's own choice first.
+
+A rule that has a choice makes it, and gives it to `pick` with the space of all others. `pick` returns it as it is,
+unless `choosing` says otherwise: a search looks at the space, a tuned kernel is written by the knobs that were found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ..system import warn
+from .target import ScheduleWarning
+
+Knobs = Mapping[str, int | str]
+"""A value for each knob of a space, by name."""
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Space:
+    """The choices that one rule has for one function.
+
+    Attributes:
+        name: of the kind of loops; spaces of one name have the same knobs and features.
+        own: the rule's own choice.
+        domains: the values of each knob. Not all combinations are legal.
+        make: returns what the rule is to write for knobs; None for those that are not legal.
+        features: numbers that may say how long the loops of legal knobs take, for a learned model: as many for each,
+            the first one the binary logarithm of the rule's own estimate.
+        flop: operations of the function.
+    """
+
+    name: str
+    own: Knobs
+    domains: Mapping[str, tuple[int | str, ...]]
+    make: Callable[[Knobs], Any] = field(repr=False)
+    features: Callable[[Knobs], Sequence[float]] = field(repr=False)
+    flop: float = 0.0
+
+    def legal(self, knobs: Knobs) -> bool:
+        """Whether these are knobs of the space by which its loops can be written."""
+        named = knobs.keys() == self.domains.keys()
+        return named and all(knobs[name] in values for name, values in self.domains.items()) and bool(self.make(knobs))
+
+    def neighbours(self, knobs: Knobs) -> Iterator[Knobs]:
+        """The legal knobs of which one has another value."""
+        for name, values in self.domains.items():
+            for value in values:
+                if value != knobs[name] and self.make(other := {**knobs, name: value}):
+                    yield other
+
+
+Chooser = Callable[[Space], Knobs]
+_chooser: ContextVar[Chooser | None] = ContextVar("chooser", default=None)
+
+
+@contextlib.contextmanager
+def choosing(chooser: Chooser | None) -> Iterator[None]:
+    """Within it rules of this thread take the knobs that the function returns; None: their own."""
+    token = _chooser.set(chooser)
+    try:
+        yield
+    finally:
+        _chooser.reset(token)
+
+
+def wanting(knobs: Knobs | None) -> Chooser | None:
+    """The chooser that always returns these knobs; None for None."""
+    return None if knobs is None else lambda space: knobs
+
+
+def pick(own: Made, space: Callable[[], Space]) -> Made:
+    """The rule's own choice, or, within `choosing`, that of legal knobs of the space. Warns of others."""
+    if (chooser := _chooser.get()) is None:
+        return own
+    found = space()
+    if not found.legal(knobs := chooser(found)):
+        warn(f"the space {found.name} of a kernel has not the knobs {dict(knobs)}: its rule chooses", ScheduleWarning)
+        return own
+    made: Made = found.make(knobs)
+    return made
