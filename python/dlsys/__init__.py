@@ -33,6 +33,7 @@ def _of(module: str, name: str) -> Callable[[], Any]:
 install("make_node", _of(".tensors.base", "new_tensor"))
 install("compute_arrays", _of(".tensors.array_arithmetic", "computed"))
 install("adjoints", _of(".gradients", "adjoints"))
+install("traced", _of(".exchange.network", "traced"))
 
 
 @cache

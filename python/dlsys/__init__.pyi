@@ -42,6 +42,7 @@ from .errors import IndexRangeError as IndexRangeError
 from .errors import KernelArgumentError as KernelArgumentError
 from .errors import ShapeError as ShapeError
 from .errors import TargetError as TargetError
+from .exchange import export as export
 from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .checks import flag
 from .compiler import (
     Arena,
     Plan,
@@ -268,19 +269,38 @@ class Executor:
             return _inspect().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
     def export(
-        self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *, mcpu: str | None = None
+        self,
+        path: Any,
+        feed_shapes: Mapping[Node, Any] | None = None,
+        *,
+        constants: bool = False,
+        mcpu: str | None = None,
+        names: Mapping[Node, str] | None = None,
     ) -> str:
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
 
-        Returns two lines: the arrays with which `step` is called (feeds and parameters, an array for each result, and
-        the arena, if it needs one), and the CPU for which it was compiled: this one, or `mcpu`, by LLVM's name, such
-        as "x86-64-v3". Assigned parameters are overwritten, and are no results. Raises DlsysError for a path that
-        cannot be written, TargetError for a CPU that LLVM does not know, DeviceError in another context than the CPU.
+        Beside `step.so` it writes `step.h`, which declares the function for C, and `step.safetensors`, the values of
+        the parameters. Returns two lines: the arrays with which `step` is called (the feeds in the order of
+        `feed_shapes`, the parameters, the arena, if it needs one, and an array for each result), and the CPU for which
+        it was compiled. Assigned parameters are overwritten, and are no results.
+
+        Args:
+            path: of the library.
+            feed_shapes: see `infer_shape`; None for those of the latest run.
+            constants: whether the parameters' values become part of the library: `step` does not take them then.
+            mcpu: the CPU by LLVM's name, such as "x86-64-v3"; None for this one.
+            names: of nodes, in place of their own.
+
+        Raises DlsysError for a path that cannot be written, TargetError for a CPU that LLVM does not know, DeviceError
+        in another context than the CPU, GraphError for assigned constants.
         """
         with self._lock:
             if self.ctx.kind == "cuda":
                 raise DeviceError("Executor.export: only code for the CPU can be exported")
-            return self._with_kernels(feed_shapes).export(Path(path), mcpu)
+            plan = self._with_kernels(feed_shapes)
+            fed = [self.topo_order[at] for at, *_ in next(reversed(self._plans))]
+            constants = flag("Executor.export", "constants", constants)
+            return plan.export(Path(path), [*(feed_shapes or ()), *fed], names or {}, constants, mcpu)
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the graph with its fused groups into a file, .svg or .png.

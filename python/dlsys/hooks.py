@@ -1,4 +1,4 @@
-"""Three functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
+"""Four functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
 
 `dlsys/__init__.py` runs before every other module of the package and may import all of them. An installed function
 imports its module at its first call. This file imports nothing of dlsys, nor NumPy, so that `import dlsys` is fast.
@@ -16,12 +16,14 @@ class _Hooks:
     Attributes:
         make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
         compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
+        traced: (function, module, feed_shapes) -> the module's inputs, outputs and names, see `exchange.network`.
         adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
     """
 
     make_node: Callable[..., Any]
     compute_arrays: Callable[..., Any]
     adjoints: Callable[..., Any]
+    traced: Callable[..., Any]
 
 
 hooks: _Hooks = _Hooks()

@@ -57,6 +57,21 @@ def test_batch_norm_becomes_part_of_convolutions() -> None:
     assert names.count("add") == 3  # a shift for each convolution, and the linear layer's bias
 
 
+def test_values_are_in_the_state() -> None:
+    dl.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1),
+        nn.Flatten(), nn.Linear(256, 5),
+    )  # fmt: skip
+    x = drawn(2, 3, 8, 8)
+    network = frozen(module, x)
+    state = network.state_dict()
+    assert state.keys() == {"0.weight", "0.bias", "3.weight", "3.bias", "5.weight", "5.bias"}
+    wanted = network(x).numpy()
+    network.load_state_dict({**state, "5.bias": state["5.bias"] + 1})
+    np.testing.assert_allclose(network(x).numpy(), wanted + 1, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_filters_and_matrices_lie_in_panels() -> None:
     dl.manual_seed(0)

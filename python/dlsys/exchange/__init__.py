@@ -8,11 +8,13 @@
     onnx_export.py      `to_onnx`
     torch_import.py     `from_torch`
     torch_operators.py  the operators of torch.export by ours
+    library.py          `export`: a module or an executor as a shared library
 """
 
 from __future__ import annotations
 
 from .freeze import freeze as freeze
+from .library import export as export
 from .network import Network as Network
 from .onnx_export import to_onnx as to_onnx
 from .onnx_import import from_onnx as from_onnx

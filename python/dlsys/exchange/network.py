@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -97,13 +97,22 @@ def _free(module: Module, name: str) -> str:
     return name
 
 
-def traced(
-    function: str, module: Module, feed_shapes: Mapping[str, Any] | None
-) -> tuple[list[Node], list[Node]]:
-    """Variables for a module's arguments, and its outputs in evaluation; of a Network its own where no shapes are
-    given. Raises FeedError for shapes that are no dictionary by names, or do not fit `forward`."""
+class Traced(NamedTuple):
+    """A module as a graph: Variables for its arguments, its outputs, and the names of its parameters and buffers."""
+
+    inputs: list[Node]
+    outputs: list[Node]
+    names: dict[Node, str]
+
+
+def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) -> Traced:
+    """The graph of a module in evaluation; of a Network its own where no shapes are given. Raises GraphError for what
+    is no module, FeedError for shapes that are no dictionary by names, or do not fit `forward`."""
+    if not isinstance(module, Module):
+        raise GraphError(f"{function}: takes a module, not {type(module).__name__}")
+    names: dict[Node, str] = {leaf: name for name, leaf in [*module.named_parameters(), *module.named_buffers()]}
     if isinstance(module, Network) and feed_shapes is None:
-        return list(module.inputs), list(module.outputs)
+        return Traced(list(module.inputs), list(module.outputs), names)
     if not isinstance(feed_shapes, Mapping):
         raise FeedError(f"{function}: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
     variables = []
@@ -127,7 +136,7 @@ def traced(
                 collect(item)
 
     collect(found)
-    return variables, outputs
+    return Traced(variables, outputs, names)
 
 
 class Folding:

@@ -49,8 +49,7 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
         raise FeedError(f"to_onnx: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
     names: dict[Node, str] = {}
     if isinstance(nodes, Module):
-        names = {leaf: name for name, leaf in [*nodes.named_parameters(), *nodes.named_buffers()]}
-        inputs, nodes = traced("to_onnx", nodes, feed_shapes)
+        inputs, nodes, names = traced("to_onnx", nodes, feed_shapes)
         feed_shapes = {node: node.attrs["shape"] for node in inputs}
     roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:

@@ -47,9 +47,9 @@ def pays(images: Shape, filters: Shape) -> bool:
     return own + 4 * _POSITIONS * o * c * _BYTE < direct
 
 
-def convolution(x: Node, images: Shape, filters: np.ndarray) -> Node:
+def convolution(x: Node, images: Shape, filters: np.ndarray, name: str | None = None) -> Node:
     """conv2d of images (N, H, W, C), `images` being their shape in the order NCHW, padded by 1, with known filters (O,
-    C, 3, 3): (N, H, W, O)."""
+    C, 3, 3), whose transform is a leaf of this name: (N, H, W, O)."""
     (n, c, h, w), o = images, len(filters)
     rows, columns = -(-h // TILE), -(-w // TILE)
     g = np.asarray(_G, "float64")
@@ -59,6 +59,7 @@ def convolution(x: Node, images: Shape, filters: np.ndarray) -> Node:
     found = transform_tiles_op(x, of_images, 1, rows, TILE, 1)
     found = transform_tiles_op(found, of_images, 3, columns, TILE, 1)
     tiles = n * rows * columns
-    found = any_product(ad.reshape_op(found, (_POSITIONS, tiles, c)), of_filters.astype(filters.dtype), tiles)
+    found = ad.reshape_op(found, (_POSITIONS, tiles, c))
+    found = any_product(found, of_filters.astype(filters.dtype), tiles, name)
     found = join_tiles_op(ad.reshape_op(found, (_PATCH, _PATCH, n, rows, columns, o)), of_results, 3, w)
     return join_tiles_op(found, of_results, 1, h)

@@ -17,6 +17,7 @@ from tvm.target import Target
 from ..device import Array, array, context
 from ..errors import GraphError, TargetError
 from ..graph import Node
+from ..hooks import hooks
 from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, resolve_target
@@ -90,17 +91,17 @@ class Compiled(Machine):
 
 
 def compile(
-    nodes_or_module: Node | Sequence[Node] | tvm.IRModule,
+    nodes_or_module: Node | Sequence[Node] | tvm.IRModule | Any,
     target: Any = "llvm",
     fuse: bool = True,
     schedule: str = "rules",
     database: Any = None,
     *,
-    feed_shapes: Mapping[Node, Any] | None = None,
+    feed_shapes: Mapping[Any, Any] | None = None,
     params: str = "inputs",
     layout: str | None = None,
 ) -> Compiled:
-    """The nodes, or a module with a function `main`, compiled by Relax.
+    """The nodes, an `nn.Module` in evaluation, or a Relax module with a function `main`, compiled by Relax.
 
     Args:
         target: as in `kernels.get`.
@@ -108,7 +109,9 @@ def compile(
         schedule: "rules" for our schedule rules, applied after Relax's fusion; "default" for TVM's plain loops; "tuned"
             for the schedules that `tune` has found to be faster than the rules'.
         database: the file of tuned schedules; None for that of `default_database`.
-        feed_shapes, params: for nodes, see `to_relax`.
+        feed_shapes: for nodes, see `to_relax`; for an `nn.Module` a shape or an array for each argument of `forward`,
+            by name, as for `freeze`.
+        params: see `to_relax`. Those of an `nn.Module` have its names, as identifiers: `_0_weight`.
         layout: a key of `LAYOUTS`, to which Relax's pass ConvertLayout converts Relax's own convolutions, which modules
             of Relax's importers have; None leaves them. (For our networks `freeze` decides the layout.)
 
@@ -135,7 +138,7 @@ def fused_module(
     nodes_or_module: Any,
     target: Target,
     fuse: bool,
-    feed_shapes: Mapping[Node, Any] | None,
+    feed_shapes: Mapping[Any, Any] | None,
     params: str = "inputs",
     layout: str | None = None,
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
@@ -143,8 +146,12 @@ def fused_module(
     without `main` or with unknown extents."""
     if isinstance(nodes_or_module, tvm.IRModule):
         module = nodes_or_module
-    else:
+    elif isinstance(nodes_or_module, (Node, Sequence)):
         module = to_relax(nodes_or_module, feed_shapes or {}, params)
+    else:
+        inputs, outputs, names = hooks.traced("relax.compile", nodes_or_module, feed_shapes)
+        shapes = {node: node.attrs["shape"] for node in inputs}
+        module = to_relax(outputs, shapes, params, names=names)
     names = [name.name_hint for name in module.get_global_vars()]
     if MAIN not in names:
         raise GraphError(f"relax.compile: the module has no function {MAIN}, but {', '.join(names) or 'none'}")
