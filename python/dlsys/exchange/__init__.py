@@ -6,6 +6,8 @@
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
     onnx_export.py      `to_onnx`
+    onnx_layers.py, onnx_indexing.py, onnx_sampling.py    others of them, by subject
+    resampling.py       formulas of images between their elements, composed.py others, that both imports use
     torch_import.py     `from_torch`
     torch_operators.py  the operators of torch.export by ours
     library.py          `export`: a module or an executor as a shared library

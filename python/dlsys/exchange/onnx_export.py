@@ -249,6 +249,18 @@ def _conv(to: _Writing, node: Node) -> str:
     )
 
 
+@writer("conv2d_input_gradient")
+def _conv_transposed(to: _Writing, node: Node) -> str:
+    attrs, (filters, output) = node.attrs, [to.of(value) for value in node.inputs[:2]]
+    space = zip(
+        to.graph.shapes[node][2:], to.graph.shapes[node.inputs[1]][2:], to.graph.shapes[node.inputs[0]][2:],
+        attrs["stride"], attrs["padding"], attrs["dilation"], strict=True,
+    )  # fmt: skip
+    more = [wide - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for wide, n, k, s, p, d in space]
+    given = {"strides": attrs["stride"], "pads": attrs["padding"] * 2, "dilations": attrs["dilation"]}
+    return to.emit("ConvTranspose", [output, filters], output_padding=more, group=attrs["groups"], **given)
+
+
 @writer("max_pool2d", "avg_pool2d")
 def _pool(to: _Writing, node: Node) -> str:
     attrs = node.attrs

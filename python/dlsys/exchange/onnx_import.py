@@ -21,7 +21,7 @@ from ..storage import checked_size
 from ..system import memory
 from ..tensors import dtype_of, shape_of
 from ..tensors import tensor as as_leaf
-from . import onnx_layers, onnx_operators  # noqa: F401  # whose operators stand in one table
+from . import onnx_indexing, onnx_layers, onnx_operators, onnx_sampling  # noqa: F401  # one table
 from .network import Folding, Network, Reader, Value, first_line, require_known
 
 OLDEST, NEWEST = 13, 28
@@ -34,6 +34,7 @@ MOST_BYTES = 2**31
 """Of a model's file: protobuf reads no more. Values may lie in other files beside it."""
 MOST_INLINED = 2**28
 """Bytes of a model's nodes when those of its functions stand in place of the calls."""
+_MOST_LEVELS = 4  # of operators that ONNX defines by others, and these by others
 _LARGE = 1024  # elements
 _STATISTICS = slice(3, 5)  # the inputs of batch norm that are not trained
 
@@ -143,7 +144,8 @@ def _plain(onnx: Any, proto: Any, source: str) -> Any:
                 told = f"{size} bytes of nodes, {MOST_INLINED} is the most that is read"
                 raise DataError(f"{source}: its functions' calls of each other make {told}")
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-        return proto if opset >= OLDEST else onnx.version_converter.convert_version(proto, CONVERTED)
+        proto = proto if opset >= OLDEST else onnx.version_converter.convert_version(proto, CONVERTED)
+        return _defined_by_others(onnx, proto)
     except DlsysError:
         raise
     except CycleError:
@@ -151,6 +153,34 @@ def _plain(onnx: Any, proto: Any, source: str) -> Any:
     except Exception as error:  # noqa: BLE001  # the inliner's and the converter's own
         told = f"operator set {opset} is older than {OLDEST} and not converted" if opset < OLDEST else "not inlined"
         raise DataError(f"{source}: {told}: {first_line(error)}") from None
+
+
+def _defined_by_others(onnx: Any, proto: Any) -> Any:
+    """The model with those of ONNX's operators that ONNX itself defines as functions of others, and that have no
+    function here, in terms of these others."""
+
+    def schema(node: Any) -> Any:
+        if node.domain not in ("", "ai.onnx") or node.op_type in onnx_operators.OPERATORS:
+            return None
+        if not onnx.defs.has(node.op_type, _opset(proto), ""):
+            return None
+        found = onnx.defs.get_schema(node.op_type, _opset(proto), "")
+        return found if found.has_function or found.has_context_dependent_function else None
+
+    for _ in range(_MOST_LEVELS):
+        wanted = [(node, found) for node in proto.graph.node if (found := schema(node)) is not None]
+        if not wanted:
+            break
+        for node, found in wanted:  # the inliner knows nothing of attributes that are left out
+            given = {item.name for item in node.attribute}
+            defaults = (attribute.default_value for attribute in found.attributes.values())
+            node.attribute.extend(value for value in defaults if value.name and value.name not in given)
+        names = sorted({("", node.op_type) for node, _ in wanted})
+        try:
+            proto = onnx.inliner.inline_selected_functions(proto, names, False, True)
+        except Exception:  # noqa: BLE001  # the inliner's own, for inputs that are left out
+            break
+    return proto
 
 
 def _inlined_bytes(proto: Any) -> int:

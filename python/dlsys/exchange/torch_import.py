@@ -15,6 +15,7 @@ from ..tensors import tensor
 from .network import Network, Reader, require_known
 from .torch_operators import operator_named
 
+_MOST_LEVELS = 4  # of operators in terms of others, and these of others
 _OF_NO_MEANING = ("device", "layout", "memory_format", "pin_memory", "requires_grad", "implicit")
 """Keyword arguments of PyTorch's operators that say nothing of a value."""
 
@@ -33,7 +34,20 @@ def from_torch(program: Any) -> tuple[Network, dict[str, Parameter]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's, of its own functions
         functional = program.run_decompositions({})  # without writes in place
+        functional = _decomposed(functional)
     return _Reading(functional).network()
+
+
+def _decomposed(program: Any) -> Any:
+    """The program with operators that have no function here in terms of others, as PyTorch defines them."""
+    table = importlib.import_module("torch.export").default_decompositions()
+    for _ in range(_MOST_LEVELS):
+        called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+        unknown = {target: table[target] for target in called if not _operator(target) and target in table}
+        if not unknown:
+            break
+        program = program.run_decompositions(unknown)
+    return program
 
 
 class _Reading(Reader):
@@ -51,7 +65,7 @@ class _Reading(Reader):
 
     def outputs(self) -> list[Node]:
         nodes = list(self._program.graph.nodes)
-        called = {node: operator_named(_name(node)) for node in nodes if node.op == "call_function"}
+        called = {node: _operator(node.target) for node in nodes if node.op == "call_function"}
         require_known("from_torch", ((str(node.target), node.name, found) for node, found in called.items()))
         outputs: list[Node] = []
         for node in nodes:
@@ -120,7 +134,7 @@ class _Reading(Reader):
                     raise GraphError(f"used in a way that is not supported: {mine}, not {other}")
 
 
-def _name(node: Any) -> str:
-    """The operator's name without its overload: `add` of `aten.add.Tensor`."""
-    packet = getattr(node.target, "overloadpacket", None)
-    return node.target.__name__ if packet is None else packet.__name__
+def _operator(target: Any) -> Any:
+    """The function of an operator, by its name without its overload: `add` of `aten.add.Tensor`; None for none."""
+    packet = getattr(target, "overloadpacket", None)
+    return operator_named(target.__name__ if packet is None else packet.__name__)
