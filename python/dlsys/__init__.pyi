@@ -41,6 +41,7 @@ from .errors import GraphError as GraphError
 from .errors import IndexRangeError as IndexRangeError
 from .errors import KernelArgumentError as KernelArgumentError
 from .errors import ShapeError as ShapeError
+from .errors import StateError as StateError
 from .errors import TargetError as TargetError
 from .exchange import export as export
 from .exchange import freeze as freeze

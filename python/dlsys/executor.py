@@ -111,6 +111,12 @@ class Executor:
         self._arena = arena or Arena(self.ctx)
         self._lock = self._arena.lock
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles have the nodes, the context and the passes; plans are made anew, in an arena of their
+        own. All nodes come first, inputs before what reads them, so that no depth of the graph is too large."""
+        ctx = f"{self.ctx.kind}:{self.ctx.index}"  # of a context there is one object
+        return _remade, (type(self), self.topo_order, self.eval_node_list, ctx, self.passes)
+
     @property
     def compilations(self) -> int:
         """How many plans were compiled."""
@@ -475,6 +481,11 @@ class Executor:
             for parameter, value in updates:  # after all have read the old values
                 parameter.cell.give(to_array(value, cpu()))
             return results
+
+
+def _remade(kind: type[Executor], order: list[Node], nodes: list[Node], ctx: str, passes: Any) -> Executor:
+    """The executor of a pickle or a copy; `order` was read before."""
+    return kind(nodes, ctx, passes)
 
 
 def _inspect() -> Any:
