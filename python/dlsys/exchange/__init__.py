@@ -6,6 +6,7 @@
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
     onnx_export.py      `to_onnx`
+    batches.py          networks for any batch; onnx_batch.py models of ONNX for any
     onnx_layers.py, onnx_indexing.py, onnx_sampling.py    others of them, by subject
     resampling.py       formulas of images between their elements, composed.py others, that both imports use
     torch_import.py     `from_torch`

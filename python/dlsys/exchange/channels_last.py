@@ -55,10 +55,11 @@ def turned(value: np.ndarray | Node, shape: Shape, name: str | None = None) -> N
 
 
 def convolution(
-    conv: Node, filters: np.ndarray, images: Shape, shape: Shape, name: str | None = None
+    conv: Node, filters: np.ndarray, images: Shape, shape: Shape, name: str | None = None, scale: float = 1.0
 ) -> Callable[[Node], Node] | None:
     """How to convolve images NHWC, that are `images` in the order NCHW, with known filters, a leaf of this name, to
-    `shape`; None for what is not done in that order."""
+    `shape`; None for what is not done in that order. `scale`: by which the batch is multiplied where
+    a way is chosen."""
     stride, padding, dilation, groups = geometry = geometry_of(conv)
     if filters.dtype != np.float32 or 0 in shape or 0 in images:
         return None
@@ -67,8 +68,8 @@ def convolution(
             return None
         f = tensor(np.ascontiguousarray(filters[:, 0].transpose(1, 2, 0)), name=name)
         return lambda x: conv2d_planes_op(x, f, groups, stride, padding, dilation)
-    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape):
-        return partial(winograd.convolution, images=images, filters=filters, name=name)
+    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape, scale):
+        return partial(winograd.convolution, images=images, filters=filters, name=name, scale=scale)
     width = filter_columns((shape[2], shape[3]), len(filters), "float32")
     if not width and geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1):
         matrix = np.ascontiguousarray(filters[:, :, 0, 0].T)  # whose last panel may be narrow

@@ -22,6 +22,7 @@ from ..system import memory
 from ..tensors import dtype_of, shape_of
 from ..tensors import tensor as as_leaf
 from . import onnx_indexing, onnx_layers, onnx_operators, onnx_sampling  # noqa: F401  # one table
+from .batches import any_batch, sized, symbol_of
 from .network import Folding, Network, Reader, Value, first_line, require_known
 
 OLDEST, NEWEST = 13, 28
@@ -56,7 +57,8 @@ def from_onnx(
 
     Args:
         model: a file's path, or an `onnx.ModelProto`. Operator sets 13 to 28 are read; older ones are converted.
-        shapes: inputs' shapes by name; needed where the model does not state all extents.
+        shapes: inputs' shapes by name; needed where the model leaves extents open. Where it has one name for them, as
+            "batch", here or in the model, the network is for any batch.
 
     Initializers of floats with more than one element are parameters; batch norm's statistics, and what `to_onnx` has
     written as a buffer, are buffers; other initializers are constants. Values that depend only on constants and shapes
@@ -74,7 +76,29 @@ def from_onnx(
         model = _of_file(onnx, Path(model), source)
     elif not isinstance(model, onnx.ModelProto):
         raise DataError(f"from_onnx: takes a path or an onnx.ModelProto, not {type(model).__name__}")
-    return _Reading(onnx, _plain(onnx, model, source), shapes or {}, source).network()
+    proto, given = _plain(onnx, model, source), dict(shapes or {})
+    stated = {**_stated(proto), **given}
+    names = {extent for shape in stated.values() for extent in shape if isinstance(extent, str)}
+    if (symbol_of(source, given.values()) is None and len(names) != 1) or "" in names:
+        return _Reading(onnx, proto, given, source).network()
+
+    def of_size(size: int) -> Network:
+        known = {name: sized(shape, size) for name, shape in stated.items()}
+        return _Reading(onnx, proto, known, source).network()[0]
+
+    made = any_batch(source, of_size, [tuple(shape) for shape in stated.values()])
+    return made, dict(made.named_parameters())
+
+
+def _stated(proto: Any) -> dict[str, tuple[Any, ...]]:
+    """The shapes of a model's inputs where it states an extent or a name for each."""
+    found = {}
+    initial = {tensor.name for tensor in proto.graph.initializer}
+    for info in proto.graph.input:
+        shape = info.type.tensor_type.shape if info.type.HasField("tensor_type") else None
+        if info.name not in initial and shape is not None and info.type.tensor_type.HasField("shape"):
+            found[info.name] = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
+    return found
 
 
 def _of_file(onnx: Any, path: Path, source: str) -> Any:

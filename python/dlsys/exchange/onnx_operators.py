@@ -377,7 +377,8 @@ def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value
         low, high = (0, extent) if by > 0 else (-1, extent - 1)  # ONNX's own rule of clamping
         start = min(max(start + extent * (start < 0), 0), high if by < 0 else extent)
         end = min(max(end + extent * (end < 0), low), extent)
-        key[axis] = slice(start, None if end < 0 else end, by)
+        if (start, end, by) != (0, extent, 1):
+            key[axis] = slice(start, None if end < 0 else end, by)
     return x[tuple(key)]
 
 
