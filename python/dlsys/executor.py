@@ -275,14 +275,9 @@ class Executor:
             return _inspect().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
     def export(
-        self,
-        path: Any,
-        feed_shapes: Mapping[Node, Any] | None = None,
-        *,
-        constants: bool = False,
-        mcpu: str | None = None,
-        names: Mapping[Node, str] | None = None,
-    ) -> str:
+        self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *,
+        constants: bool = False, mcpu: str | None = None, names: Mapping[Node, str] | None = None,
+    ) -> str:  # fmt: skip
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
 
         Beside `step.so` it writes `step.h`, which declares the function for C, and `step.safetensors`, the values of
@@ -291,7 +286,6 @@ class Executor:
         it was compiled. Assigned parameters are overwritten, and are no results.
 
         Args:
-            path: of the library.
             feed_shapes: see `infer_shape`; None for those of the latest run.
             constants: whether the parameters' values become part of the library: `step` does not take them then.
             mcpu: the CPU by LLVM's name, such as "x86-64-v3"; None for this one.

@@ -73,6 +73,20 @@ def test_values_are_in_the_state() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_follows_a_convolution_of_1_x_1_is_part_of_its_kernel(batch: int) -> None:
+    """Of channels that fill no panel, as in MobileNets: 24, 40, 72."""
+    dl.manual_seed(0)
+    layers = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
+    for before, channels in ((32, 24), (24, 72), (72, 40)):
+        layers += [nn.Conv2d(before, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.Hardswish()]
+    network = frozen(nn.Sequential(*layers), drawn(batch, 16, 8, 8))
+    assert operators(network).count("matmul") >= 2
+    groups = ad.Executor(network.outputs).groups({network.inputs[0]: (batch, 16, 8, 8)})
+    assert groups.count(" contraction ") >= 4 and " elementwise " not in groups
+
+
+@pytest.mark.slow
 def test_filters_and_matrices_lie_in_panels() -> None:
     dl.manual_seed(0)
     network = frozen(

@@ -22,7 +22,7 @@ from ..ops.family import Pointwise
 from ..ops.joining import Concatenate
 from ..ops.pooling import AvgPool2d, MaxPool2d
 from ..ops.reduction import ReduceSum
-from ..tensors import Tensor, tensor
+from ..tensors import tensor
 from . import winograd
 from .channels_last_ops import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
 
@@ -72,18 +72,12 @@ def convolution(
         return partial(winograd.convolution, images=images, filters=filters, name=name, scale=scale)
     width = filter_columns((shape[2], shape[3]), len(filters), "float32")
     if not width and geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1):
-        matrix = np.ascontiguousarray(filters[:, :, 0, 0].T)  # whose last panel may be narrow
-        return partial(_pointwise, matrix=tensor(matrix, name=name), shape=(*images[:1], *images[2:], len(filters)))
+        matrix = tensor(np.ascontiguousarray(filters[:, :, 0, 0].T), name=name)  # whose last panel may be narrow
+        return lambda x: ad.matmul_op(x, matrix)  # of images as they are, so that what follows is part of its kernel
     if not width:
         return None
     panels = tensor(filters_in_panels(filters, width), name=name)
     return lambda x: conv2d_panels_op(x, panels, len(filters), stride, padding, dilation)
-
-
-def _pointwise(x: Node, matrix: Tensor, shape: Shape) -> Node:
-    """The matrix (C, O) applied to each place of images (N, H, W, C), to `shape`."""
-    rows = ad.reshape_op(x, (math.prod(shape[:-1]), matrix.shape[0]))
-    return ad.reshape_op(ad.matmul_op(rows, matrix), shape)
 
 
 def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | None:
