@@ -87,6 +87,23 @@ def test_what_follows_a_convolution_of_1_x_1_is_part_of_its_kernel(batch: int) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+def test_squeeze_and_excitation_is_made_of_products(batch: int) -> None:
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            self.first = nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1), nn.ReLU(), nn.Conv2d(64, 64, 5, padding=2))
+            self.scale = nn.Sequential(nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 64, 1), nn.Sigmoid())
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x).relu()
+            return x * self.scale(x.mean((2, 3), keepdim=True))
+
+    dl.manual_seed(0)
+    names = operators(frozen(Squeezed(), drawn(batch, 3, 16, 16)))
+    assert names.count("matmul") == names.count("conv2d_panels") == 2
+
+
+@pytest.mark.slow
 def test_filters_and_matrices_lie_in_panels() -> None:
     dl.manual_seed(0)
     network = frozen(

@@ -71,8 +71,11 @@ def convolution(
     if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape, scale):
         return partial(winograd.convolution, images=images, filters=filters, name=name, scale=scale)
     width = filter_columns((shape[2], shape[3]), len(filters), "float32")
-    if not width and geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1):
+    if geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1) and (not width or shape[2:] == (1, 1)):
         matrix = tensor(np.ascontiguousarray(filters[:, :, 0, 0].T), name=name)  # whose last panel may be narrow
+        if shape[0] > 1 and shape[2:] == (1, 1):  # of squeeze-and-excitation: an image is a row
+            rows = -1, images[1]
+            return lambda x: ad.reshape_op(ad.matmul_op(ad.reshape_op(x, rows), matrix), (-1, 1, 1, shape[1]))
         return lambda x: ad.matmul_op(x, matrix)  # of images as they are, so that what follows is part of its kernel
     if not width:
         return None
