@@ -146,7 +146,7 @@ def fused_module(
     without `main` or with unknown extents."""
     if isinstance(nodes_or_module, tvm.IRModule):
         module = nodes_or_module
-    elif isinstance(nodes_or_module, (Node, Sequence)):
+    elif isinstance(nodes_or_module, (Node, Sequence)) or not callable(nodes_or_module):
         module = to_relax(nodes_or_module, feed_shapes or {}, params)
     else:
         inputs, outputs, names = hooks.traced("relax.compile", nodes_or_module, feed_shapes)
