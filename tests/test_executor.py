@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 from collections.abc import Callable
@@ -442,3 +444,20 @@ def test_a_feed_that_lies_in_a_parameter_is_read_before_the_run_overwrites_it() 
         W.value = first  # another array, whose memory is written now
         given = W.cell.content
         np.testing.assert_allclose(executor.run({X: given})[2].numpy(), first * (first * 2 + 1).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_an_executor_is_copied_as_its_nodes(copied: Callable[[Any], Any]) -> None:
+    x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"), "w")
+    y = x @ w
+    for _ in range(2000):  # deeper than Python's recursion
+        y = y + 1.0
+    executor = ad.Executor([y, ad.assign_op(w, w * 2.0)], passes=["fuse"])
+    feed = np.ones((1, 3), "float32")
+    executor.run({x: feed})
+    other, given = copied((executor, x))
+    if copied is copy.copy:
+        other, given = copied(executor), x
+    assert other.passes == executor.passes and other.ctx is executor.ctx and other.compilations == 0
+    assert (other.run({given: feed}, True)[0] == 2006.0).all()
+    assert (executor.run({x: feed}, True)[0] == (2012.0 if copied is copy.copy else 2006.0)).all()

@@ -43,7 +43,9 @@ from .errors import GraphError as GraphError
 from .errors import IndexRangeError as IndexRangeError
 from .errors import KernelArgumentError as KernelArgumentError
 from .errors import ShapeError as ShapeError
+from .errors import StateError as StateError
 from .errors import TargetError as TargetError
+from .exchange import export as export
 from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch

@@ -29,6 +29,10 @@ class GraphError(DlsysError, ValueError):
     """A graph that cannot be built or run: an input that is no node, a constant that is no number, ..."""
 
 
+class StateError(ShapeError, GraphError, RuntimeError):
+    """A `state_dict` whose names or shapes are not a module's; PyTorch raises RuntimeError."""
+
+
 class FeedError(DlsysError, ValueError):
     """A feed that is missing or not an array, or feeds that are no dictionary from nodes."""
 

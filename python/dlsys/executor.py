@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .checks import flag
 from .compiler import (
     Arena,
     Plan,
@@ -109,6 +110,12 @@ class Executor:
         self._compiled_before = 0  # plans that were dropped since
         self._arena = arena or Arena(self.ctx)
         self._lock = self._arena.lock
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles have the nodes, the context and the passes; plans are made anew, in an arena of their
+        own. All nodes come first, inputs before what reads them, so that no depth of the graph is too large."""
+        ctx = f"{self.ctx.kind}:{self.ctx.index}"  # of a context there is one object
+        return _remade, (type(self), self.topo_order, self.eval_node_list, ctx, self.passes)
 
     @property
     def compilations(self) -> int:
@@ -268,19 +275,32 @@ class Executor:
             return _inspect().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
     def export(
-        self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *, mcpu: str | None = None
-    ) -> str:
+        self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *,
+        constants: bool = False, mcpu: str | None = None, names: Mapping[Node, str] | None = None,
+    ) -> str:  # fmt: skip
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
 
-        Returns two lines: the arrays with which `step` is called (feeds and parameters, an array for each result, and
-        the arena, if it needs one), and the CPU for which it was compiled: this one, or `mcpu`, by LLVM's name, such
-        as "x86-64-v3". Assigned parameters are overwritten, and are no results. Raises DlsysError for a path that
-        cannot be written, TargetError for a CPU that LLVM does not know, DeviceError in another context than the CPU.
+        Beside `step.so` it writes `step.h`, which declares the function for C, and `step.safetensors`, the values of
+        the parameters. Returns two lines: the arrays with which `step` is called (the feeds in the order of
+        `feed_shapes`, the parameters, the arena, if it needs one, and an array for each result), and the CPU for which
+        it was compiled. Assigned parameters are overwritten, and are no results.
+
+        Args:
+            feed_shapes: see `infer_shape`; None for those of the latest run.
+            constants: whether the parameters' values become part of the library: `step` does not take them then.
+            mcpu: the CPU by LLVM's name, such as "x86-64-v3"; None for this one.
+            names: of nodes, in place of their own.
+
+        Raises DlsysError for a path that cannot be written, TargetError for a CPU that LLVM does not know, DeviceError
+        in another context than the CPU, GraphError for assigned constants.
         """
         with self._lock:
             if self.ctx.kind == "cuda":
                 raise DeviceError("Executor.export: only code for the CPU can be exported")
-            return self._with_kernels(feed_shapes).export(Path(path), mcpu)
+            plan = self._with_kernels(feed_shapes)
+            fed = [self.topo_order[at] for at, *_ in next(reversed(self._plans))]
+            constants = flag("Executor.export", "constants", constants)
+            return plan.export(Path(path), [*(feed_shapes or ()), *fed], names or {}, constants, mcpu)
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the graph with its fused groups into a file, .svg or .png.
@@ -461,6 +481,11 @@ class Executor:
             for parameter, value in updates:  # after all have read the old values
                 parameter.cell.give(to_array(value, cpu()))
             return results
+
+
+def _remade(kind: type[Executor], order: list[Node], nodes: list[Node], ctx: str, passes: Any) -> Executor:
+    """The executor of a pickle or a copy; `order` was read before."""
+    return kind(nodes, ctx, passes)
 
 
 def _inspect() -> Any:

@@ -1,4 +1,4 @@
-"""Functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
+"""Five functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
 
 `dlsys/__init__.py` runs before every other module of the package and may import all of them. An installed function
 imports its module at its first call. This file imports nothing of dlsys, nor NumPy, so that `import dlsys` is fast.
@@ -16,6 +16,7 @@ class _Hooks:
     Attributes:
         make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
         compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
+        traced: (function, module, feed_shapes) -> the module's inputs, outputs and names, see `exchange.network`.
         adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
         random_numbers: () -> NumPy's generator with a new stream of `dlsys.random.default_generator`.
     """
@@ -24,6 +25,7 @@ class _Hooks:
     compute_arrays: Callable[..., Any]
     adjoints: Callable[..., Any]
     random_numbers: Callable[..., Any]
+    traced: Callable[..., Any]
 
 
 hooks: _Hooks = _Hooks()

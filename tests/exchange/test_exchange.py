@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tempfile
 import traceback
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -158,6 +160,100 @@ def test_networks_of_pytorch_by_onnx_and_by_export(name: str) -> None:
     equal(outputs, wanted)
 
 
+class Windows(torch.nn.Module):
+    """Swin's block: shifted windows with a mask that is written by slices, a table of relative positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joint, self.table = torch.nn.Linear(8, 24), torch.nn.Parameter(torch.randn(9, 2))
+        place = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(2), indexing="ij")).flatten(1)
+        apart = (place[:, :, None] - place[:, None, :]).permute(1, 2, 0) + 1
+        self.register_buffer("index", apart[..., 0] * 3 + apart[..., 1])
+
+    def forward(self, x: Any) -> Any:  # (N, H, W, 8)
+        n, h, w, c = x.shape
+        x = torch.roll(torch.nn.functional.pad(x, (0, 0, 0, w % 2, 0, h % 2)), (-1, -1), (1, 2))
+        h, w = x.shape[1:3]
+        parts = x.view(n, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, c)
+        mask = x.new_zeros((h, w))
+        for i, rows in enumerate((slice(0, -2), slice(-2, -1), slice(-1, None))):
+            for j, columns in enumerate((slice(0, -2), slice(-2, -1), slice(-1, None))):
+                mask[rows, columns] = 3 * i + j
+        mask = mask.view(h // 2, 2, w // 2, 2).permute(0, 2, 1, 3).reshape(-1, 4)
+        mask = mask[:, None, :] - mask[:, :, None]
+        mask = mask.masked_fill(mask != 0, -100.0).masked_fill(mask == 0, 0.0)
+        q, k, v = self.joint(parts).reshape(-1, 4, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) / 2 + self.table[self.index.view(-1)].view(4, 4, 2).permute(2, 0, 1)
+        scores = (scores.view(n, -1, 2, 4, 4) + mask[None, :, None]).view(-1, 2, 4, 4)
+        found = (scores.softmax(-1) @ v).transpose(1, 2).reshape(n, h // 2, w // 2, 2, 2, c)
+        return torch.roll(found.permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c), (1, 1), (1, 2))
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *values: Any) -> Any:
+        return self.function(*values)
+
+
+def of_pytorch() -> dict[str, tuple[Any, Any]]:
+    """Modules of one operator each, and their inputs."""
+    t, f = torch.nn, torch.nn.functional
+    x, grid = torch.randn(2, 3, 6, 6), torch.rand(2, 4, 5, 2) * 3 - 1.5
+    numbers, begin = torch.randint(0, 10, (7,)), torch.tensor([0, 2, 5])
+    functions = {
+        "nearest": lambda x: f.interpolate(x, scale_factor=2),
+        "nearest to": lambda x: f.interpolate(x, size=(9, 5)),
+        "bilinear": lambda x: f.interpolate(x, scale_factor=1.5, mode="bilinear"),
+        "bilinear to": lambda x: f.interpolate(x, size=(9, 5), mode="bilinear", align_corners=True),
+        "roll": lambda x: torch.roll(x, (1, -2), (2, 3)),
+        "pad": lambda x: f.pad(x, (1, 2, 0, 1), value=2.0),
+        "reflect": lambda x: f.pad(x, (1, 2, 0, 1), mode="reflect"),
+        "replicate": lambda x: f.pad(x, (1, 2, 0, 1), mode="replicate"),
+        "index": lambda x: x[:, :, torch.tensor([[0], [1]]), torch.tensor([2, -3])],
+        "normalize": lambda x: f.normalize(x, dim=1),
+        "einsum": lambda x: torch.einsum("bchw,bdhw->bcd", x, x),
+        "unfold": lambda x: f.unfold(x, 2),
+    }
+    layers = {
+        "group": t.GroupNorm(3, 3), "instance": t.InstanceNorm2d(3, affine=True), "rms": t.RMSNorm(6),
+        "transposed": t.ConvTranspose2d(3, 4, 3, 2, 1, 1), "shuffle": t.PixelShuffle(1), "mish": t.Mish(),
+        "selu": t.SELU(), "celu": t.CELU(), "prelu": t.PReLU(), "logsigmoid": t.LogSigmoid(), "elu": t.ELU(2.0),
+    }  # fmt: skip
+    found = {name: (Function(function), (x,)) for name, function in functions.items()}
+    found |= {name: (layer, (x,)) for name, layer in layers.items()}
+    for mode in ("nearest", "bilinear", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            sample = partial(f.grid_sample, mode=mode, padding_mode=padding, align_corners=padding == "border")
+            found[f"grid {mode} {padding}"] = Function(sample), (x, grid)
+    return found | {
+        "transposed 1d": (t.ConvTranspose1d(3, 4, 3, 2, 1, 1), (x[:, :, 0],)),
+        "bags": (t.EmbeddingBag(10, 4), (numbers.view(1, 7),)),
+        "bags at": (t.EmbeddingBag(10, 4, mode="sum"), (numbers, begin)),
+        "windows": (Windows(), (torch.randn(2, 5, 4, 8),)),
+    }
+
+
+@pytest.mark.slow
+def test_operators_of_pytorch() -> None:
+    torch.manual_seed(0)
+    for name, (module, given) in of_pytorch().items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module.eval(), given)
+        try:
+            read, _ = dl.from_torch(program)
+            feed = dict(zip(read.inputs, (value.numpy() for value in given), strict=True))
+            wanted = flat(module(*given))
+            equal(ad.Executor(read.outputs, ctx="numpy").run(feed), wanted)
+            if name in ("windows", "grid bicubic reflection", "bilinear", "transposed"):
+                equal(ad.Executor(read.outputs).run(feed, True), wanted)
+        except (DlsysError, AssertionError) as error:
+            raise AssertionError(f"{name}: {error}") from None
+
+
 @pytest.mark.slow
 def test_an_imported_network_is_trained() -> None:
     network, x = networks()["images"]
@@ -203,8 +299,14 @@ def known_inputs(case: Any) -> list[tuple[Any, list[np.ndarray]]]:
     return [(case.model, inputs), (fixed, inputs[:1])]
 
 
+def shaped(model: Any, inputs: list[np.ndarray]) -> dict[str, Any]:
+    return dict(zip((given.name for given in model.graph.input), map(np.shape, inputs), strict=False))
+
+
 @pytest.mark.slow
 def test_onnx_backend_suite() -> None:
+    """None of the cases gives a wrong number, by NumPy's references; "known": of those that pass with inputs that are
+    constants."""
     counts: Counter[str] = Counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the suite's own arithmetic
@@ -214,24 +316,72 @@ def test_onnx_backend_suite() -> None:
         if not all(isinstance(value, (np.ndarray, np.generic)) for value in values):
             counts["no tensors"] += 1
             continue
-        for model, inputs in known_inputs(case):
+        for kind, (model, inputs) in zip(("passed", "known"), known_inputs(case), strict=True):
+            outcome = "not supported"
             try:
-                read, _ = dl.from_onnx(
-                    model, dict(zip((i.name for i in model.graph.input), map(np.shape, inputs), strict=False))
-                )
+                read, _ = dl.from_onnx(model, shaped(model, inputs))
                 found = ad.Executor(read.outputs, ctx="numpy").run(
                     dict(zip(read.inputs, inputs, strict=True))
                 )
-            except DlsysError as error:
-                outcome = str(error)
+            except DlsysError:
                 continue
             for one, other in zip(found, case.data_sets[0][1], strict=True):
                 assert one.shape == np.shape(other) and one.dtype == other.dtype, case.name
                 np.testing.assert_allclose(one, other, case.rtol, max(case.atol, 1e-6), err_msg=case.name)
-            outcome = "passed"
+            outcome = kind
             break
-        counts["passed" if outcome == "passed" else "not supported"] += 1
-    assert counts["passed"] > 700, counts
+        counts[outcome] += 1
+    assert counts["passed"] > 880 and counts["known"] > 240, counts
+
+
+CASES_BY_KERNELS = re.compile(
+    r"test_(resize_(up|down)sample_(scales|sizes)|gridsample|scatternd|scatter_elements|gathernd|convtranspose|hardmax|onehot"
+    r"|attention_3d|rms_normalization_2d|nllloss_NCd1|sce_mean|reversesequence)"
+)
+
+
+@pytest.mark.slow
+def test_composed_operators_of_the_suite_by_kernels() -> None:
+    count = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [case for case in collect_testcases(None) if CASES_BY_KERNELS.match(case.name)]
+    for case in cases[::3]:
+        model, inputs = known_inputs(case)[len(case.data_sets[0][0]) > 3 or "resize" in case.name]
+        try:
+            read, _ = dl.from_onnx(model, shaped(model, inputs))
+        except DlsysError:
+            continue
+        found = ad.Executor(read.outputs).run(dict(zip(read.inputs, inputs, strict=True)), True)
+        for one, other in zip(found, case.data_sets[0][1], strict=True):
+            np.testing.assert_allclose(one, other, 1e-3, 1e-5, err_msg=case.name)
+        count += 1
+    assert count > 20
+
+
+def test_scattered_at_one_place_twice_is_refused() -> None:
+    data, index, values = np.zeros((3, 3), "f4"), np.array([[1, 0], [2, 2]]), np.ones((2, 2), "f4")
+    model = one("ScatterElements", index, values, shape=(3, 3))
+    found = dl.from_onnx(model)[0](data).numpy()
+    np.testing.assert_array_equal(found, [[0, 1, 0], [1, 0, 0], [1, 1, 0]])
+    twice = one("ScatterElements", index[[0, 0]], values, shape=(3, 3), axis=1)
+    assert dl.from_onnx(twice)[0](data).numpy().sum() == 4
+    twice = one("ScatterElements", np.array([[1, 0], [1, 0]]), values, shape=(3, 3))
+    assert "an index occurs twice" in error_of(GraphError, dl.from_onnx, twice)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 4, 6, 6)])
+def test_transposed_convolutions_go_to_onnx(shape: tuple[int, ...]) -> None:
+    dl.manual_seed(0)
+    x = drawn(*shape)
+    for settings in ({}, {"stride": 2, "padding": 1, "output_padding": 1}, {"stride": (2, 1), "dilation": 2}):
+        module = nn.ConvTranspose2d(shape[1], 6, 3, **settings)
+        model = dl.to_onnx(module, None, {"x": x})
+        assert "ConvTranspose" in {node.op_type for node in model.graph.node}
+        wanted = [module(dl.tensor(x)).numpy()]
+        equal(of_onnxruntime(model, [x]), wanted)
+        equal(flat(dl.from_onnx(model)[0](x)), wanted)
 
 
 @pytest.mark.slow
@@ -353,7 +503,7 @@ def test_mistakes_are_told() -> None:
     def read(*args: Any, **kwargs: Any) -> Any:
         return dl.from_onnx(model_of(*args, **kwargs))
 
-    assert error_of(GraphError, read, "Resize", [(1, 2)]) == "from_onnx: no operator for Resize (it)"
+    assert error_of(GraphError, read, "Det", [(2, 2)]) == "from_onnx: no operator for Det (it)"
     assert "no operator for com.other.Relu (it)" in error_of(
         GraphError, read, "Relu", [(1, 2)], domain="com.other"
     )
@@ -362,8 +512,8 @@ def test_mistakes_are_told() -> None:
     )
     assert "Relu it: Unrecognized attribute: banana" in error_of(DataError, read, "Relu", [(1, 2)], banana=1)
     assert "must be known when the model is read" in error_of(GraphError, read, "Reshape", [(1, 2), (2,)])
-    assert error_of(ShapeError, read, "Relu", [("n", 3)]) == (
-        "from_onnx: a has shape (n, 3): give shapes={'a': ...}"
+    assert error_of(ShapeError, read, "Relu", [(None, 3)]) == (
+        "from_onnx: a has shape (?, 3): give shapes={'a': ...}"
     )
     model = model_of("Relu", [("n", 3)])
     assert dl.from_onnx(model, {"a": (2, 3)})[0].inputs[0].attrs["shape"] == (2, 3)

@@ -57,6 +57,52 @@ def test_batch_norm_becomes_part_of_convolutions() -> None:
     assert names.count("add") == 3  # a shift for each convolution, and the linear layer's bias
 
 
+def test_values_are_in_the_state() -> None:
+    dl.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1),
+        nn.Flatten(), nn.Linear(256, 5),
+    )  # fmt: skip
+    x = drawn(2, 3, 8, 8)
+    network = frozen(module, x)
+    state = network.state_dict()
+    assert state.keys() == {"0.weight", "0.bias", "3.weight", "3.bias", "5.weight", "5.bias"}
+    wanted = network(x).numpy()
+    network.load_state_dict({**state, "5.bias": state["5.bias"] + 1})
+    np.testing.assert_allclose(network(x).numpy(), wanted + 1, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_follows_a_convolution_of_1_x_1_is_part_of_its_kernel(batch: int) -> None:
+    """Of channels that fill no panel, as in MobileNets: 24, 40, 72."""
+    dl.manual_seed(0)
+    layers = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
+    for before, channels in ((32, 24), (24, 72), (72, 40)):
+        layers += [nn.Conv2d(before, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.Hardswish()]
+    network = frozen(nn.Sequential(*layers), drawn(batch, 16, 8, 8))
+    assert operators(network).count("matmul") >= 2
+    groups = ad.Executor(network.outputs).groups({network.inputs[0]: (batch, 16, 8, 8)})
+    assert groups.count(" contraction ") >= 4 and " elementwise " not in groups
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+def test_squeeze_and_excitation_is_made_of_products(batch: int) -> None:
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            self.first = nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1), nn.ReLU(), nn.Conv2d(64, 64, 5, padding=2))
+            self.scale = nn.Sequential(nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 64, 1), nn.Sigmoid())
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x).relu()
+            return x * self.scale(x.mean((2, 3), keepdim=True))
+
+    dl.manual_seed(0)
+    names = operators(frozen(Squeezed(), drawn(batch, 3, 16, 16)))
+    assert names.count("matmul") == names.count("conv2d_panels") == 2
+
+
 @pytest.mark.slow
 def test_filters_and_matrices_lie_in_panels() -> None:
     dl.manual_seed(0)

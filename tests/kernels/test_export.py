@@ -18,7 +18,7 @@ import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import nn, optim
-from dlsys.errors import DlsysError, FeedError, TargetError
+from dlsys.errors import DlsysError, FeedError, GraphError, TargetError
 from dlsys.graph import Node
 from dlsys.kernels import export
 from dlsys.schedule.target import described, host_target
@@ -42,6 +42,7 @@ def regression(count: int = 32) -> tuple[ad.Executor, dict[Node, np.ndarray], No
 
 def exported(executor: ad.Executor, feeds: dict[Node, Any], name: str) -> tuple[str, Path]:
     path = Path(FOLDER.name) / name
+    path.parent.mkdir(exist_ok=True)
     return executor.export(path, feeds), path
 
 
@@ -59,15 +60,12 @@ def test_a_c_program_trains() -> None:
         return
     for rows in (32, 256, 50_000):
         executor, feeds, w = regression(rows)
-        told, path = exported(executor, feeds, f"step{rows}.so")
-        nbytes = arena_of(told)
-        assert rows != 32 or told.rpartition(" arena")[0] in (HERE / "export_step.c").read_text()
-        assert rows != 50_000 or nbytes > 1_000_000
-        program = Path(FOLDER.name) / f"train{rows}"
-        include = Path(tvm_ffi.__file__).parent / "include"
+        told, path = exported(executor, feeds, f"{rows}/step.so")
+        assert rows != 50_000 or arena_of(told) > 1_000_000
+        program = path.with_name("train")
         command = [
-            compiler, "-Wall", "-Werror", f"-DROWS={rows}", f"-DARENA={nbytes}", "-o", program, HERE / "export_step.c",
-            path, f"-I{include}", f"-Wl,-rpath,{path.parent}",
+            compiler, "-Wall", "-Wextra", "-Werror", f"-DROWS={rows}", "-o", program, HERE / "export_step.c", path,
+            f"-I{path.parent}", f"-Wl,-rpath,{path.parent}",
         ]  # fmt: skip
         subprocess.run(command, check=True)
         done = subprocess.run([program], capture_output=True, text=True, check=True)
@@ -107,10 +105,10 @@ def test_a_process_without_dlsys_trains() -> None:
     executor, feeds, _ = regression()
     told, path = exported(executor, feeds, "python.so")
     x, y, w, b = *feeds.values(), np.zeros((4, 3), "float32"), np.zeros(3, "float32")
-    arrays = [x, w, b, y, np.array(0.5, "float32"), np.zeros(1, "float32"), np.zeros(arena_of(told), "uint8")]
+    arrays = [x, y, w, b, np.array(0.5, "float32"), np.zeros(arena_of(told), "uint8"), np.zeros(1, "float32")]
     found, said = ran_alone(path, arrays)
     losses = [executor.run(feeds, True)[0][0] for _ in range(3)]
-    np.testing.assert_allclose(found[-2], losses[-1:], rtol=1e-5)
+    np.testing.assert_allclose(found[-1], losses[-1:], rtol=1e-5)
     assert "Mismatched X.ndim on argument #0" in said
 
 
@@ -122,9 +120,9 @@ def test_kernels_take_memory_of_their_own_in_a_process_without_dlsys() -> None:
     executor = ad.Executor([ad.conv2d_op(x, w, padding=1)])  # which takes 2.4 MB for the padded images
     told, path = exported(executor, {x: images}, "padded.so")
     (wanted,) = executor.run({x: images}, True)
-    arrays = [images, w.cell.array().numpy(), np.zeros_like(wanted), np.zeros(arena_of(told), "uint8")]
+    arrays = [images, w.cell.array().numpy(), np.zeros(arena_of(told), "uint8"), np.zeros_like(wanted)]
     found, _ = ran_alone(path, arrays)
-    np.testing.assert_allclose(found[2], wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[3], wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -155,19 +153,21 @@ def test_steps_of_networks_are_the_executors() -> None:
     feeds = {x: RANDOM.standard_normal((5, 3, 8, 8)).astype("float32"), t: np.arange(5) % 3}
     told, path = exported(step, feeds, "network.so")
     plan = step._latest()
-    given = [np.array(feeds[n]) if n in feeds else np.asarray(n.cell.array()).copy() for n in plan.given]
+    order = [*feeds, *(n for n in plan.given if n not in feeds)]
+    given = [np.array(feeds[n]) if n in feeds else np.asarray(n.cell.array()).copy() for n in order]
     results = [np.zeros(s, "float32") for s in ((), (5, 3), (5, 3, 8, 8))]
     called, cpu = told.splitlines()
-    assert "result_0: float32[], result_1: float32[5, 3], result_2: float32[5, 3, 8, 8], arena: uint8[" in called
+    assert called.startswith("step(x: float32[5, 3, 8, 8], t: int64[5], ")
+    assert called.endswith("], result_0: float32[], result_1: float32[5, 3], result_2: float32[5, 3, 8, 8])")
     assert cpu == f"for {described(host_target())}"
-    arrays = [dl.array(value) for value in (*given, *results, np.zeros(arena_of(told), "uint8"))]
+    arrays = [dl.array(value) for value in (*given, np.zeros(arena_of(told), "uint8"), *results)]
     function = tvm_ffi.load_module(str(path))["step"]
     for _ in range(3):
         function(*(value.tensor for value in arrays))
         wanted = step.run(feeds, True)
-    for found, other in zip(arrays[len(given) : -1], [wanted[0], *wanted[2:]], strict=True):
+    for found, other in zip(arrays[-3:], [wanted[0], *wanted[2:]], strict=True):
         np.testing.assert_array_equal(found, other)
-    for found, node in zip(arrays, plan.given, strict=False):
+    for found, node in zip(arrays, order, strict=False):
         if node not in feeds:
             np.testing.assert_array_equal(found, node.cell.array())
 
@@ -175,12 +175,12 @@ def test_steps_of_networks_are_the_executors() -> None:
 def test_arrays_without_elements() -> None:
     x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"), "w")
     told, path = exported(ad.Executor([ad.relu_op(x), x @ w, w * 2.0]), {x: (0, 3)}, "empty.so")
-    called = "x: float32[0, 3], w: float32[3, 2], result_0: float32[0, 3], result_1: float32[0, 2]"
-    assert told.splitlines()[0] == f"step({called}, result_2: float32[3, 2], arena: uint8[24])"
+    called = "x: float32[0, 3], w: float32[3, 2], arena: uint8[24], result_0: float32[0, 3], result_1: float32[0, 2]"
+    assert told.splitlines()[0] == f"step({called}, result_2: float32[3, 2])"
     arrays = [dl.array(np.ones(shape, "float32")) for shape in ((0, 3), (3, 2), (0, 3), (0, 2), (3, 2))]
-    arrays.append(dl.array(np.zeros(24, "uint8")))
+    arrays.insert(2, dl.array(np.zeros(24, "uint8")))
     tvm_ffi.load_module(str(path))["step"](*(array.tensor for array in arrays))
-    assert (arrays[-2].numpy() == 2).all()
+    assert (arrays[-1].numpy() == 2).all()
     told, path = exported(ad.Executor([ad.relu_op(x)]), {x: (0, 3)}, "nothing.so")
     assert told.splitlines()[0] == "step(x: float32[0, 3], result_0: float32[0, 3])"
     tvm_ffi.load_module(str(path))["step"](arrays[0].tensor, arrays[0].tensor)
@@ -201,12 +201,86 @@ def test_a_library_for_another_cpu_has_that_cpus_instructions() -> None:
             assert ("%zmm" in code) == wide and ("%ymm" in code) <= wide, cpu
     result, arena = dl.array(values), dl.array(np.zeros(arena_of(told), "uint8"))
     step = tvm_ffi.load_module(str(Path(FOLDER.name) / "x86-64.so"))["step"]
-    step(dl.array(values).tensor, result.tensor, arena.tensor)
+    step(dl.array(values).tensor, arena.tensor, result.tensor)
     np.testing.assert_array_equal(result.numpy(), np.maximum(values, 0) * 2)
     assert "nope" in error_of(TargetError, executor.export, "step.so", {x: values}, mcpu="nope")
+
+
+def network() -> nn.Module:
+    dl.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()
+
+
+PREDICT = """
+#include "step.h"
+#include <stdio.h>
+int main(void) {
+  static float x[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}}, y[2][3];
+  static _Alignas(64) char arena[STEP_ARENA];
+  if (step(x[0], arena, y[0]) != 0) return 1;
+  for (int i = 0; i < 6; ++i) printf("%.6f\\n", y[i / 3][i % 3]);
+  return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_c_program_predicts_with_values_of_the_library(frozen: bool) -> None:
+    module, x = network(), np.arange(1, 9, dtype="float32").reshape(2, 4)
+    path = Path(FOLDER.name) / f"predict{frozen}" / "step.so"
+    path.parent.mkdir()
+    model, shapes = (dl.freeze(module, {"x": x}), None) if frozen else (module, {"x": x})
+    told = dl.export(model, path, shapes, constants=True)
+    assert re.fullmatch(r"step\(x: float32\[2, 4\], arena: uint8\[\d+\], result_0: float32\[2, 3\]\)\nfor .*", told)
+    assert not path.with_suffix(".safetensors").exists()
+    if (compiler := shutil.which("cc") or shutil.which("gcc")) is None:
+        print("no C compiler: not tried")
+        return
+    source, program = path.with_name("predict.c"), path.with_name("predict")
+    source.write_text(PREDICT)
+    command = [compiler, "-Wall", "-Wextra", "-Werror", "-o", program, source, path, f"-Wl,-rpath,{path.parent}"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    found = np.array(done.stdout.split(), "float32").reshape(2, 3)
+    np.testing.assert_allclose(found, module(dl.tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_is_exported_by_its_names() -> None:
+    module, x = network(), RANDOM.standard_normal((2, 4)).astype("float32")
+    path = Path(FOLDER.name) / "names.so"
+    called = dl.export(module, path, {"int": x}).splitlines()[0]
+    assert called.startswith("step(int: float32[2, 4], ") and called.endswith(", result_0: float32[2, 3])")
+    names = re.findall(r"([\w.]+): float32", called)[1:-1]
+    assert set(names) == module.state_dict().keys() - {"1.num_batches_tracked"} and "3.weight" in names
+    values = dl.load(path.with_suffix(".safetensors"))
+    assert list(values) and all(np.array_equal(values[name], module.state_dict()[name]) for name in names)
+    text = path.with_suffix(".h").read_text()
+    assert "const float* int_, /* int: float32[2][4] */" in text
+    assert "const float* _3_weight, /* 3.weight: float32[3][8] */" in text
+    result, arena = np.zeros((2, 3), "float32"), np.zeros(arena_of(called), "uint8")
+    given = [x, *(values[name] for name in names), arena, result]
+    tvm_ffi.load_module(str(path))["step"](*map(tvm_ffi.from_dlpack, given))
+    np.testing.assert_allclose(result, module(dl.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_result_may_be_a_value_of_the_library() -> None:
+    x, w = ad.Variable("x"), ad.Parameter(np.arange(6, dtype="float32").reshape(2, 3), "w")
+    path = Path(FOLDER.name) / "value.so"
+    told = ad.Executor([x + w, w[1], w]).export(path, {x: (2, 3)}, constants=True)
+    arrays = [np.ones(shape, "float32") for shape in ((2, 3), (2, 3), (3,), (2, 3))]
+    if "arena" in told:
+        arrays.insert(1, np.zeros(arena_of(told), "uint8"))
+    tvm_ffi.load_module(str(path))["step"](*map(tvm_ffi.from_dlpack, arrays))
+    value = w.cell.array().numpy()
+    for found, wanted in zip(arrays[-3:], (value + 1, value[1], value), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_mistakes_are_told() -> None:
     executor, feeds, _ = regression()
     assert "no shapes are known yet" in error_of(FeedError, executor.export, "step.so")
     assert "cannot be written" in error_of(DlsysError, executor.export, "/no/such/folder/step.so", feeds)
+    assert "is assigned, so it cannot be" in error_of(GraphError, executor.export, "step.so", feeds, constants=True)
+    assert "export: takes a module, not int" in error_of(GraphError, dl.export, 3, "step.so")
+    assert "feed_shapes is a dictionary" in error_of(FeedError, dl.export, network(), "step.so")

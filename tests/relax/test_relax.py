@@ -53,6 +53,19 @@ def test_every_operator_has_the_executors_values() -> None:
 
 
 @pytest.mark.slow
+def test_a_module_is_compiled_by_its_arguments_names() -> None:
+    dl.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(12, 8), nn.Dropout(0.5), nn.Linear(8, 3)), drawn(4, 12)
+    compiled = dl.relax.compile(module, feed_shapes={"image": x})
+    assert compiled.names == ("image", "_0_weight", "_0_bias", "_2_weight", "_2_bias") and module.training
+    equal(compiled(x), [module.eval()(dl.tensor(x)).numpy()])
+    frozen = dl.relax.compile(dl.freeze(module, {"image": x}), params="constants")
+    assert frozen.names == ("image",)
+    equal(frozen(x), compiled(x))
+    assert "feed_shapes is a dictionary" in error_of(FeedError, dl.relax.compile, module)
+
+
+@pytest.mark.slow
 def test_training_writes_the_parameters_as_the_executor_does() -> None:
     x, y, loss, parameters = mlp()
     step = [loss, optim.SGD(parameters, lr=0.1, momentum=0.9).minimize(loss)]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..devices import Array, Context, copied, host_array, lies_on, view_of
+from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
 from ..errors import GraphError
-from ..graph import Node, stamp
+from ..graph import Node, error_at, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..system import lazy
@@ -200,15 +200,31 @@ class Plan:
 
         return [bound(call, ()) for call in self.calls]
 
-    def export(self, path: Path, mcpu: str | None = None) -> str:
-        """Writes the run as a function of a library, see `Executor.export`."""
-        program = self.program
-        given = [(node.name, program.type_of(node)) for node in self.given]
-        updated = {parameter for parameter, _ in program.graph.updates}
+    def export(
+        self, path: Path, feeds: Iterable[Node], names: Mapping[Node, str], constants: bool, mcpu: str | None
+    ) -> str:
+        """Writes the run as a function of a library, see `Executor.export`. `feeds`: in order; `names`: of nodes, in
+        place of their own."""
+        program, export = self.program, with_compiler("kernels.export")
+        updated = {parameter: None for parameter, _ in program.graph.updates}
+        if constants and updated:
+            raise error_at(next(iter(updated)), GraphError, "is assigned, so it cannot be a constant")
+        fed = {node: None for node in feeds if node in self._number}
+        number = {node: i for i, node in enumerate({**fed, **self._number})}
+
+        def given(node: Node) -> Any:
+            value = None if node in fed or node.cell is None else np.asarray(node.cell.on(cpu()))
+            return export.Given(names.get(node, node.name), program.type_of(node), node in updated, value)
+
+        def place(node: Node) -> Place:
+            return Place(number[node], 0, *program.type_of(node))
+
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
-        results = [program.place(node, self._given_place) for node in stored]
-        export = with_compiler("kernels.export").export
-        return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path, mcpu)
+        results = [program.place(node, place) for node in stored]
+        calls, given_all = program.calls(place, self.specs), list(map(given, number))
+        return export.export(
+            list(self.specs.values()), calls, given_all, results, self.memory.bytes_planned, path, mcpu, constants
+        )
 
     @lazy
     def _runner(self) -> Runner:

@@ -7,13 +7,18 @@
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
     onnx_export.py      `to_onnx`
+    batches.py          networks for any batch; onnx_batch.py models of ONNX for any
+    onnx_layers.py, onnx_indexing.py, onnx_sampling.py    others of them, by subject
+    resampling.py       formulas of images between their elements, composed.py others, that both imports use
     torch_import.py     `from_torch`
     torch_operators.py  the operators of torch.export by ours
+    library.py          `export`: a module or an executor as a shared library
 """
 
 from __future__ import annotations
 
 from .freeze import freeze as freeze
+from .library import export as export
 from .network import Network as Network
 from .onnx_export import to_onnx as to_onnx
 from .quantize import quantize as quantize

@@ -38,14 +38,15 @@ class Last:
     node: Node
 
 
-def turned(value: np.ndarray | Node, shape: Shape) -> Node:
-    """Images NCHW, or what is broadcast to them, in the order NHWC; numbers along the channels alone as (C,)."""
+def turned(value: np.ndarray | Node, shape: Shape, name: str | None = None) -> Node:
+    """Images NCHW, or what is broadcast to them, in the order NHWC; numbers along the channels alone as (C,). What is
+    known becomes a leaf of this name."""
     if math.prod(shape) == 1:
-        return tensor(value.reshape(())) if isinstance(value, np.ndarray) else ad.reshape_op(value, ())
+        return tensor(value.reshape(()), name=name) if isinstance(value, np.ndarray) else ad.reshape_op(value, ())
     whole = (1,) * (4 - len(shape)) + shape
     if isinstance(value, np.ndarray):
         found = np.ascontiguousarray(value.reshape(whole).transpose(LAST))
-        return tensor(found.reshape(-1) if found.size == whole[1] else found)
+        return tensor(found.reshape(-1) if found.size == whole[1] else found, name=name)
     if len(shape) != 4:
         value = ad.reshape_op(value, whole)
     if whole[2:] == (1, 1):
@@ -53,33 +54,33 @@ def turned(value: np.ndarray | Node, shape: Shape) -> Node:
     return ad.transpose_op(value, LAST)
 
 
-def convolution(conv: Node, filters: np.ndarray, images: Shape, shape: Shape) -> Callable[[Node], Node] | None:
-    """How to convolve images NHWC, that are `images` in the order NCHW, with known filters, to `shape`; None for what
-    is not done in that order."""
+def convolution(
+    conv: Node, filters: np.ndarray, images: Shape, shape: Shape, name: str | None = None, scale: float = 1.0
+) -> Callable[[Node], Node] | None:
+    """How to convolve images NHWC, that are `images` in the order NCHW, with known filters, a leaf of this name, to
+    `shape`; None for what is not done in that order. `scale`: by which the batch is multiplied where
+    a way is chosen."""
     stride, padding, dilation, groups = geometry = geometry_of(conv)
     if filters.dtype != np.float32 or 0 in shape or 0 in images:
         return None
     if groups > 1:
         if not groups == images[1] == len(filters) or math.prod(filters.shape[2:]) > TAPS:
             return None
-        f = tensor(np.ascontiguousarray(filters[:, 0].transpose(1, 2, 0)))
+        f = tensor(np.ascontiguousarray(filters[:, 0].transpose(1, 2, 0)), name=name)
         return lambda x: conv2d_planes_op(x, f, groups, stride, padding, dilation)
-    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape):
-        return partial(winograd.convolution, images=images, filters=filters)
+    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape, scale):
+        return partial(winograd.convolution, images=images, filters=filters, name=name, scale=scale)
     width = filter_columns((shape[2], shape[3]), len(filters), "float32")
-    if not width and geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1):
-        matrix = np.ascontiguousarray(filters[:, :, 0, 0].T)  # whose last panel may be narrow
-        return partial(_pointwise, matrix=matrix, shape=(*images[:1], *images[2:], len(filters)))
+    if geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1) and (not width or shape[2:] == (1, 1)):
+        matrix = tensor(np.ascontiguousarray(filters[:, :, 0, 0].T), name=name)  # whose last panel may be narrow
+        if shape[0] > 1 and shape[2:] == (1, 1):  # of squeeze-and-excitation: an image is a row
+            rows = -1, images[1]
+            return lambda x: ad.reshape_op(ad.matmul_op(ad.reshape_op(x, rows), matrix), (-1, 1, 1, shape[1]))
+        return lambda x: ad.matmul_op(x, matrix)  # of images as they are, so that what follows is part of its kernel
     if not width:
         return None
-    panels = tensor(filters_in_panels(filters, width))
+    panels = tensor(filters_in_panels(filters, width), name=name)
     return lambda x: conv2d_panels_op(x, panels, len(filters), stride, padding, dilation)
-
-
-def _pointwise(x: Node, matrix: np.ndarray, shape: Shape) -> Node:
-    """The matrix (C, O) applied to each place of images (N, H, W, C), to `shape`."""
-    rows = ad.reshape_op(x, (math.prod(shape[:-1]), len(matrix)))
-    return ad.reshape_op(ad.matmul_op(rows, tensor(matrix)), shape)
 
 
 def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | None:

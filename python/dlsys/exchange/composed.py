@@ -11,6 +11,7 @@ from ..errors import GraphError
 from ..graph import FLOATS
 from ..nn import functional
 from ..nn.recurrent import GATES, State
+from ..ops.indexing import in_range_op
 from ..tensors import dtype_of, shape_of
 
 Pairs = Sequence[tuple[int, int]]
@@ -55,6 +56,35 @@ def convolution(
     x, padding = symmetric(x, pairs, (math.inf,) * space)
     function = functional.conv1d if space == 1 else functional.conv2d
     return function(x, weight, bias, tuple(strides), padding, tuple(dilations), groups)
+
+
+def convolution_transposed(
+    x: Node,
+    weight: Node,
+    bias: Node | None,
+    strides: Sequence[int],
+    pairs: Pairs,
+    more: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> Node:
+    """The gradient of `convolution` with respect to its images or signals, with weight (C, O / groups, ...), `more`
+    wide at each end, plus bias (O,). Raises GraphError for more axes."""
+    space = len(shape_of(weight)) - 2
+    if space == 1:
+        lifted = as_images(x), as_images(weight), bias, (1, *strides), ((0, 0), *pairs), (0, *more), (1, *dilations)
+        return ad.squeeze_op(convolution_transposed(*lifted, groups), 2)
+    if space != 2:
+        raise GraphError(f"convolutions are of images and signals, not of {space} axes")
+    least = [max(min(pair), 0) for pair in pairs]
+    given = tuple(strides), tuple(least), tuple(more), groups, tuple(dilations)
+    y = functional.conv_transpose2d(x, weight, None, *given)
+    rows, columns = ([end - own for end in pair] for pair, own in zip(pairs, least, strict=True))
+    y = padded(y, [(max(-before, 0), max(-behind, 0)) for before, behind in (rows, columns)])
+    (top, below), (left, right) = ([max(end, 0) for end in pair] for pair in (rows, columns))
+    if top or below or left or right:
+        y = y[..., top : shape_of(y)[2] - below, left : shape_of(y)[3] - right]
+    return y if bias is None else y + ad.reshape_op(bias, (-1, 1, 1))
 
 
 def ceiled(
@@ -102,6 +132,14 @@ def pool(
         for image, widths in ((x, wanted), (ad.full_op((1, 1, *extents), 1.0), wanted_of_ones))
     )
     return of_images / of_ones
+
+
+def joint_index(indices: Sequence[Node], extents: Sequence[int]) -> Node:
+    """Indices of several axes, which are broadcast, as places in these axes together."""
+    found, *rest = map(in_range_op, indices, extents)
+    for own, extent in zip(rest, extents[1:], strict=True):
+        found = found * extent + own
+    return found
 
 
 def quotient(a: Node, b: Node) -> Node:

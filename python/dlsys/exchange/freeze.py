@@ -21,6 +21,7 @@ from ..ops.linalg import MatMul
 from ..ops.types import number_of
 from ..tensors import tensor
 from . import channels_last
+from .batches import SIZES, any_batch, sized, symbol_of
 from .channels_last import Last
 from .channels_last_ops import FIRST
 from .network import Network, traced
@@ -34,22 +35,38 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     alone are computed once. Images are stored with channels last, (N, H, W, C), from one convolution to the next;
     matrices and filters are stored in the panels that this CPU's kernels read. Convolutions of 3 x 3 use Winograd's
     method where it is faster: an infinity or NaN in an image then reaches the 4 x 4 results around it.
-    Later changes of the model's parameters do not change the network.
+    Later changes of the model's parameters do not change the network. Its values are buffers, and so in `state_dict`,
+    under the names of the parameters that they were computed from.
 
     Args:
         model: a Module, or a Network of `from_onnx` or `from_torch`.
         feed_shapes: for a Module a shape or an array for each argument of `forward`, in order; the keys become the
-            inputs' names. A Network has its own.
+            inputs' names. A Network has its own. A name in the place of an extent, ("batch", 3, 224, 224), makes a
+            network for any batch, whose layouts are chosen for one of 8.
 
-    Raises GraphError for a network that changes state; FeedError, ShapeError, DTypeError as `to_onnx` does.
+    Raises GraphError for a network that changes state, or for which the extent of any batch decides what is computed;
+    FeedError, ShapeError, DTypeError as `to_onnx` does.
     """
-    if not isinstance(model, Module):
-        raise GraphError(f"freeze: takes a module, not {type(model).__name__}")
-    inputs, outputs = traced("freeze", model, feed_shapes)
+    shapes = model.named_shapes() if isinstance(model, Network) and feed_shapes is None else feed_shapes
+    if isinstance(shapes, Mapping) and symbol_of("freeze", shapes.values()) is not None:
+
+        def of_size(size: int) -> Network:
+            return _frozen(model, {name: sized(shape, size) for name, shape in shapes.items()}, SIZES[0] / size)
+
+        return any_batch("freeze", of_size, [getattr(shape, "shape", shape) for shape in shapes.values()])
+    return _frozen(model, feed_shapes)
+
+
+def _frozen(model: Module, feed_shapes: Mapping[str, Any] | None, scale: float = 1.0) -> Network:
+    """The network for known shapes, with the layouts that are chosen for so many times the rows."""
+    inputs, outputs, names = traced("freeze", model, feed_shapes)
     graph = frozen_graph("freeze", inputs, outputs)
-    freezing = _Freezing(graph, channels_last=True)
+    freezing = _Freezing(graph, names, scale, channels_last=True)
     found = freezing.outputs()
-    return Network(inputs, found if freezing.gains() else _Freezing(graph, channels_last=False).outputs()).eval()
+    if not freezing.gains():
+        freezing = _Freezing(graph, names, scale, channels_last=False)
+        found = freezing.outputs()
+    return Network(inputs, found, freezing.named(found)).eval()
 
 
 def frozen_graph(function: str, inputs: Sequence[Node], outputs: Sequence[Node]) -> TypedGraph:
@@ -85,14 +102,16 @@ Value = Any
 class _Freezing:
     """One graph on its way to a frozen one."""
 
-    def __init__(self, graph: TypedGraph, channels_last: bool) -> None:
-        self._graph, self._takes_last = graph, channels_last
+    def __init__(self, graph: TypedGraph, names: Mapping[Node, str], scale: float, channels_last: bool) -> None:
+        """`names`: of parameters and buffers; `scale`: see `_frozen`."""
+        self._graph, self._scale, self._takes_last = graph, scale, channels_last
         self._operations, self._moved = 0, 0  # of convolutions of images NHWC, and bytes that this order has moved
         self._users = Counter(value for node in graph.nodes for value in value_inputs(node))
         self._users.update(node for node in graph.outputs if node is not None)
         self._now: dict[Node, Value] = {}
         self._leaves: dict[Node, Node] = {}
         self._turned: dict[Node, Node] = {}
+        self._names = dict(names)  # of what is known that of the first parameter from which it is computed
 
     def outputs(self) -> list[Node]:
         """The outputs of the frozen graph."""
@@ -101,12 +120,19 @@ class _Freezing:
             inputs = [number_of(x, node, dtypes) if x.op.immediate else self._value(x) for x in node.inputs]
             known = [value for value in inputs if isinstance(value, np.ndarray)]
             if len(known) == len(inputs) and not node.op.shape_only:
+                if name := next((self._names[x] for x in node.inputs if x in self._names), None):
+                    self._names[node] = name
                 self._now[node] = node.op.numpy(node, known)
             else:
                 found = self._product(node, inputs)
                 found = self._in_last(node) if found is None else found
                 self._now[node] = self._plain(node) if found is None else found
         return [self._node(node) for node in self._graph.outputs if node is not None]
+
+    def named(self, outputs: list[Node]) -> list[Node]:
+        """The leaves of the frozen graph that are values of the model, by their names."""
+        own = {name for weight in self._names.values() for name in (weight, _bias(weight))}
+        return [node for node in find_topo_sort(outputs) if node.cell is not None and node.name in own]
 
     def _value(self, node: Node) -> Value:
         if node not in self._now:
@@ -123,13 +149,16 @@ class _Freezing:
     def _made(self, product: _Product, shape: Shape) -> Value:
         conv, filters, shift = product.node, product.filters, product.shift
         images = self._graph.shapes[conv.inputs[0]]
-        of_last = channels_last.convolution(conv, filters, images, shape) if self._takes_last else None
+        name = self._names.get(conv.inputs[1])
+        bias = None if name is None else _bias(name)
+        given = conv, filters, images, shape, name, self._scale
+        of_last = channels_last.convolution(*given) if self._takes_last else None
         if of_last is not None:
             self._operations += 2 * math.prod(shape) * math.prod(filters.shape[1:])
             found = of_last(self._last(conv.inputs[0]))
-            return Last(found if shift is None else found + tensor(shift))
-        found = ad.conv2d_op(self._node(conv.inputs[0]), tensor(filters), *geometry_of(conv))
-        return found if shift is None else found + tensor(shift.reshape(-1, 1, 1))
+            return Last(found if shift is None else found + tensor(shift, name=bias))
+        found = ad.conv2d_op(self._node(conv.inputs[0]), tensor(filters, name=name), *geometry_of(conv))
+        return found if shift is None else found + tensor(shift.reshape(-1, 1, 1), name=bias)
 
     def _node(self, node: Node) -> Node:
         """The value as a node: of what is known a leaf, of images NHWC those NCHW, each made once."""
@@ -138,7 +167,8 @@ class _Freezing:
             return value
         if node not in self._leaves:
             known = isinstance(value, np.ndarray)
-            self._leaves[node] = tensor(value) if known else ad.transpose_op(value.node, FIRST)
+            name = self._names.get(node)
+            self._leaves[node] = tensor(value, name=name) if known else ad.transpose_op(value.node, FIRST)
             self._moved += 0 if known else self._bytes(node)
         return self._leaves[node]
 
@@ -148,7 +178,7 @@ class _Freezing:
         if isinstance(value, Last) or node.op.immediate:
             return value.node if isinstance(value, Last) else node
         if node not in self._turned:
-            self._turned[node] = channels_last.turned(value, self._graph.shapes[node])
+            self._turned[node] = channels_last.turned(value, self._graph.shapes[node], self._names.get(node))
             self._moved += 0 if isinstance(value, np.ndarray) else self._bytes(node)
         return self._turned[node]
 
@@ -207,7 +237,13 @@ class _Freezing:
         if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or b.dtype != np.float32 or 0 in shape:
             return None
         matrix = b.T if node.matmul_attr_trans_B else b
-        return product(self._node(a), matrix, math.prod(shape[:-1]))
+        rows = round(math.prod(shape[:-1]) * self._scale)
+        return product(self._node(a), matrix, rows, self._names.get(node.inputs[1]))
+
+
+def _bias(weight: str) -> str:
+    """The name of a bias beside a weight."""
+    return f"{weight.rpartition('.')[0]}.bias".lstrip(".")
 
 
 _Change = tuple[Callable[[_Product, np.ndarray], _Product], Callable[[np.ndarray], np.ndarray]]

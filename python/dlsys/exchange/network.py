@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,15 +35,23 @@ class Network(Module):
     was for inference stays so: batch norm takes its running statistics, dropout does nothing.
 
     Attributes:
-        inputs: its Variables, with the shapes and dtypes that it is made for.
+        inputs: its Variables, with the dtypes that it is made for.
+        shapes: of the inputs; a name, as "batch", stands for any extent.
         outputs: its nodes, of the parameters as they were read; after `to` they are of the former ones.
+        fixed: the leaves that are its buffers.
     """
 
     def __init__(
-        self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Node] = ()
+        self,
+        inputs: Sequence[Node],
+        outputs: Sequence[Node],
+        buffers: Iterable[Node] = (),
+        shapes: Sequence[tuple[Any, ...]] | None = None,
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        order, fixed = find_topo_sort(self.outputs), set(buffers)
+        self.shapes = tuple(node.attrs["shape"] for node in inputs) if shapes is None else tuple(map(tuple, shapes))
+        order, fixed = find_topo_sort(self.outputs), dict.fromkeys(buffers)
+        object.__setattr__(self, "fixed", tuple(fixed))
         named = [node for node in order if node in fixed or isinstance(node, Parameter)]
         places = [(leaf, *_place(self, leaf, leaf in fixed)) for leaf in named]
         for name, value in (("_order", order), ("_places", places)):  # where no parameters are looked for
@@ -51,18 +59,31 @@ class Network(Module):
 
     def extra_repr(self) -> str:
         """The inputs with their shapes, and the number of operators."""
-        taken = ", ".join(f"{node.name} {node.attrs['shape']}" for node in self.inputs)
+        shapes = (f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in self.shapes)
+        taken = ", ".join(f"{node.name} {shape}" for node, shape in zip(self.inputs, shapes, strict=True))
         return f"{taken}; {sum(bool(node.inputs) for node in self._order)} operators"
+
+    def named_shapes(self) -> dict[str, tuple[Any, ...]] | None:
+        """The inputs' shapes by name, of a network for any batch; None for others."""
+        if not any(isinstance(extent, str) for shape in self.shapes for extent in shape):
+            return None
+        return {node.name: shape for node, shape in zip(self.inputs, self.shapes, strict=True)}
 
     def forward(self, *values: Node) -> Any:
         if len(values) != len(self.inputs):
             names = ", ".join(node.name for node in self.inputs)
             raise GraphError(f"takes {len(self.inputs)} values, {names}; got {len(values)}")
-        for node, value in zip(self.inputs, values, strict=True):
-            if known_shape(value) not in (None, node.attrs["shape"]):
-                raise ShapeError(
-                    f"{node.name} must be {node.attrs['shape']}, as imported, not {known_shape(value)}"
-                )
+        extents: dict[Any, int] = {}  # of names
+        for node, value, wanted in zip(self.inputs, values, self.shapes, strict=True):
+            shape = known_shape(value)
+            if shape is None:
+                continue
+            named = [(a, b) for a, b in zip(wanted, shape, strict=False) if isinstance(a, str)]
+            pairs = zip(wanted, shape, strict=False)
+            fits = tuple(extents.setdefault(a, b) if isinstance(a, str) else a for a, b in pairs)
+            if len(wanted) != len(shape) or fits != shape:
+                same = f", with the same {named[0][0]}" if named and len(wanted) == len(shape) else ""
+                raise ShapeError(f"{node.name} must be {wanted}, as imported{same}, not {shape}")
         known = dict(zip(self.inputs, values, strict=True))
         known.update((leaf, getattr(home, name)) for leaf, home, name in self._places)  # `to` makes others of them
         for node in self._order:
@@ -97,15 +118,28 @@ def _free(module: Module, name: str) -> str:
     return name
 
 
-def traced(
-    function: str, module: Module, feed_shapes: Mapping[str, Any] | None
-) -> tuple[list[Node], list[Node]]:
-    """Variables for a module's arguments, and its outputs in evaluation; of a Network its own where no shapes are
-    given. Raises FeedError for shapes that are no dictionary by names, or do not fit `forward`."""
+class Traced(NamedTuple):
+    """A module as a graph: Variables for its arguments, its outputs, and the names of its parameters and buffers."""
+
+    inputs: list[Node]
+    outputs: list[Node]
+    names: dict[Node, str]
+
+
+def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) -> Traced:
+    """The graph of a module in evaluation; of a Network its own where no shapes are given. Raises GraphError for what
+    is no module, FeedError for shapes that are no dictionary by names, or do not fit `forward`."""
+    if not isinstance(module, Module):
+        raise GraphError(f"{function}: takes a module, not {type(module).__name__}")
+    names: dict[Node, str] = {leaf: name for name, leaf in [*module.named_parameters(), *module.named_buffers()]}
     if isinstance(module, Network) and feed_shapes is None:
-        return list(module.inputs), list(module.outputs)
+        feed_shapes = module.named_shapes()
+    if isinstance(module, Network) and feed_shapes is None:
+        return Traced(list(module.inputs), list(module.outputs), names)
     if not isinstance(feed_shapes, Mapping):
         raise FeedError(f"{function}: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
+    if any(isinstance(extent, str) for shape in feed_shapes.values() if isinstance(shape, tuple) for extent in shape):
+        raise ShapeError(f"{function}: an extent is a number, not a name: {dict(feed_shapes)}")
     variables = []
     for name, value in feed_shapes.items():
         if not isinstance(name, str):
@@ -127,7 +161,7 @@ def traced(
                 collect(item)
 
     collect(found)
-    return variables, outputs
+    return Traced(variables, outputs, names)
 
 
 class Folding:

@@ -21,7 +21,9 @@ from ..ops.slicing import region_of
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
-from .network import require_known, traced
+from .batches import sized, symbol_of
+from .network import Network, require_known, traced
+from .onnx_batch import BATCHES, with_batch
 from .onnx_import import BUFFERS, onnx_package
 
 OPSET = 18
@@ -39,7 +41,8 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
         path: of the file.
         feed_shapes: of nodes, a shape or an array for every variable that is needed; of a module, a shape or an array
             for every argument of `forward`, in order, by the name that the input shall have. Shapes are of float32
-            unless the variable declares a dtype.
+            unless the variable declares a dtype. A name in the place of an extent, ("batch", 3, 224, 224), stays open
+            in the model.
 
     Raises GraphError for operators that ONNX has not, all at once, DataError for a path that cannot be written;
     FeedError, ShapeError, DTypeError as `Executor.infer_shape` does.
@@ -47,10 +50,27 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     onnx = onnx_package("to_onnx")
     if not isinstance(feed_shapes, Mapping):
         raise FeedError(f"to_onnx: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
+    if isinstance(nodes, Network) and not feed_shapes:
+        feed_shapes = nodes.named_shapes() or {}
+    if (symbol := symbol_of("to_onnx", feed_shapes.values())) is None:
+        model = _model(onnx, nodes, feed_shapes)
+    else:
+        shapes = [{key: sized(shape, size) for key, shape in feed_shapes.items()} for size in BATCHES]
+        model = with_batch(onnx, [_model(onnx, nodes, given) for given in shapes], symbol)
+    onnx.checker.check_model(model)
+    if path is not None:
+        try:
+            onnx.save(model, os.fspath(as_path("to_onnx", path)))
+        except OSError as error:
+            raise DataError(f"to_onnx: {path} cannot be written: {error.strerror or error}") from None
+    return model
+
+
+def _model(onnx: Any, nodes: Any, feed_shapes: Mapping[Any, Any]) -> Any:
+    """The model for known shapes."""
     names: dict[Node, str] = {}
     if isinstance(nodes, Module):
-        names = {leaf: name for name, leaf in [*nodes.named_parameters(), *nodes.named_buffers()]}
-        inputs, nodes = traced("to_onnx", nodes, feed_shapes)
+        inputs, nodes, names = traced("to_onnx", nodes, feed_shapes)
         feed_shapes = {node: node.attrs["shape"] for node in inputs}
     roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:
@@ -60,14 +80,7 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
     graph = unrolled(analyse(order, roots, fed))
-    model = _Writing(onnx, graph, list(fed), names).model()
-    onnx.checker.check_model(model)
-    if path is not None:
-        try:
-            onnx.save(model, os.fspath(as_path("to_onnx", path)))
-        except OSError as error:
-            raise DataError(f"to_onnx: {path} cannot be written: {error.strerror or error}") from None
-    return model
+    return _Writing(onnx, graph, list(fed), names).model()
 
 
 class _Writing:
@@ -248,6 +261,18 @@ def _conv(to: _Writing, node: Node) -> str:
         group=attrs["groups"],
         kernel_shape=to.graph.shapes[node.inputs[1]][2:],
     )
+
+
+@writer("conv2d_input_gradient")
+def _conv_transposed(to: _Writing, node: Node) -> str:
+    attrs, (filters, output) = node.attrs, [to.of(value) for value in node.inputs[:2]]
+    space = zip(
+        to.graph.shapes[node][2:], to.graph.shapes[node.inputs[1]][2:], to.graph.shapes[node.inputs[0]][2:],
+        attrs["stride"], attrs["padding"], attrs["dilation"], strict=True,
+    )  # fmt: skip
+    more = [wide - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for wide, n, k, s, p, d in space]
+    given = {"strides": attrs["stride"], "pads": attrs["padding"] * 2, "dilations": attrs["dilation"]}
+    return to.emit("ConvTranspose", [output, filters], output_padding=more, group=attrs["groups"], **given)
 
 
 @writer("max_pool2d", "avg_pool2d")

@@ -21,7 +21,8 @@ from ..storage import checked_size
 from ..system import memory
 from ..tensors import dtype_of, shape_of
 from ..tensors import tensor as as_leaf
-from . import onnx_layers, onnx_operators  # noqa: F401  # whose operators stand in one table
+from . import onnx_indexing, onnx_layers, onnx_operators, onnx_sampling  # noqa: F401  # one table
+from .batches import any_batch, sized, symbol_of
 from .network import Folding, Network, Reader, Value, first_line, require_known
 
 OLDEST, NEWEST = 13, 28
@@ -34,6 +35,7 @@ MOST_BYTES = 2**31
 """Of a model's file: protobuf reads no more. Values may lie in other files beside it."""
 MOST_INLINED = 2**28
 """Bytes of a model's nodes when those of its functions stand in place of the calls."""
+_MOST_LEVELS = 4  # of operators that ONNX defines by others, and these by others
 _LARGE = 1024  # elements
 _STATISTICS = slice(3, 5)  # the inputs of batch norm that are not trained
 
@@ -55,7 +57,8 @@ def from_onnx(
 
     Args:
         model: a file's path, or an `onnx.ModelProto`. Operator sets 13 to 28 are read; older ones are converted.
-        shapes: inputs' shapes by name; needed where the model does not state all extents.
+        shapes: inputs' shapes by name; needed where the model leaves extents open. Where it has one name for them, as
+            "batch", here or in the model, the network is for any batch.
 
     Initializers of floats with more than one element are parameters; batch norm's statistics, and what `to_onnx` has
     written as a buffer, are buffers; other initializers are constants. Values that depend only on constants and shapes
@@ -73,7 +76,29 @@ def from_onnx(
         model = _of_file(onnx, Path(model), source)
     elif not isinstance(model, onnx.ModelProto):
         raise DataError(f"from_onnx: takes a path or an onnx.ModelProto, not {type(model).__name__}")
-    return _Reading(onnx, _plain(onnx, model, source), shapes or {}, source).network()
+    proto, given = _plain(onnx, model, source), dict(shapes or {})
+    stated = {**_stated(proto), **given}
+    names = {extent for shape in stated.values() for extent in shape if isinstance(extent, str)}
+    if (symbol_of(source, given.values()) is None and len(names) != 1) or "" in names:
+        return _Reading(onnx, proto, given, source).network()
+
+    def of_size(size: int) -> Network:
+        known = {name: sized(shape, size) for name, shape in stated.items()}
+        return _Reading(onnx, proto, known, source).network()[0]
+
+    made = any_batch(source, of_size, [tuple(shape) for shape in stated.values()])
+    return made, dict(made.named_parameters())
+
+
+def _stated(proto: Any) -> dict[str, tuple[Any, ...]]:
+    """The shapes of a model's inputs where it states an extent or a name for each."""
+    found = {}
+    initial = {tensor.name for tensor in proto.graph.initializer}
+    for info in proto.graph.input:
+        shape = info.type.tensor_type.shape if info.type.HasField("tensor_type") else None
+        if info.name not in initial and shape is not None and info.type.tensor_type.HasField("shape"):
+            found[info.name] = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
+    return found
 
 
 def _of_file(onnx: Any, path: Path, source: str) -> Any:
@@ -143,7 +168,8 @@ def _plain(onnx: Any, proto: Any, source: str) -> Any:
                 told = f"{size} bytes of nodes, {MOST_INLINED} is the most that is read"
                 raise DataError(f"{source}: its functions' calls of each other make {told}")
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-        return proto if opset >= OLDEST else onnx.version_converter.convert_version(proto, CONVERTED)
+        proto = proto if opset >= OLDEST else onnx.version_converter.convert_version(proto, CONVERTED)
+        return _defined_by_others(onnx, proto)
     except DlsysError:
         raise
     except CycleError:
@@ -151,6 +177,34 @@ def _plain(onnx: Any, proto: Any, source: str) -> Any:
     except Exception as error:  # noqa: BLE001  # the inliner's and the converter's own
         told = f"operator set {opset} is older than {OLDEST} and not converted" if opset < OLDEST else "not inlined"
         raise DataError(f"{source}: {told}: {first_line(error)}") from None
+
+
+def _defined_by_others(onnx: Any, proto: Any) -> Any:
+    """The model with those of ONNX's operators that ONNX itself defines as functions of others, and that have no
+    function here, in terms of these others."""
+
+    def schema(node: Any) -> Any:
+        if node.domain not in ("", "ai.onnx") or node.op_type in onnx_operators.OPERATORS:
+            return None
+        if not onnx.defs.has(node.op_type, _opset(proto), ""):
+            return None
+        found = onnx.defs.get_schema(node.op_type, _opset(proto), "")
+        return found if found.has_function or found.has_context_dependent_function else None
+
+    for _ in range(_MOST_LEVELS):
+        wanted = [(node, found) for node in proto.graph.node if (found := schema(node)) is not None]
+        if not wanted:
+            break
+        for node, found in wanted:  # the inliner knows nothing of attributes that are left out
+            given = {item.name for item in node.attribute}
+            defaults = (attribute.default_value for attribute in found.attributes.values())
+            node.attribute.extend(value for value in defaults if value.name and value.name not in given)
+        names = sorted({("", node.op_type) for node, _ in wanted})
+        try:
+            proto = onnx.inliner.inline_selected_functions(proto, names, False, True)
+        except Exception:  # noqa: BLE001  # the inliner's own, for inputs that are left out
+            break
+    return proto
 
 
 def _inlined_bytes(proto: Any) -> int:

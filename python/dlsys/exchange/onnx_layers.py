@@ -9,6 +9,7 @@ from typing import Any
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import DataError, GraphError
+from ..nn import functional
 from ..nn.recurrent import GATES
 from ..tensors import dtype_of, shape_of
 from . import composed
@@ -139,10 +140,64 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Node:
-    """x normalized over the axes from `axis` on."""
+    outputs: int = 1,
+) -> tuple[Node, ...]:
+    """x normalized over the axes from `axis` on; the mean and 1 / deviation, where they are read."""
     rank = len(shape_of(x))
-    return ad.layer_norm_op(x, weight, bias, tuple(range(axes_of(rank, [axis])[0], rank)), epsilon)
+    axes = tuple(range(axes_of(rank, [axis])[0], rank))
+    found = ad.layer_norm_op(x, weight, bias, axes, epsilon)
+    if outputs == 1:
+        return (found,)
+    mean = ad.mean_op(x, axes, True)
+    apart = x - mean
+    return found, mean, ad.rsqrt_op(ad.mean_op(apart * apart, axes, True) + epsilon)
+
+
+@operator("InstanceNormalization")
+def instance_norm(x: Node, weight: Node, bias: Node, epsilon: float = 1e-5) -> Node:
+    """x normalized over its places, times weight plus bias along axis 1."""
+    return functional.group_norm(x, shape_of(x)[1], weight, bias, epsilon)
+
+
+@operator("LpNormalization")
+def lp_normalization(x: Node, axis: int = -1, p: int = 2) -> Node:
+    """x divided by its norm along an axis; zeros where that is 0."""
+    norm = ad.sum_op(ad.abs_op(x), axis, True) if p == 1 else ad.sqrt_op(ad.sum_op(x * x, axis, True))
+    return ad.where_op(norm > 0.0, x / norm, 0.0)
+
+
+@operator("ConvTranspose")
+def conv_transposed(
+    x: Node,
+    weight: Node,
+    bias: Node | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Node:
+    """The gradient of a convolution with respect to its images or signals."""
+    kernel, extents = shape_of(weight)[2:], shape_of(x)[2:]
+    if kernel_shape is not None and tuple(kernel_shape) != kernel:
+        raise DataError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
+    ones = [1] * len(kernel)
+    strides, dilations, more = strides or ones, dilations or ones, output_padding or [0] * len(kernel)
+    if not len(kernel) == len(extents) == len(strides) == len(dilations) == len(more):
+        raise DataError(f"ConvTranspose: attributes that do not fit {len(extents)} axes of space")
+    pairs = pairs_of(pads if auto_pad == "NOTSET" else None, len(kernel))
+    if auto_pad.startswith("SAME") and output_shape is None:
+        output_shape = [extent * stride for extent, stride in zip(extents, strides, strict=True)]
+    if output_shape is not None:
+        pairs = []
+        for i, wanted in enumerate(output_shape[-len(kernel) :]):
+            whole = strides[i] * (extents[i] - 1) + more[i] + (kernel[i] - 1) * dilations[i] + 1 - wanted
+            less = whole // 2
+            pairs.append((less, whole - less) if auto_pad == "SAME_UPPER" else (whole - less, less))
+    return composed.convolution_transposed(x, weight, bias, strides, pairs, more, dilations, group)
 
 
 def _recurrent(name: str, order: Sequence[int], activations: Sequence[str]) -> None:

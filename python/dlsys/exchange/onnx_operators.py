@@ -141,6 +141,14 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "Reciprocal": lambda x: 1.0 / x,
     "Softplus": functional.softplus,
     "IsNaN": lambda x: ad.not_equal_op(x, x),
+    "IsInf": lambda x, detect_negative=1, detect_positive=1: _infinite(x, detect_negative, detect_positive),
+    "Mean": lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs)),
+    "Tan": lambda x: ad.sin_op(x) / ad.cos_op(x),
+    "Cosh": lambda x: (ad.exp_op(x) + ad.exp_op(-x)) / 2.0,
+    "Sinh": lambda x: (Tensor.expm1(x) - Tensor.expm1(-x)) / 2.0,
+    "Atanh": lambda x: (Tensor.log1p(x) - Tensor.log1p(-x)) / 2.0,
+    "Acosh": lambda x: ad.log_op(x + ad.sqrt_op((x - 1.0) * (x + 1.0))),
+    "Asinh": lambda x: ad.sign_op(x) * Tensor.log1p(ad.abs_op(x) + x * x / (1.0 + ad.sqrt_op(x * x + 1.0))),
     "HardSwish": functional.hardswish,
     "HardSigmoid": lambda x, alpha=0.2, beta=0.5: composed.hard_sigmoid(x, alpha, beta),
     "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, alpha),
@@ -152,14 +160,25 @@ for _name, _function in _OTHERS.items():
     operator(_name)(_function)
 
 
+def _infinite(x: Node, negative: int, positive: int) -> Node:
+    """Whether an element is an infinity of one of these signs."""
+    found = Tensor.isinf(x)
+    return found if negative and positive else found & (x > 0.0 if positive else x < 0.0) & bool(negative or positive)
+
+
 @operator("Mod", 0, 1)
-def modulo(a: Value, b: Value, fmod: int = 0) -> np.ndarray:
-    """The remainder of values that are known, as extents; with `fmod` of the first one's sign."""
-    dividend, divisor = known(a, "an operand of Mod"), known(b, "an operand of Mod")
-    if str(divisor.dtype) in INTEGERS and not divisor.all():
+def modulo(a: Value, b: Value, fmod: int = 0) -> Value:
+    """The remainder, of the second operand's sign, or with `fmod` of the first one's."""
+    if isinstance(b, np.ndarray) and str(b.dtype) in INTEGERS and not b.all():
         raise DataError("Mod by 0")
-    with np.errstate(invalid="ignore"):
-        return (np.fmod if fmod else np.mod)(dividend, divisor)
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        with np.errstate(invalid="ignore"):
+            return (np.fmod if fmod else np.mod)(a, b)
+    x, y = node(a), node(b)
+    if dtype_of(x) in FLOATS:
+        raise GraphError("Mod: the operands, which are floats, must be known when the model is read")
+    found = Tensor.remainder(x, y)
+    return ad.where_op((found != 0) & ((x < 0) != (y < 0)), found - y, found) if fmod else found
 
 
 @operator("Pow", 0, 1)
@@ -167,8 +186,10 @@ def power(a: Value, b: Value) -> Node:
     """a ** b, of a's dtype."""
     if isinstance(b, np.ndarray) and b.size == 1:
         return node(a) ** b.reshape(-1)[0].item()
-    exponent = ad.cast_op(node(b), dtype_of(node(a)))
-    return ad.power_op(node(a), exponent)
+    kind = dtype_of(node(a))
+    wide = kind if kind in FLOATS else "float64"
+    found = ad.power_op(ad.cast_op(node(a), wide), ad.cast_op(node(b), wide))
+    return found if wide == kind else ad.cast_op(found, kind)
 
 
 @operator("Clip", 1, 2)
@@ -219,18 +240,25 @@ for _name, _reduce in {
 
 
 @operator("ReduceProd", 0, 1)
-def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> np.ndarray:
-    """The product over axes, of extents."""
-    value = known(x, "the input of ReduceProd")
-    over = _axes(node(value), axes, noop_with_empty_axes)
-    found = np.prod(value, over, value.dtype, keepdims=True)
-    return found if keepdims else found.squeeze(over)
+def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
+    """The product over axes."""
+    over = _axes(node(x), axes, noop_with_empty_axes)
+    if isinstance(x, np.ndarray):
+        found = np.prod(x, over, x.dtype, keepdims=True)
+        return found if keepdims else found.squeeze(over)
+    rank, made = len(shape_of(x)), x
+    along = tuple(range(rank)) if over is None else over
+    for axis in along:
+        made = Tensor.prod(made, axis, True, dtype=dtype_of(x))
+    return made if keepdims or not along else ad.squeeze_op(made, along)
 
 
 def _place(name: str, function: Callable[..., Node]) -> None:
     def found(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
         if select_last_index:
-            raise GraphError(f"{name}: select_last_index is not supported")
+            (axis,) = axes_of(len(shape_of(x)), [axis])
+            last = found(Tensor.flip(x, (axis,)), axis, keepdims)
+            return shape_of(x)[axis] - 1 - last
         return ad.cast_op(function(x, axis, bool(keepdims)), "int64")
 
     operator(name)(found)
@@ -356,7 +384,8 @@ def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value
         low, high = (0, extent) if by > 0 else (-1, extent - 1)  # ONNX's own rule of clamping
         start = min(max(start + extent * (start < 0), 0), high if by < 0 else extent)
         end = min(max(end + extent * (end < 0), low), extent)
-        key[axis] = slice(start, None if end < 0 else end, by)
+        if (start, end, by) != (0, extent, 1):
+            key[axis] = slice(start, None if end < 0 else end, by)
     return x[tuple(key)]
 
 
@@ -370,8 +399,8 @@ def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
 
 @operator("Pad", 1, 2, 3)
 def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str = "constant") -> Node:
-    """x with a constant around it."""
-    if mode != "constant":
+    """x with a constant around it, or with its own elements: the last, mirrored, or from the other end."""
+    if mode not in ("constant", "edge", "reflect", "wrap"):
         raise GraphError(f"Pad: mode {mode} is not supported")
     rank = len(shape_of(x))
     given = axes_of(rank, range(rank) if axes is None else integers(axes, "axes"))
@@ -379,6 +408,12 @@ def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str
     widths = [pairs.get(axis, (0, 0)) for axis in range(rank)]
     if min(map(min, widths), default=0) < 0:
         raise GraphError("Pad: negative pads are not supported")
+    if mode != "constant":
+        for axis, (extent, width) in enumerate(zip(shape_of(x), widths, strict=True)):
+            if any(width):
+                places = np.pad(np.arange(extent), width, mode=mode)  # type: ignore[call-overload]
+                x = ad.take_op(x, tensor(places), axis)
+        return x
     return composed.padded(x, widths, number(value, 0.0, "the value of Pad"))
 
 

@@ -11,17 +11,18 @@ from ..ops.linalg import matmul_panels_op
 from ..tensors import tensor
 
 
-def product(a: Node, matrix: np.ndarray, rows: int) -> Node | None:
-    """a (..., m, k) times a known matrix (..., k, n) in panels; None where kernels would pack none for so many rows."""
+def product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> Node | None:
+    """a (..., m, k) times a known matrix (..., k, n) in panels, a leaf of this name; None where kernels would pack none
+    for so many rows."""
     *lead, k, n = matrix.shape
     width = panel_columns(rows, n, "float32")
     if not width or n % width:
         return None
     panels = np.moveaxis(matrix.reshape(*lead, k, -1, width), -2, -3)
-    return matmul_panels_op(a, tensor(np.ascontiguousarray(panels)), n, width)
+    return matmul_panels_op(a, tensor(np.ascontiguousarray(panels), name=name), n, width)
 
 
-def any_product(a: Node, matrix: np.ndarray, rows: int) -> Node:
+def any_product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> Node:
     """The product, in panels or as the matrix lies."""
-    found = product(a, matrix, rows)
-    return ad.matmul_op(a, tensor(matrix)) if found is None else found
+    found = product(a, matrix, rows, name)
+    return ad.matmul_op(a, tensor(matrix, name=name)) if found is None else found

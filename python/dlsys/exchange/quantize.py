@@ -54,10 +54,11 @@ def quantize(model: Module, batches: Iterable[Any], feed_shapes: Mapping[str, An
         raise GraphError("quantize: there is no batch to find the ranges of activations by")
     if feed_shapes is None and not isinstance(model, Network):
         feed_shapes = {f"x{i}": np.asarray(value) for i, value in enumerate(values[0])}
-    inputs, outputs = traced("quantize", model, feed_shapes)
+    inputs, outputs, names = traced("quantize", model, feed_shapes)
     graph = frozen_graph("quantize", inputs, outputs)
-    ranges = _ranges(graph, inputs, values)
-    return Network(inputs, _Quantizing(graph, ranges).outputs()).eval()
+    quantizing = _Quantizing(graph, names, _ranges(graph, inputs, values))
+    found = quantizing.outputs()
+    return Network(inputs, found, quantizing.named(found)).eval()
 
 
 def _ranges(graph: TypedGraph, inputs: list[Node], batches: list[Any]) -> dict[Node, Range]:
@@ -80,8 +81,8 @@ def _ranges(graph: TypedGraph, inputs: list[Node], batches: list[Any]) -> dict[N
 class _Quantizing(_Freezing):
     """One graph on its way to a network of bytes."""
 
-    def __init__(self, graph: TypedGraph, ranges: Mapping[Node, Range]) -> None:
-        super().__init__(graph, channels_last=False)
+    def __init__(self, graph: TypedGraph, names: Mapping[Node, str], ranges: Mapping[Node, Range]) -> None:
+        super().__init__(graph, names, 1.0, channels_last=False)
         self._ranges = ranges
         self._quantized: dict[Node, tuple[Node, float, int]] = {}
 

@@ -6,6 +6,7 @@ are PyTorch's: here stand the others. See https://docs.pytorch.org/docs/stable/t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..autodiff import Node
 from ..errors import GraphError
 from ..nn import functional
 from ..tensors import Tensor, dtype_of, shape_of
-from . import composed
+from . import composed, resampling
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
@@ -57,14 +58,22 @@ OPERATORS |= {
     "getitem": lambda values, at: values[at],
     "hardsigmoid": lambda x: composed.hard_sigmoid(x, 1 / 6, 0.5),
     "hardtanh": lambda x, low=-1.0, high=1.0: ad.clip_op(x, low, high),
+    "elu": lambda x, alpha=1.0, scale=1.0, inputs=1.0: functional.elu(x * inputs, alpha) * scale,
+    "group_norm": lambda x, groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: functional.group_norm(
+        x, groups, weight, bias, eps
+    ),
     "index_select": lambda x, dim, indices: ad.take_op(x, indices, dim),
     "layer_norm": lambda x, *given, cudnn_enable=True: functional.layer_norm(x, *given[:4]),
+    "linalg_vector_norm": lambda x, p=2, dim=None, keepdim=False: Tensor.norm(x, p, dim, keepdim),
     "lift_fresh_copy": lambda x: x,
     "reciprocal": lambda x: 1.0 / x,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
     "scalar_tensor": lambda value, dtype="float32": tensors.full((), value, dtype=dtype),
     "select": _at,
     "slice": lambda x, dim=0, start=None, end=None, step=1: _at(x, dim, slice(start, end, step)),
+    "sym_size": lambda x, dim: shape_of(x)[dim],
+    "_assert_scalar": lambda *given: None,
+    "_assert_tensor_metadata": lambda *given, **named: None,
     "sub": lambda a, b, alpha=1: Tensor.sub(a, b if alpha == 1 else b * alpha),
     "split_with_sizes": lambda x, sizes, dim=0: Tensor.split(x, list(sizes), dim),
     "full_like": lambda x, value, dtype=None: tensors.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
@@ -107,6 +116,90 @@ def _each(value: Any, space: int) -> list[int]:
     return found * space if len(found) == 1 else found
 
 
+@operator("conv_transpose2d", "conv_transpose1d")
+def conv_transposed(
+    x: Node,
+    weight: Node,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Node:
+    """The gradient of `conv` with respect to its images or signals."""
+    space = len(shape_of(weight)) - 2
+    strides, widths, more, dilations = (_each(v, space) for v in (stride, padding, output_padding, dilation))
+    return composed.convolution_transposed(
+        x, weight, bias, strides, [(p, p) for p in widths], more, dilations, groups
+    )
+
+
+def _upsample(name: str, mode: str) -> None:
+    def resized(x: Node, size: Any, *given: Any, **named: Any) -> Node:
+        """`given`: whether corners are aligned, for "bilinear", and the factors of the axes, which may be None."""
+        corners = bool(named.get("align_corners", given[0])) if mode == "bilinear" else None
+        factors = [*given, *(v for key, v in named.items() if key.startswith("scale"))][mode == "bilinear" :]
+        factors = list(factors[0]) if len(factors) == 1 and isinstance(factors[0], list) else factors
+        if size is not None:
+            found = functional.interpolate(x, tuple(size), mode=mode, align_corners=corners)
+            if all(factor is None for factor in factors):
+                return found
+            return _rescaled(x, shape_of(found)[2:], factors, mode, corners)
+        return functional.interpolate(x, scale_factor=tuple(factors), mode=mode, align_corners=corners)
+
+    operator(name)(resized)
+
+
+def _rescaled(x: Node, size: Sequence[int], factors: Sequence[float], mode: str, corners: bool | None) -> Node:
+    """The images in another size, by the factors from which it was computed."""
+    found = functional.interpolate(x, scale_factor=tuple(factors), mode=mode, align_corners=corners)
+    if shape_of(found)[2:] != tuple(size):
+        raise GraphError(f"upsampling by {list(factors)} to {list(size)} is not supported")
+    return found
+
+
+_upsample("upsample_nearest1d", "nearest")
+_upsample("upsample_nearest2d", "nearest")
+_upsample("upsample_bilinear2d", "bilinear")
+
+
+@operator("pad", "constant_pad_nd")
+def padded(x: Node, widths: Sequence[int], mode: Any = "constant", value: Any = None) -> Node:
+    """x with a number around it, or with its own elements; `constant_pad_nd` has the number in the mode's place."""
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    return functional.pad(x, list(widths), mode, 0.0 if value is None and mode == "constant" else value)
+
+
+@operator("grid_sampler")
+def grid_sampler(x: Node, grid: Node, mode: int, padding: int, align_corners: bool) -> Node:
+    """Images at the places of a grid."""
+    kinds = ("linear", "nearest", "cubic")[mode], ("zeros", "border", "reflection")[padding]
+    return resampling.grid_sample(x, grid, *kinds, align_corners)
+
+
+@operator("embedding_bag")
+def embedding_bag(
+    weight: Node,
+    indices: Node,
+    offsets: Node,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: Any = None,
+) -> tuple[Node, ...]:
+    """Sums, means or maxima of bags of embeddings."""
+    if include_last_offset or padding_idx not in (None, -1):
+        raise GraphError("embedding_bag: include_last_offset and padding_idx are not supported")
+    kind = ("sum", "mean", "max")[mode]
+    return (
+        functional.embedding_bag(indices, weight, offsets, mode=kind, per_sample_weights=per_sample_weights),
+    )
+
+
 @operator("max_pool2d", "max_pool1d")
 def max_pool(
     x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
@@ -147,6 +240,16 @@ def batch_norm(
     return (composed.normalized(x, mean, variance, weight, bias, eps),)
 
 
+@operator("instance_norm")
+def instance_norm(
+    x: Node, weight: Any, bias: Any, mean: Any, variance: Any, of_input: bool, momentum: float, eps: float, *unused: Any
+) -> Node:
+    """x normalized over its places, or by known statistics."""
+    if of_input:
+        return functional.group_norm(x, shape_of(x)[1], weight, bias, eps)
+    return composed.normalized(x, mean, variance, weight, bias, eps)
+
+
 @operator("dropout")
 def dropout(x: Node, p: float, train: bool) -> Node:
     """x itself, in evaluation."""
@@ -157,11 +260,32 @@ def dropout(x: Node, p: float, train: bool) -> Node:
 
 @operator("index")
 def indexed(x: Node, indices: Sequence[Node | None]) -> Node:
-    """The slices of x with these numbers along one axis."""
-    given = [(at, value) for at, value in enumerate(indices) if value is not None]
-    if len(given) != 1 or dtype_of(given[0][1]) == "bool":
-        raise GraphError("index: only integers along one axis are built")
-    return ad.take_op(x, given[0][1], given[0][0])
+    """The slices of x with these numbers along an axis, or along neighbours."""
+    at, given = zip(*((at, value) for at, value in enumerate(indices) if value is not None), strict=True)
+    if at[-1] - at[0] != len(at) - 1 or any(dtype_of(value) == "bool" for value in given):
+        raise GraphError("index: only integers along axes side by side are built")
+    first, last, extents = at[0], at[-1] + 1, shape_of(x)
+    if len(at) > 1:
+        x = ad.reshape_op(x, (*extents[:first], math.prod(extents[first:last]), *extents[last:]))
+        given = (composed.joint_index(given, extents[first:last]),)
+    return ad.take_op(x, given[0], first)
+
+
+@operator("copy")
+def copied(x: Node, source: Node, non_blocking: bool = False) -> Node:
+    """The source in x's shape and dtype."""
+    return ad.cast_op(ad.broadcast_shape_op(source, shape_of(x)), dtype_of(x))
+
+
+@operator("slice_scatter")
+def slice_scattered(x: Node, source: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Node:
+    """x with the source in place of a slice."""
+    extent, axis = shape_of(x)[dim], dim % len(shape_of(x))
+    first, last, _ = slice(start, end).indices(extent)
+    if step != 1:
+        raise GraphError("slice_scatter: steps are not supported")
+    parts = [_at(x, axis, slice(0, first)), source, _at(x, axis, slice(max(first, last), extent))]
+    return ad.concatenate_op([part for part in parts if shape_of(part)[axis]] or [x], axis)
 
 
 @operator("scaled_dot_product_attention")

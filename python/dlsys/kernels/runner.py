@@ -24,8 +24,8 @@ from ..tvm_import import with_compiler
 from .cache import get
 from .spec import KernelSpec
 
-_POINTER = 7  # kTVMFFIDLTensorPtr
-_CODES = {"f": 2, "i": 0, "u": 1, "b": 6}  # DLDataTypeCode, by NumPy's kind
+POINTER = 7  # kTVMFFIDLTensorPtr
+CODES = {"f": 2, "i": 0, "u": 1, "b": 6}  # DLDataTypeCode, by NumPy's kind
 _TENSOR = np.dtype([
     ("data", "u8"), ("device", "i4", 2), ("ndim", "i4"), ("code", "u1"), ("bits", "u1"), ("lanes", "u2"),
     ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8"),
@@ -153,10 +153,10 @@ class Table:
         tensors = np.zeros(len(order), _TENSOR)
         tensors["device"], tensors["lanes"] = device, 1
         tensors["ndim"] = np.array(rank, "i4")[order]
-        tensors["code"] = np.array([_CODES[kind.kind] for kind in kinds], "u1")[order]
+        tensors["code"] = np.array([CODES[kind.kind] for kind in kinds], "u1")[order]
         tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
         arguments = np.zeros(len(order), _ANY)
-        arguments["type_index"] = _POINTER
+        arguments["type_index"] = POINTER
         counts = written[made]
         table = np.zeros((len(made), 3), np.int64)
         table[:, 2] = counts

@@ -11,7 +11,7 @@ import numpy as np
 from ..autodiff import Node, Parameter
 from ..checks import flag, has_no_effect
 from ..devices import host_array
-from ..errors import DTypeError, GraphError, ShapeError
+from ..errors import DTypeError, GraphError, ShapeError, StateError
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
 from ..tensors.differentiate import zero_gradients
@@ -389,17 +389,17 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.
 
-        Returns the missing and the unexpected names. Raises GraphError that lists them all if `strict`, ShapeError that
-        lists all shapes that differ, DTypeError for what is no array; nothing is changed then.
+        Returns the missing and the unexpected names. Raises StateError, a RuntimeError as PyTorch's, that lists them
+        all if `strict`, or all shapes that differ; DTypeError for what is no array. Nothing is changed then.
         """
         own, strict = self._saved(), flag("load_state_dict", "strict", strict)
         if not isinstance(state, Mapping):
-            raise GraphError(f"load_state_dict: needs a dictionary, not {type(state).__name__}")
+            raise StateError(f"load_state_dict: needs a dictionary, not {type(state).__name__}")
         missing, unexpected = [k for k in own if k not in state], [str(k) for k in state if k not in own]
         if strict and (missing or unexpected):
             parts = [("missing", missing), ("unexpected", unexpected)]
             told = "; ".join(f"{kind} keys: {', '.join(keys)}" for kind, keys in parts if keys)
-            raise GraphError(f"{type(self).__name__}.load_state_dict: {told}")
+            raise StateError(f"{type(self).__name__}.load_state_dict: {told}")
         values, wrong = {}, []
         for name, parameter in own.items():
             if name in state:
@@ -410,7 +410,7 @@ class Module:
                 if values[name].shape != parameter.shape:
                     wrong.append(f"{name} has shape {parameter.shape}, the value {values[name].shape}")
         if wrong:
-            raise ShapeError(f"{type(self).__name__}.load_state_dict: {'; '.join(wrong)}")
+            raise StateError(f"{type(self).__name__}.load_state_dict: {'; '.join(wrong)}")
         for name, value in values.items():
             own[name].value = value
         return IncompatibleKeys(missing, unexpected)

@@ -83,8 +83,9 @@ def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[
     return register(type(name, (base,), {"name": name, "__doc__": doc, "__module__": module, **facts}))
 
 
-def _named(function: Callable[..., Node], name: str, doc: str) -> Callable[..., Node]:
+def _named(function: Callable[..., Node], name: str, doc: str, module: str) -> Callable[..., Node]:
     function.__name__ = function.__qualname__ = f"{name}_op"
+    function.__module__ = module  # where pickles look for it
     function.__doc__ = doc
     return function
 
@@ -105,7 +106,7 @@ def unary(
     def function(node: Node) -> Node:
         return operator.make([node])
 
-    return _named(function, name, doc)
+    return _named(function, name, doc, operator.__module__)
 
 
 def binary(
@@ -125,7 +126,7 @@ def binary(
     def function(a: Any, b: Any) -> Node:
         return operator.make(operands(a, b))
 
-    return _named(function, name, doc)
+    return _named(function, name, doc, operator.__module__)
 
 
 def comparison(
@@ -142,4 +143,6 @@ def by_const(name: str, doc: str, function: OfNodes) -> OfConst:
     def of_number(node: Node, const: float) -> Node:
         return function(node, constant_op(const))
 
-    return _named(of_number, name, f"{doc} Raises GraphError for a constant that is no real number.")
+    return _named(
+        of_number, name, f"{doc} Raises GraphError for a constant that is no real number.", function.__module__
+    )

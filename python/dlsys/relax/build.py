@@ -17,6 +17,7 @@ from tvm.target import Target
 from ..devices import Array, array, context
 from ..errors import GraphError, TargetError
 from ..graph import Node
+from ..hooks import hooks
 from ..kernels import choices, target_name
 from ..kernels.build import any_alignment, loops_hash
 from ..planner import Value, plan_memory
@@ -90,17 +91,17 @@ class Compiled(Machine):
 
 
 def compile(
-    nodes_or_module: Node | Sequence[Node] | tvm.IRModule,
+    nodes_or_module: Node | Sequence[Node] | tvm.IRModule | Any,
     target: Any = "llvm",
     fuse: bool = True,
     schedule: str = "rules",
     database: Any = None,
     *,
-    feed_shapes: Mapping[Node, Any] | None = None,
+    feed_shapes: Mapping[Any, Any] | None = None,
     params: str = "inputs",
     layout: str | None = None,
 ) -> Compiled:
-    """The nodes, or a module with a function `main`, compiled by Relax.
+    """The nodes, an `nn.Module` in evaluation, or a Relax module with a function `main`, compiled by Relax.
 
     Args:
         target: as in `kernels.get`.
@@ -109,7 +110,9 @@ def compile(
             for our rules with the choices that `dl.tune` has found to be faster; "metaschedule" for the schedules of
             `relax.tune`, and our rules for kernels that it has none for.
         database: the file of `dl.tune`, or the folder of `relax.tune`; None for the usual one.
-        feed_shapes, params: for nodes, see `to_relax`.
+        feed_shapes: for nodes, see `to_relax`; for an `nn.Module` a shape or an array for each argument of `forward`,
+            by name, as for `freeze`.
+        params: see `to_relax`. Those of an `nn.Module` have its names, as identifiers: `_0_weight`.
         layout: a key of `LAYOUTS`, to which Relax's pass ConvertLayout converts Relax's own convolutions, which modules
             of Relax's importers have; None leaves them. (For our networks `freeze` decides the layout.)
 
@@ -131,7 +134,7 @@ def fused_module(
     nodes_or_module: Any,
     target: Target,
     fuse: bool,
-    feed_shapes: Mapping[Node, Any] | None,
+    feed_shapes: Mapping[Any, Any] | None,
     params: str = "inputs",
     layout: str | None = None,
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
@@ -139,8 +142,12 @@ def fused_module(
     without `main` or with unknown extents."""
     if isinstance(nodes_or_module, tvm.IRModule):
         module = nodes_or_module
-    else:
+    elif isinstance(nodes_or_module, (Node, Sequence)) or not callable(nodes_or_module):
         module = to_relax(nodes_or_module, feed_shapes or {}, params)
+    else:
+        inputs, outputs, names = hooks.traced("relax.compile", nodes_or_module, feed_shapes)
+        shapes = {node: node.attrs["shape"] for node in inputs}
+        module = to_relax(outputs, shapes, params, names=names)
     names = [name.name_hint for name in module.get_global_vars()]
     if MAIN not in names:
         raise GraphError(f"relax.compile: the module has no function {MAIN}, but {', '.join(names) or 'none'}")

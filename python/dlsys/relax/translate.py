@@ -16,7 +16,7 @@ from ..errors import FeedError, GraphError
 from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func
-from ..kernels.export import identifiers
+from ..kernels.export_c import identifiers
 
 PARAMS = ("inputs", "constants")
 COPY = "copy"
@@ -24,7 +24,11 @@ OPAQUE = 8  # of TVM's kinds of operators: not to be fused
 
 
 def to_relax(
-    nodes: Node | Sequence[Node], feed_shapes: Mapping[Node, Any], params: str = "inputs"
+    nodes: Node | Sequence[Node],
+    feed_shapes: Mapping[Node, Any],
+    params: str = "inputs",
+    *,
+    names: Mapping[Node, str] | None = None,
 ) -> tvm.IRModule:
     """A module whose function `main` takes the feeds, then the parameters, and returns the nodes' values, then the new
     values of the assigned parameters: one value, or a tuple of several.
@@ -34,6 +38,7 @@ def to_relax(
         for every variable that is needed; float32 unless it declares its dtype. params: "inputs" for parameters as
         inputs, with copies of their values in `main.attrs["params"]` and the number of
             feeds in `main.attrs["num_input"]`, as TVM's importers have it; "constants" for constants of the module.
+        names: of nodes, in place of their own.
 
     Assigned parameters are overwritten, by calls in place after all others.
 
@@ -55,18 +60,20 @@ def to_relax(
     if params == "constants" and graph.updates:
         raise error_at(graph.updates[0][0], GraphError, "is assigned, so it cannot be a constant")
     leaves = [node for node in order if node in graph.fed and node not in fed]
-    return _Translation(graph, [*fed], leaves, params == "constants").module
+    return _Translation(graph, [*fed], leaves, params == "constants", names or {}).module
 
 
 class _Translation:
     """The translation of one graph."""
 
-    def __init__(self, graph: TypedGraph, feeds: list[Node], leaves: list[Node], bound: bool) -> None:
+    def __init__(
+        self, graph: TypedGraph, feeds: list[Node], leaves: list[Node], bound: bool, own: Mapping[Node, str]
+    ) -> None:
         self._graph, self._builder = graph, relax.BlockBuilder()
         self._functions: dict[Hashable, Any] = {}
         values = [copied(leaf.cell.on(cpu())).tensor for leaf in leaves]
         inputs = feeds if bound else [*feeds, *leaves]
-        names = identifiers([node.name for node in inputs])
+        names = identifiers([own.get(node, node.name) for node in inputs])
         self._of: dict[Node, Any] = {
             node: relax.Var(name, self._type(node)) for node, name in zip(inputs, names, strict=True)
         }
