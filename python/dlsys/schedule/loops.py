@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from .codegen import array
+from .common import mutated
 from .stages import loads_of
 from .sums import PARTS
 
@@ -112,9 +113,7 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
         return number if item.same_as(outer.loop_var) else item
 
     tvm_ffi.structural_walk(outer.body, (tirx.BufferStore, smaller))
-    code = tvm_ffi.structural_mutate(
-        outer.body, [(ir.TensorLoad, load), (tirx.BufferStore, store), (ir.Var, var)]
-    )
+    code = mutated(outer.body, {ir.TensorLoad: load, tirx.BufferStore: store, ir.Var: var})
     if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
     serial = tirx.ForKind.SERIAL

@@ -14,7 +14,7 @@ from tvm import ir, s_tir, tirx
 
 from ..compute.base import PART
 from . import common
-from .common import bound_once, renamed
+from .common import bound_once, mutated, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -179,7 +179,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         var = next((var for other, var in forms if tvm_ffi.structural_equal(other, item)), None)
         if var is None:
             names = {v: at for v, at in zip(stage.indices, item.indices, strict=True) if isinstance(v, tirx.Var)}
-            found = tvm_ffi.structural_mutate(renamed(stage.value, names), callbacks)
+            found = mutated(renamed(stage.value, names), functions)
             var = tirx.Var(stage.name, found.ty)
             forms.append((item, var))
             named.append((var, found))
@@ -193,13 +193,13 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         condition, *sides = item.args
         return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
 
-    callbacks = [(ir.TensorLoad, load), (ir.Call, call)]
-    found = tvm_ffi.structural_mutate(value, callbacks)
+    functions = {ir.TensorLoad: load, ir.Call: call}
+    found = mutated(value, functions)
     once: dict[tirx.Var, Expr] = {}
     kept: list[tuple[tirx.Var, Expr]] = []
     for var, own in named:
         own = renamed(own, once)
-        if reads[var] > 1 or _has_names(own):
+        if reads[var] > 1 or has_names(own):
             kept.append((var, own))
         else:
             once[var] = own
@@ -209,7 +209,8 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     return found
 
 
-def _has_names(code: Expr) -> bool:
+def has_names(code: Expr) -> bool:
+    """Whether a part of the code has a name, by `Let`."""
     found: list[tirx.Let] = []
     tvm_ffi.structural_walk(code, (tirx.Let, found.append))
     return bool(found)

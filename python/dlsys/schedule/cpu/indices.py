@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..codegen import SERIAL, array, lanes, loop, unravelled
-from ..common import renamed
+from ..common import mutated, renamed
 from ..products import Axes, Operand, Product
 from ..stages import Expr
 
@@ -57,7 +57,7 @@ def placed(code: Expr, values: Mapping[Any, Expr], place: Callable[[Expr], Expr]
     def load(item: ir.TensorLoad, mutator: Any) -> Expr:
         return tirx.BufferLoad(item.source, [place(renamed(mutator.mutate(i), values)) for i in item.indices])
 
-    return renamed(tvm_ffi.structural_mutate(code, [(ir.TensorLoad, load)]), values)
+    return renamed(mutated(code, {ir.TensorLoad: load}), values)
 
 
 class Indices:

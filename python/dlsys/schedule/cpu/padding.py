@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
-from ..common import SHORT, accesses_of, divisor, renamed, rewritten
+from ..common import SHORT, accesses_of, divisor, mutated, renamed, rewritten
 from ..products import Operand, Product
 from ..stages import Stage, extents, loads_of
 
@@ -153,7 +152,7 @@ class Images:
             return tirx.BufferLoad(own, [mutator.mutate(item.indices[i]) for i in free])
 
         def read(operand: Operand) -> Operand:
-            return replace(operand, value=tvm_ffi.structural_mutate(operand.value, [(ir.TensorLoad, load)]))
+            return replace(operand, value=mutated(operand.value, {ir.TensorLoad: load}))
 
         if not fixed or len(free) < 2:
             return None

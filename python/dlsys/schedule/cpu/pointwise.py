@@ -13,7 +13,7 @@ from tvm import ir, tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Axes, axes_of, renamed
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Axes, axes_of, mutated, renamed
 from ..squares import SIDE, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
 from ..strided import STRIDES
@@ -231,7 +231,7 @@ class _Loops:
             return mutator.default_mutate(item) if found is None else found
 
         names = self._names(index)
-        value = tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, load)]) if copied else stage.value
+        value = mutated(stage.value, {ir.TensorLoad: load}) if copied else stage.value
         return tirx.BufferStore(stage.buffer, renamed(value, names), [renamed(i, names) for i in stage.indices])
 
 

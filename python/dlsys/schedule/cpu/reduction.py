@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
 
 from ...compute import IN_ORDER
@@ -115,7 +114,7 @@ class _Sum:
             own = item.source.same_as(self.stage.buffer)
             return tirx.BufferLoad(sums, [at]) if own else mutator.default_mutate(item)
 
-        value = tvm_ffi.structural_mutate(self.stage.value, [(ir.TensorLoad, load)])
+        value = common.mutated(self.stage.value, {ir.TensorLoad: load})
         return tirx.BufferStore(sums, renamed(value, names), [at])
 
     def _accumulators(self, width: int, levels: Levels) -> Accumulators:

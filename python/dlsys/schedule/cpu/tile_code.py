@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
-from ..common import VECTORS, is_costly, near_divisor, renamed
+from ..common import VECTORS, is_costly, mutated, near_divisor, renamed
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
@@ -52,7 +51,7 @@ class Fused:
         def load(item: ir.TensorLoad, mutator: Any) -> Expr:
             return total if item.source.same_as(stage.buffer) else mutator.default_mutate(item)
 
-        value = tvm_ffi.structural_mutate(placed(self.result.value, values, place), [(ir.TensorLoad, load)])
+        value = mutated(placed(self.result.value, values, place), {ir.TensorLoad: load})
         places = [place(renamed(index, values)) for index in self.result.indices]
         return tirx.BufferStore(self.result.buffer, value, places)
 

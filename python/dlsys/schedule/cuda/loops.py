@@ -15,7 +15,7 @@ from tvm import ir, sym, tirx
 
 from .. import common
 from ..codegen import array, sequence, unravelled
-from ..common import renamed
+from ..common import mutated, renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
@@ -68,7 +68,7 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
             own = mutator.default_mutate(one)
             return tirx.BufferStore(copies, own.value, [part, *own.indices])
 
-        return tvm_ffi.structural_mutate(item, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+        return mutated(item, {ir.TensorLoad: load, tirx.BufferStore: store})
 
     step = tirx.Var("step", "int32")
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))

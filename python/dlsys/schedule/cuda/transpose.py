@@ -88,7 +88,7 @@ def _reading(stage: Stage, tiles: Mapping[Any, ir.Var], place: Expr) -> Stage:
         own = next((tile for other, tile in tiles.items() if tvm_ffi.structural_equal(load, other)), None)
         return mutator.default_mutate(load) if own is None else tirx.BufferLoad(own, [place])
 
-    return stage.with_value(tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, held)]))
+    return stage.with_value(common.mutated(stage.value, {ir.TensorLoad: held}))
 
 
 RULE = Rule("transpose", "cuda", schedule, sums=False)
