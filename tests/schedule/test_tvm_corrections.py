@@ -170,3 +170,10 @@ if __name__ == "__main__":
     import pytest
 
     raise SystemExit(pytest.main([__file__, *sys.argv[1:]]))
+
+
+def test_a_function_alone_is_compiled_once() -> None:
+    made = pointwise(lambda v: v * 2.0).with_attr("global_symbol", "alone")
+    modules = machine_code.compiled({"alone": made}, Target(AVX2)), plain(made)
+    assert [code(module, r"define .*@__tvm_ffi_alone\(") for module in modules] == [1, 1]
+    assert [code(module, r"define .*@__tvm_ffi_main\(") for module in modules] == [0, 1]

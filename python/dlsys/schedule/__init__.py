@@ -51,7 +51,7 @@ def apply(
 
 def check(func: tirx.PrimFunc, target: Target) -> None:
     """Raises TargetError for a scheduled function that would not run on the target, but crash there."""
-    if machine_of(target).kind == "cuda" and not _is_empty(func) and not cuda.is_bound(func):
+    if str(target.kind) == "cuda" and not _is_empty(func) and not cuda.is_bound(func):
         raise TargetError("loops that no threads of a GPU are bound to cannot run there; see schedule/cuda")
 
 

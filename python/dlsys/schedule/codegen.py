@@ -19,7 +19,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 
 from ..compute.loops import sequence as sequence  # for the rules too
 from ..compute.loops import unravelled as unravelled
-from .common import found_in, is_branch, renamed
+from .common import found_in, is_branch, mutated, renamed
 from .stages import Expr, Stage, buffers
 
 SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
@@ -105,11 +105,13 @@ class VectorCode:
         def var(item: ir.Var, _: Any) -> Expr:
             return names.get(item, item)
 
-        callbacks = [(tirx.Let, let), (ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
-        return self.named(tvm_ffi.structural_mutate(expression, callbacks))
+        functions = {tirx.Let: let, ir.TensorLoad: load, ir.Call: call, ir.Var: var}
+        return self.named(mutated(expression, functions))
 
     def named(self, expression: Expr) -> Expr:
         """The expression, in which what has a name is a value, but for what one side of a choice alone computes."""
+        if not found_in(expression, tirx.Let):
+            return expression
         names: dict[Any, Expr] = {}
 
         def let(item: tirx.Let, mutator: Any) -> Expr:
@@ -125,8 +127,7 @@ class VectorCode:
         def var(item: ir.Var, _: Any) -> Expr:
             return names.get(item, item)
 
-        callbacks = [(tirx.Let, let), (tirx.Select, choice), (ir.Call, call), (ir.Var, var)]
-        return tvm_ffi.structural_mutate(expression, callbacks)
+        return mutated(expression, {tirx.Let: let, tirx.Select: choice, ir.Call: call, ir.Var: var})
 
     def compute(self, stages: Sequence[Stage], place: Sequence[Expr], values: dict[Any, Expr], kept: set[Any]) -> None:
         """Stages of one domain at an index, each from the `values` of those before it, by buffer; those that have none

@@ -14,6 +14,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target, codegen
 
+from .common import mutated
+
 KEPT = "denormals"  # a key of targets whose kernels compute denormal results
 _FLUSH_TO_ZERO = 0x8000  # of MXCSR: Intel's manual, volume 1, section 10.2.3
 _ON_STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}
@@ -45,7 +47,7 @@ def flushed(function: tirx.PrimFunc) -> tirx.Stmt:
         zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
         return tirx.AttrStmt(zero, "pragma_parallel_launch_point", one, _within(inner))
 
-    return tvm_ffi.structural_mutate(function.body, [(tirx.AttrStmt, scope), (tirx.For, loop)])
+    return mutated(function.body, {tirx.AttrStmt: scope, tirx.For: loop})
 
 
 def _within(body: tirx.Stmt) -> tirx.Stmt:

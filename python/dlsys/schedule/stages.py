@@ -16,7 +16,7 @@ from tvm import ir, s_tir, tirx
 from ..compute.base import PART
 from ..compute.loops import sequence
 from . import common
-from .common import bound_once, found_in, renamed
+from .common import bound_once, found_in, mutated, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -140,7 +140,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         var = next((var for other, var in forms if tvm_ffi.structural_equal(other, item)), None)
         if var is None:
             names = {v: at for v, at in zip(stage.indices, item.indices, strict=True) if isinstance(v, tirx.Var)}
-            found = tvm_ffi.structural_mutate(renamed(stage.value, names), callbacks)
+            found = mutated(renamed(stage.value, names), functions)
             var = tirx.Var(stage.name, found.ty)
             forms.append((item, var))
             named.append((var, found))
@@ -154,8 +154,8 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         condition, *sides = item.args
         return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
 
-    callbacks = [(ir.TensorLoad, load), (ir.Call, call)]
-    found = tvm_ffi.structural_mutate(value, callbacks)
+    functions = {ir.TensorLoad: load, ir.Call: call}
+    found = mutated(value, functions)
     once: dict[tirx.Var, Expr] = {}
     kept: list[tuple[tirx.Var, Expr]] = []
     for var, own in named:

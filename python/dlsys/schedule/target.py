@@ -154,7 +154,7 @@ def machine_of(target: Target, precision: str = "") -> Machine:
         gpu = GPUS.get(str(target.attrs.get("arch")), GPUS[HOPPER])
         return Machine("cuda", 32 * WARP, 255, 1, tensor_cores=rounded, gpu=gpu)
     mcpu, triple = str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple())
-    own = triple == _host_triple() and mcpu == codegen.llvm_get_system_cpu()  # else nothing tells its caches
+    own = triple == _host_triple() and mcpu == _host_cpu()["mcpu"]  # else nothing tells its caches
     return cpu_machine(_features(str(target)), _threads(target), mcpu in _HALVES, cache_sizes() if own else {})
 
 

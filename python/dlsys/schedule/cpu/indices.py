@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..codegen import SERIAL, array, lanes, loop, unravelled
-from ..common import found_in, renamed
+from ..common import found_in, mutated, renamed
 from ..products import Axes, Operand, Product
 from ..stages import Expr
 
@@ -57,7 +56,7 @@ def placed(code: Expr, values: Mapping[Any, Expr], place: Callable[[Expr], Expr]
     def load(item: ir.TensorLoad, mutator: Any) -> Expr:
         return tirx.BufferLoad(item.source, [place(renamed(mutator.mutate(i), values)) for i in item.indices])
 
-    return renamed(tvm_ffi.structural_mutate(code, [(ir.TensorLoad, load)]), values)
+    return renamed(mutated(code, {ir.TensorLoad: load}), values)
 
 
 class Indices:

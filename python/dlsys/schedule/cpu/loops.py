@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 
 from .. import common
 from ..codegen import block_of, sequence, unravelled
-from ..common import PARALLEL_WORK, renamed
+from ..common import PARALLEL_WORK, mutated, renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
@@ -128,7 +127,7 @@ def _together(body: Sequence[tirx.Stmt], var: Any, start: Any, count: Any) -> ti
                 return tirx.BufferStore(own[item.buffer], mutator.mutate(item.value), [at])
             return mutator.default_mutate(item)
 
-        code = tvm_ffi.structural_mutate(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+        code = mutated(code, {ir.TensorLoad: load, tirx.BufferStore: store})
         return tirx.For(index, 0, count, serial, renamed(code, {var: start + index}))
 
     def one(code: tirx.Stmt) -> tirx.Stmt:
