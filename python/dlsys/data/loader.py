@@ -28,6 +28,9 @@ class DataLoader:
         prefetch: how many batches a background thread prepares ahead; 0 for none.
         transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
             the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
+        batch_sampler: an object with `__len__` whose loop gives the lists of indices of the batches, as a
+            `BucketSampler`; then `batch_size`, `shuffle` and `drop_last` are not given. Its `set_epoch` is called
+            before each loop, if it has one.
 
     `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
@@ -47,6 +50,7 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
+        batch_sampler: Any = None,
     ) -> None:
         for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
@@ -54,7 +58,9 @@ class DataLoader:
         for name, function in (("collate_fn", collate_fn), ("transform", transform)):
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
-        self.dataset = dataset
+        if batch_sampler is not None and (batch_size != 1 or shuffle or drop_last):
+            raise DataArgumentError("DataLoader: a batch_sampler decides the batch size, order and last batches")
+        self.dataset, self.batch_sampler = dataset, batch_sampler
         self.batch_size: int = integer("DataLoader", "batch_size", batch_size)
         self.shuffle: bool = bool(shuffle)
         self.seed: int = integer("DataLoader", "seed", seed, 0)
@@ -70,10 +76,14 @@ class DataLoader:
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
         size = len(self.dataset)
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __repr__(self) -> str:
+        if self.batch_sampler is not None:
+            return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_sampler!r})"
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
         return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
 
@@ -128,11 +138,21 @@ class DataLoader:
 
     def _made(self, epoch: int, first: int) -> Generator[Any, None, None]:
         """The batches of an epoch from number `first` on."""
+        for number, indices in enumerate(self._indices(epoch)):
+            if number >= first:
+                yield self._prepare(epoch, indices, number)
+
+    def _indices(self, epoch: int) -> Iterator[np.ndarray]:
+        """The numbers of each batch's samples."""
+        if self.batch_sampler is not None:
+            if hasattr(self.batch_sampler, "set_epoch"):
+                self.batch_sampler.set_epoch(epoch)
+            yield from (np.asarray(indices, np.int64) for indices in self.batch_sampler)
+            return
         size = len(self.dataset)
         order = self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
-        for number in range(first, len(self)):
-            indices = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield self._prepare(epoch, indices, number)
+        for number in range(len(self)):
+            yield order[number * self.batch_size : (number + 1) * self.batch_size]
 
     def _ahead(self, batches: Iterator[Any]) -> Generator[Any, None, None]:
         """The batches from a thread that is at most `prefetch` ahead and ends when this generator does."""

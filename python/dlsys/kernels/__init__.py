@@ -7,6 +7,7 @@
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
     replay.py   the same on a GPU, as one CUDA graph
+    progress.py what compiling tells: lines of a log, a progress bar
     peak.py     what this machine can do at most, measured
 """
 
@@ -14,9 +15,10 @@ from __future__ import annotations
 
 from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from ..scopes import default_schedules
-from .cache import built, get
+from .cache import built, compiled, get
 from .disk import CacheWarning
 from .kernel import Kernel
+from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
 from .replay import Replay, ReplayWarning
 from .runner import RUN, Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
 from .spec import ArrayType, KernelSpec, target_name

@@ -25,7 +25,7 @@ from ..schedule.common import renamed, rewritten
 from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
-from . import disk
+from . import disk, progress
 from .spec import ArrayType, KernelSpec, TargetName
 
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
@@ -142,6 +142,7 @@ def build(
         functions = {spec.symbol: lowered[spec.symbol].function for spec in share}
         with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
+        bar.update(len(share))
         if folder is not None:
             objects.append(path := Path(folder, f"{share[0].symbol[-12:]}.o"))
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
@@ -151,7 +152,7 @@ def build(
         return len(str(lowered[spec.symbol].function))
 
     cores, begun, waiting = available_cores(), list[Future[None]](), list[KernelSpec]()
-    with ThreadPoolExecutor(cores) as pool:
+    with progress.bar(len(specs)) as bar, ThreadPoolExecutor(cores) as pool:
         for spec in specs:
             with _counted([spec]):
                 lowered[spec.symbol] = lower(spec, how)

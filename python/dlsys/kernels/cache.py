@@ -21,6 +21,7 @@ MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go firs
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
+_compiled = 0  # kernels that this process has compiled
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
 
@@ -28,6 +29,11 @@ _lock = free_at_fork(threading.Lock())
 def built() -> int:
     """How many kernels this process has."""
     return len(_kernels)
+
+
+def compiled() -> int:
+    """How many kernels this process has compiled: those that were neither in it nor on disk."""
+    return _compiled
 
 
 def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False) -> list[Kernel]:
@@ -71,10 +77,12 @@ def _found_or_made(specs: Sequence[KernelSpec], how: TargetName) -> list[Kernel]
     found = disk.load(by_key, read) if keeps else {}
     missing = {key: spec for key, spec in by_key.items() if key not in found}
     if missing:
+        global _compiled
         build = with_compiler("kernels.build")
         with disk.folder() if keeps else nullcontext() as folder:
             modules, made, objects = build.build([*missing.values()], how, folder)
             lowered.update(made)
+            _compiled += len(missing)
             if folder is not None:
                 found |= disk.keep(folder, missing, partial(disk.link, objects), read)
         size = _COMPILER // min(len(missing), build.SOME)
