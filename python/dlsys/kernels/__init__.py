@@ -6,6 +6,7 @@
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
+    rows.py     one kernel for many numbers of rows
     replay.py   the same on a GPU, as one CUDA graph
     progress.py what compiling tells: lines of a log, a progress bar
     peak.py     what this machine can do at most, measured
@@ -21,4 +22,4 @@ from .kernel import Kernel
 from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
 from .replay import Replay, ReplayWarning
 from .runner import RUN, Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
-from .spec import ArrayType, KernelSpec, target_name
+from .spec import ArrayType, Family, KernelSpec, target_name

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,32 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
         return Lowered(function, rule)
     function, arrays = schedule.with_scratch_given(function)
     return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
+
+
+def for_many_rows(
+    specs: Sequence[KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
+) -> tirx.PrimFunc | None:
+    """The loops of one formula for all numbers of rows between the first of some numbers and the last, of each of which
+    a specification is given; None where they are not the same for all. The function finds the number in the shapes of
+    its arguments. `shares`: what is divided by it among its constants."""
+    found, texts = None, set[str]()
+    for spec, number in zip(specs, numbers, strict=True):
+        if spec.flat:  # an array of one axis: what varies is how many elements there are
+            elements = max(math.prod(shape) for shape, _ in spec.outputs or ())
+            own, number = [share * elements / number for share in (1.0, *shares)], elements
+        else:
+            own = [1.0, *shares]
+        try:
+            with schedule.rows_vary(number), warnings.catch_warnings():
+                warnings.simplefilter("ignore", schedule.ScheduleWarning)
+                lowered = lower(replace(spec, name="rows"), how).function
+        except Exception:  # noqa: BLE001 - a rule that takes an extent for a number alone
+            return None
+        found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own)
+        texts.add(found.script())
+        if len(texts) > 1:
+            return None
+    return found
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,22 @@ ArrayType = tuple[Shape, str]
 
 
 @dataclass(frozen=True)
+class Family:
+    """The specifications of one formula for all shapes.
+
+    Attributes:
+        key: tells the formula from others, without shapes and numbers.
+        shapes, numbers: of the arrays, and of the constants among its operands.
+        of: makes the specification of other shapes and numbers.
+    """
+
+    key: Hashable
+    shapes: tuple[Shape, ...]
+    numbers: tuple[float, ...]
+    of: Callable[[Sequence[Shape], Sequence[float]], KernelSpec]
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel to be built.
 
@@ -40,6 +56,7 @@ class KernelSpec:
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether each element of the result is computed from those at its place alone, so that it may lie on
             an input of as many bytes.
+        family: makes its `Family`; None where there is no other of its formula.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -54,6 +71,7 @@ class KernelSpec:
     precision: str = ""
     alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)
+    family: Callable[[], Family] | None = field(default=None, compare=False)
 
     @property
     def formula(self) -> Hashable:

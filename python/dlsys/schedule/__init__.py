@@ -14,6 +14,7 @@ from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
 from .target import Rule, ScheduleWarning
+from .varying import rows_vary, with_rows
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}

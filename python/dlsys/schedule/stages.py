@@ -15,6 +15,7 @@ from tvm import ir, s_tir, tirx
 from ..compute.base import PART
 from . import common
 from .common import bound_once, renamed
+from .varying import extent_of
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -90,7 +91,7 @@ Nests = list[tuple[tirx.Stmt, "Stage | None"]]
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
     """The iterators' extents."""
-    return tuple(int(v.dom.extent) for v in iters)
+    return tuple(extent_of(v.dom.extent) for v in iters)
 
 
 @lru_cache(8)  # rule after rule asks for those of the same function
