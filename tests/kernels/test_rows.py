@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-import pytest
-
 import dlsys as dl
 import dlsys.nn.functional as F
+import numpy as np
+import pytest
 from dlsys import autodiff as ad
 from dlsys import kernels, nn
 from dlsys.kernels import rows

@@ -74,7 +74,7 @@ def for_many_rows(
     """The loops of one formula for all numbers of rows between the first of some numbers and the last, of each of which
     a specification is given; None where they are not the same for all. The function finds the number in the shapes of
     its arguments. `shares`: what is divided by it among its constants."""
-    found, texts = None, set[str]()
+    first: tirx.PrimFunc | None = None
     for spec, number in zip(specs, numbers, strict=True):
         if spec.flat:  # an array of one axis: what varies is how many elements there are
             elements = max(math.prod(shape) for shape, _ in spec.outputs or ())
@@ -88,10 +88,10 @@ def for_many_rows(
         except Exception:  # noqa: BLE001 - a rule that takes an extent for a number alone
             return None
         found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own)
-        texts.add(found.script())
-        if len(texts) > 1:
+        first = found if first is None else first
+        if not tvm_ffi.structural_equal(first, found):
             return None
-    return found
+    return first
 
 
 @contextlib.contextmanager
