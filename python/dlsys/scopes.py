@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import DTypeError, GraphError
+from .system import warn
 
 HALVES = ("bfloat16", "float16")
 
@@ -90,9 +91,8 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
     if dtype not in HALVES:
         raise DTypeError(f"autocast: inputs are rounded to {' or '.join(HALVES)}, not {dtype!r}")
     if device_type == "cpu" and enabled:
-        from .checks import has_no_effect  # here: it imports NumPy
-
-        has_no_effect("autocast", 'device_type="cpu"', "products on a CPU compute in float32")
+        told = 'autocast: device_type="cpu" has no effect: products on a CPU compute in float32'
+        warn(told, RuntimeWarning)
     own = dtype if enabled else None
     with precision(scopes.precision if device_type == "cpu" else own):
         yield
