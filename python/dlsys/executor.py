@@ -16,6 +16,7 @@ from .compiler import (
     Plan,
     TypedGraph,
     analyse,
+    compile_plans,
     feed_type,
     make_program,
     select,
@@ -38,6 +39,7 @@ from .devices import (
 from .devices.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, require_type
+from .kernels import tell_of_shapes
 from .ops import unchanged
 from .ops.types import number_of
 from .planner import MemoryPlan
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 MOST_KEYS = 64  # sets of fed nodes whose needed nodes are cached
 MOST_PLANS, MOST_BYTES = 256, 512 << 20  # of the plans that an executor caches; see `Plan.nbytes`
+MOST_SHOWN = 4  # nodes that an executor's repr names
 COPIES = 4  # of a feed from host memory, for a GPU: two on the device and two in pinned memory
 Signature = tuple[tuple[int, Shape, str], ...]
 
@@ -108,6 +111,7 @@ class Executor:
         self._held: dict[Any, Staging] = {}  # for a GPU, the arrays to which feeds from host memory are copied
         self._current: Plan | None = None
         self._compiled_before = 0  # plans that were dropped since
+        self._planned_before = 0  # sets of shapes, counted until the hint about them
         self._arena = arena or Arena(self.ctx)
         self._lock = self._arena.lock
 
@@ -116,6 +120,12 @@ class Executor:
         own. All nodes come first, inputs before what reads them, so that no depth of the graph is too large."""
         ctx = f"{self.ctx.kind}:{self.ctx.index}"  # of a context there is one object
         return _remade, (type(self), self.topo_order, self.eval_node_list, ctx, self.passes)
+
+    def __repr__(self) -> str:
+        names = [node.name for node in self.eval_node_list]
+        shown = ", ".join(names[:MOST_SHOWN]) + (f" and {rest} more" if (rest := len(names) - MOST_SHOWN) > 0 else "")
+        plans = f"{len(self._plans)} plan{'s' if len(self._plans) != 1 else ''}"
+        return f"<Executor of {shown or 'nothing'} on {self.ctx}, {len(self.topo_order)} nodes, {plans}>"
 
     @property
     def compilations(self) -> int:
@@ -220,6 +230,21 @@ class Executor:
             if self.ctx.kind != "numpy":
                 self._latest().kernel_of  # noqa: B018 - compiles them
             return self.node_to_compiled_func
+
+    def compile(self, feed_shapes: Sequence[Mapping[Node, Any]]) -> None:
+        """Compile the kernels for each of several sets of feed shapes (see `infer_shape`), all of them together, on all
+        cores, so that no later run with these shapes compiles. Raises FeedError, ShapeError, DTypeError.
+        """
+        if isinstance(feed_shapes, Mapping) or not isinstance(feed_shapes, Sequence):
+            raise FeedError("compile takes a list of dictionaries, from nodes to shapes")
+        with self._lock:
+            compile_plans(self.planned_for(feed_shapes))
+
+    def planned_for(self, feed_shapes: Sequence[Mapping[Node, Any]]) -> list[Plan]:
+        """The plans for several sets of feed shapes, not compiled; none in the `numpy` context."""
+        with self._lock:
+            plans = [self._planned(shapes) for shapes in feed_shapes]
+            return [] if self.ctx.kind == "numpy" else plans
 
     def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """The text of `plan`, in every context. Raises FeedError if no feed shapes are known yet."""
@@ -380,6 +405,9 @@ class Executor:
             program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
             plan = Plan(program, self.ctx, self._arena, indices=fed_indices(graph, fed))
             self._plans[signature], self._analysed[plan] = plan, graph
+            self._planned_before += 1
+            if self.ctx.kind != "numpy":
+                tell_of_shapes(self._planned_before, repr(self))
             self._drop_plans()
         if plan is not self._current:
             self._plans.move_to_end(signature)

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -55,24 +55,6 @@ def _user_line() -> str:
 
 
 _arithmetic: dict[str, Callable[..., Any]] = {}
-
-
-N = TypeVar("N", bound="Node")
-
-
-def _left(symbol: str) -> Callable[[N, Any], N]:
-    """The method of a binary operator, `__add__` for "+"."""
-    return lambda self, other: _arithmetic[symbol](self, other)
-
-
-def _right(symbol: str) -> Callable[[N, Any], N]:
-    """The method for a node on its right, `__radd__` for "+"."""
-    return lambda self, other: _arithmetic[symbol](other, self)
-
-
-def _alone(symbol: str) -> Callable[[N], N]:
-    """The method of a unary operator."""
-    return lambda self: _arithmetic[symbol](self)
 
 
 class Node:
@@ -152,25 +134,93 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    __add__, __radd__ = _left("+"), _right("+")
-    __sub__, __rsub__ = _left("-"), _right("-")
-    __mul__, __rmul__ = _left("*"), _right("*")
-    __truediv__, __rtruediv__ = _left("/"), _right("/")
-    __matmul__, __rmatmul__ = _left("@"), _right("@")
-    __pow__, __rpow__ = _left("**"), _right("**")
-    __and__, __rand__ = _left("&"), _right("&")
-    __or__, __ror__ = _left("|"), _right("|")
-    __xor__, __rxor__ = _left("^"), _right("^")
-    __lt__, __gt__ = _left("<"), _left(">")
-    __le__, __ge__ = _left("<="), _left(">=")
-    __eq__, __ne__ = _left("=="), _left("!=")  # type: ignore[assignment]
-    __neg__, __invert__ = _alone("neg"), _alone("~")
+    def __add__(self, other: Any) -> Self:
+        return _arithmetic["+"](self, other)
+
+    def __radd__(self, other: Any) -> Self:
+        return _arithmetic["+"](other, self)
+
+    def __sub__(self, other: Any) -> Self:
+        return _arithmetic["-"](self, other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return _arithmetic["-"](other, self)
+
+    def __mul__(self, other: Any) -> Self:
+        return _arithmetic["*"](self, other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return _arithmetic["*"](other, self)
+
+    def __truediv__(self, other: Any) -> Self:
+        return _arithmetic["/"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return _arithmetic["/"](other, self)
+
+    def __matmul__(self, other: Any) -> Self:
+        return _arithmetic["@"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return _arithmetic["@"](other, self)
+
+    def __pow__(self, other: Any) -> Self:
+        return _arithmetic["**"](self, other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return _arithmetic["**"](other, self)
+
+    def __and__(self, other: Any) -> Self:
+        return _arithmetic["&"](self, other)
+
+    def __rand__(self, other: Any) -> Self:
+        return _arithmetic["&"](other, self)
+
+    def __or__(self, other: Any) -> Self:
+        return _arithmetic["|"](self, other)
+
+    def __ror__(self, other: Any) -> Self:
+        return _arithmetic["|"](other, self)
+
+    def __xor__(self, other: Any) -> Self:
+        return _arithmetic["^"](self, other)
+
+    def __rxor__(self, other: Any) -> Self:
+        return _arithmetic["^"](other, self)
+
+    def __lt__(self, other: Any) -> Self:
+        return _arithmetic["<"](self, other)
+
+    def __gt__(self, other: Any) -> Self:
+        return _arithmetic[">"](self, other)
+
+    def __le__(self, other: Any) -> Self:
+        return _arithmetic["<="](self, other)
+
+    def __ge__(self, other: Any) -> Self:
+        return _arithmetic[">="](self, other)
+
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+        return _arithmetic["=="](self, other)
+
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+        return _arithmetic["!="](self, other)
+
+    def __neg__(self) -> Self:
+        return _arithmetic["neg"](self)
+
+    def __invert__(self) -> Self:
+        return _arithmetic["~"](self)
 
     def __getitem__(self, key: Any) -> Node:
         return _arithmetic["[]"](self, key)
 
     # Dictionaries compare by identity first, and by `==` only if two hashes are equal.
-    __hash__: ClassVar[Callable[[Any], int]] = object.__hash__
+    if TYPE_CHECKING:
+
+        def __hash__(self) -> int: ...
+    else:
+        __hash__ = object.__hash__
 
     __iter__: Any = None  # with __getitem__ alone, Python would iterate for ever: no index fails before the run
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import DTypeError, GraphError
+from .system import warn
 
 HALVES = ("bfloat16", "float16")
 
@@ -80,8 +81,8 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
 
     "bfloat16" has 7 bits of mantissa and float32's range; "float16" has 10 bits, numbers beyond 65,504 become infinite
     and numbers below 6e-8 zero. Arrays stay float32. All other operators compute in float32, and so do products with
-    fewer than 32 rows or columns. On the CPU, and with `device_type` "cpu", nothing changes. `enabled=False` selects
-    float32 within such a context.
+    fewer than 32 rows or columns. On the CPU nothing changes: `device_type` "cpu" says so in a RuntimeWarning, and so
+    does the step of an optimizer within, of parameters on a CPU. `enabled=False` selects float32 within such a context.
 
     Raises DTypeError for another dtype, GraphError for another device.
     """
@@ -89,6 +90,9 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
         raise GraphError(f'autocast: the device is "cuda" or "cpu", not {device_type!r}')
     if dtype not in HALVES:
         raise DTypeError(f"autocast: inputs are rounded to {' or '.join(HALVES)}, not {dtype!r}")
+    if device_type == "cpu" and enabled:
+        told = 'autocast: device_type="cpu" has no effect: products on a CPU compute in float32'
+        warn(told, RuntimeWarning)
     own = dtype if enabled else None
     with precision(scopes.precision if device_type == "cpu" else own):
         yield

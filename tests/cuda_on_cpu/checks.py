@@ -219,6 +219,7 @@ def tensor_cores() -> None:
 def autocast() -> None:
     """Products of a context, and their gradients, are rounded on the GPU, others and the CPU's are not: of graphs, of
     tensors, of a loop's steps."""
+    warnings.filterwarnings("ignore", "autocast", RuntimeWarning)  # of "cpu"
     rng = np.random.default_rng(0)
     x, w, v, f = (ops.Variable(name, shape) for name, shape in (
         ("x", (40, 64)), ("w", (64, 48)), ("v", (48, 64)), ("f", (40, 4, 4, 4))

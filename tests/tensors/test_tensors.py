@@ -37,7 +37,8 @@ def test_a_tensor_holds_data_and_operators_build_graph() -> None:
     assert repr(ad.Variable("v") + 1.0).startswith("add_")
     assert "'tpu' names no dtype and no device" in error_of(dl.DTypeError, a.to, "tpu")
     wrong = repr(a @ dl.tensor([[1.0, 2.0]]))
-    assert "has no value: matmul: inner dimensions differ" in wrong and "test_tensors.py:" in wrong
+    assert wrong.startswith("<tensor that fails: ShapeError: matmul: inner dimensions differ") and wrong.endswith(">")
+    assert "test_tensors.py:" in wrong
     assert [row.tolist() for row in dl.tensor([[1.0], [2.0]])] == [[1.0], [2.0]]
 
 
@@ -315,7 +316,8 @@ def test_values_are_those_of_the_time_when_a_node_was_made() -> None:
     lost = w * 2.0
     dl.autodiff.Executor([dl.autodiff.assign_op(w, w + 1.0)]).run({})  # which writes w's own memory
     told = error_of(GraphError, lost.numpy)
-    assert "overwritten since" in told and "test_tensors.py:" in told and repr(lost).startswith("mul_")
+    assert "overwritten since" in told and "test_tensors.py:" in told
+    assert repr(lost) == f"<tensor that fails: GraphError: {told}>"
     assert "was changed after this was computed" in error_of(GraphError, kept.backward)
 
 

@@ -17,7 +17,7 @@ from .fuse import TAKEN, fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
 from .passes import NAMES, PASSES, run_passes, select
-from .plan import Plan
+from .plan import Plan, compile_plans
 from .products import Columns, pack
 from .program import Arena, Key, Program
 from .types import analyse, feed_type, with_known_shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Container, Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from .. import compute
 from ..errors import DlsysError, GraphError
 from ..graph import Node, Op, Shape, error_at, require_type
-from ..kernels import KernelSpec
+from ..kernels import Family, KernelSpec
 from ..ops.reduction import ReduceSum
 from ..ops.slicing import Slice
 from ..ops.types import number_of
@@ -198,7 +198,13 @@ class Members:
         return len(self._inputs) + len(self.leaving)
 
 
-def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None = None) -> KernelSpec:
+def kernel_spec(
+    group: Group,
+    graph: TypedGraph,
+    in_place: bool,
+    boundary: int | None = None,
+    numbers: Mapping[Node, float] | None = None,
+) -> KernelSpec:
     """The specification of the group's kernel, for `kernels.get`; equal for groups that compute the same.
 
     The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. Where `boundary` is given, two
@@ -206,7 +212,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     loop computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), if
     that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
     """
-    dtypes = graph.dtypes
+    dtypes, numbers = graph.dtypes, numbers or {}
     if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
         return _strided_spec(group, graph, view)
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
@@ -220,13 +226,13 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         for node in part.nodes:
             reads.append(tuple([
                 (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
-                else repr(value.attrs["value"]) if value.op.immediate else number[value]
+                else repr(numbers.get(value, value.attrs["value"])) if value.op.immediate else number[value]
                 for j, value in enumerate(node.inputs)
             ]))  # fmt: skip
         nodes += part.nodes
         part_of.update((number[node], i) for node in part.outputs)
     key = tuple(
-        (node.op.name, _attributes(node), read, shapes[node], dtypes[node])
+        (node.op.name, _attributes(node, numbers), read, shapes[node], dtypes[node])
         for node, read in zip(nodes, reads, strict=True)
     )
     outputs = tuple(part_of)
@@ -235,11 +241,12 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         values = list(parameters)
         for node, read in zip(nodes, reads, strict=True):
             if node.op.constant:
-                values.append(compute.full(shapes[node], node.attrs["value"], dtypes[node]))
+                value = numbers.get(node, node.attrs["value"])
+                values.append(compute.full(shapes[node], value, dtypes[node]))
                 continue
             inputs = [
                 values[r] if isinstance(r, int)
-                else compute.immediate(number_of(x, node, dtypes)) if x.op.immediate
+                else compute.immediate(number_of(x, node, dtypes, numbers.get(x))) if x.op.immediate
                 else compute.placeholder(*r, "shape")
                 for r, x in zip(read, node.inputs, strict=True)
             ]  # fmt: skip
@@ -258,7 +265,37 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
     foreign = tuple(node.op for node in nodes if not node.op.builtin)
-    return replace(spec, key=(spec.key, _digest(spec, foreign))) if foreign else spec
+    if foreign:
+        return replace(spec, key=(spec.key, _digest(spec, foreign)))
+    return replace(spec, family=lambda: _family(group, graph, in_place, boundary)) if not group.parts else spec
+
+
+def _family(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None) -> Family:
+    """The specifications of the same nodes for other shapes, and for other floats among their constants."""
+    number = {value: i for i, value in enumerate((*group.inputs, *group.nodes))}
+    arrays, floats, told = dict[Node, None](dict.fromkeys(number)), dict[Node, None](), list[Hashable]()
+    for node in group.nodes:
+        constants = [x for x in (node, *node.inputs) if (x.op.constant or x.op.immediate) and _is_float(x)]
+        floats.update(dict.fromkeys(constants))
+        arrays.update((node.inputs[i], None) for i in node.op.shape_only)
+        attrs = () if node in floats else _attributes(node)
+        reads = tuple([
+            "float" if x in floats else repr(x.attrs["value"]) if x.op.immediate else number.get(x, graph.dtypes.get(x))
+            for x in node.inputs
+        ])  # fmt: skip
+        told.append((node.op.name, attrs, reads, graph.dtypes[node]))
+    results = tuple(number[node] for node in group.outputs)
+    key = tuple(told), tuple(graph.dtypes[x] for x in group.inputs), results, in_place, boundary
+
+    def of(shapes: Sequence[Shape], values: Sequence[float]) -> KernelSpec:
+        other = replace(graph, shapes=dict(zip(arrays, shapes, strict=True)))
+        return kernel_spec(group, other, in_place, boundary, dict(zip(floats, values, strict=True)))
+
+    return Family(key, tuple(graph.shapes[x] for x in arrays), tuple(x.attrs["value"] for x in floats), of)
+
+
+def _is_float(constant: Node) -> bool:
+    return isinstance(constant.attrs["value"], float)
 
 
 MOST_DIGESTS = 1024
@@ -344,6 +381,6 @@ def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
     return found
 
 
-def _attributes(node: Node) -> tuple[tuple[str, str], ...]:
-    given = {"value": node.attrs["value"]} if node.op.constant else node.attrs
+def _attributes(node: Node, numbers: Mapping[Node, float] | None = None) -> tuple[tuple[str, str], ...]:
+    given = {"value": (numbers or {}).get(node, node.attrs["value"])} if node.op.constant else node.attrs
     return tuple(sorted((key, repr(value)) for key, value in given.items()))

@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import prod
 from operator import itemgetter
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,18 @@ def _ends(types: Iterable[ArrayType]) -> list[int]:
     """Where each array would end if they lay one behind the other from 0 on, which comes first."""
     sizes = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in types)
     return list(accumulate((-(-size // SCRATCH) * SCRATCH for size in sizes), initial=0))
+
+
+def compile_plans(plans: Iterable[Plan]) -> None:
+    """Compiles the kernels of several plans of one context together, on all cores."""
+    plans = [plan for plan in plans if not plan.is_compiled]
+    if plans:
+        specs = [spec for plan in plans for spec in plan.specs.values()]
+        before, began = kernels.compiled(), perf_counter()
+        found = kernels.get(specs, TARGETS[plans[0].ctx.kind])  # held until the plans have taken theirs
+        kernels.tell_compiled_ahead(len(plans), len(found), kernels.compiled() - before, perf_counter() - began)
+        for plan in plans:
+            plan.kernel_of  # noqa: B018 - takes its kernels
 
 
 class Plan:
@@ -155,8 +168,17 @@ class Plan:
         if not specs:
             return {}
         beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled while others are lowered
+        before, began = kernels.compiled(), perf_counter()
         found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
+        self._tell(len(specs), kernels.compiled() - before, perf_counter() - began)
         return dict(zip(specs, found[len(beside) :], strict=True))
+
+    def _tell(self, count: int, made: int, seconds: float) -> None:
+        """Logs that the kernels are ready."""
+        graph = self.program.graph
+        results = [node.name for node in self.program.results if node is not None] or [p.name for p, _ in graph.updates]
+        feeds = [(node.name, graph.shapes[node]) for node in self.given if node.cell is None]
+        kernels.tell_compiled(results, feeds, count, made, seconds)
 
     @property
     def kernels(self) -> dict[Node, Any]:

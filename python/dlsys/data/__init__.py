@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ..system import cache_folder as cache_folder
+from .buckets import BucketSampler as BucketSampler, pad_collate as pad_collate
 from .cifar10 import CIFAR10 as CIFAR10
 from .dataset import (
     DataArgumentError as DataArgumentError, Dataset as Dataset, Subset as Subset, TensorDataset as TensorDataset,

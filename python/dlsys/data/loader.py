@@ -36,7 +36,8 @@ class DataLoader:
         transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
             the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
         sampler: numbers of samples, anew for each epoch, in place of `shuffle`; it has a length.
-        batch_sampler: lists of them, in place of batch_size, shuffle, sampler and drop_last.
+        batch_sampler: lists of them, in place of batch_size, shuffle, sampler and drop_last, as of a `BucketSampler`;
+            its `set_epoch` is called before each loop, if it has one.
         num_workers: how many threads prepare batches, two ahead for each; 0 for none. More than one ask the data set at
             the same time. None is one thread, `prefetch` ahead.
         pin_memory: has no effect.
@@ -73,7 +74,9 @@ class DataLoader:
         for name, function in (("collate_fn", collate_fn), ("transform", transform)):
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
-        self.dataset = dataset
+        if batch_sampler is not None and (batch_size != 1 or shuffle or drop_last):
+            raise DataArgumentError("DataLoader: a batch_sampler decides the batch size, order and last batches")
+        self.dataset, self.batch_sampler = dataset, batch_sampler
         self.batch_size: int = integer("DataLoader", "batch_size", batch_size)
         self.shuffle: bool = bool(shuffle)
         self.seed: int = integer("DataLoader", "seed", seed, 0)
@@ -119,6 +122,8 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __repr__(self) -> str:
+        if self.batch_sampler is not None:
+            return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_sampler!r})"
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
         order = order if self.batch_sampler is None else f"by a {type(self.sampler or self.batch_sampler).__name__}"
         return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
@@ -180,6 +185,8 @@ class DataLoader:
         """The batches of an epoch from number `first` on: number, and numbers of samples. A sampler draws them anew for
         each epoch that is not resumed."""
         if self.batch_sampler is not None:
+            if hasattr(self.batch_sampler, "set_epoch"):
+                self.batch_sampler.set_epoch(epoch)
             if not first or self._drawn is None:
                 least, drawn = -len(self.dataset), islice(self.batch_sampler, len(self))
                 self._drawn = [[integer("DataLoader", "a sample's number", i, least) for i in batch] for batch in drawn]

@@ -7,7 +7,9 @@
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
+    rows.py     one kernel for many numbers of rows
     replay.py   the same on a GPU, as one CUDA graph
+    progress.py what compiling tells: lines of a log, a progress bar
     peak.py     what this machine can do at most, measured
 """
 
@@ -15,10 +17,11 @@ from __future__ import annotations
 
 from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from ..scopes import default_schedules
-from .cache import built, get
+from .cache import built, compiled, get
 from .choices import TuningWarning, tuned
 from .disk import CacheWarning
 from .kernel import Kernel
+from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
 from .replay import Replay, ReplayWarning
 from .runner import RUN, Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
-from .spec import ArrayType, Choice, KernelSpec, target_name
+from .spec import ArrayType, Choice, Family, KernelSpec, target_name

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..schedule.cuda import nvrtc
 from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
-from . import disk
+from . import disk, progress
 from .spec import ArrayType, KernelSpec, TargetName
 
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
@@ -66,6 +67,32 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
         return Lowered(function, rule)
     function, arrays = schedule.with_scratch_given(function)
     return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
+
+
+def for_many_rows(
+    specs: Sequence[KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
+) -> tirx.PrimFunc | None:
+    """The loops of one formula for all numbers of rows between the first of some numbers and the last, of each of which
+    a specification is given; None where they are not the same for all. The function finds the number in the shapes of
+    its arguments. `shares`: what is divided by it among its constants."""
+    first: tirx.PrimFunc | None = None
+    for spec, number in zip(specs, numbers, strict=True):
+        if spec.flat:  # an array of one axis: what varies is how many elements there are
+            elements = max(math.prod(shape) for shape, _ in spec.outputs or ())
+            own, number = [share * elements / number for share in (1.0, *shares)], elements
+        else:
+            own = [1.0, *shares]
+        try:
+            with schedule.rows_vary(number), warnings.catch_warnings():
+                warnings.simplefilter("ignore", schedule.ScheduleWarning)
+                lowered = lower(replace(spec, name="rows"), how).function
+        except Exception:  # noqa: BLE001 - a rule that takes an extent for a number alone
+            return None
+        found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own)
+        first = found if first is None else first
+        if not tvm_ffi.structural_equal(first, found):
+            return None
+    return first
 
 
 @contextlib.contextmanager
@@ -142,6 +169,7 @@ def build(
         functions = {spec.symbol: lowered[spec.symbol].function for spec in share}
         with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
+        bar.update(len(share))
         if folder is not None:
             objects.append(path := Path(folder, f"{share[0].symbol[-12:]}.o"))
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
@@ -151,7 +179,7 @@ def build(
         return len(str(lowered[spec.symbol].function))
 
     cores, begun, waiting = available_cores(), list[Future[None]](), list[KernelSpec]()
-    with ThreadPoolExecutor(cores) as pool:
+    with progress.bar(len(specs)) as bar, ThreadPoolExecutor(cores) as pool:
         for spec in specs:
             with _counted([spec]):
                 lowered[spec.symbol] = lower(spec, how)

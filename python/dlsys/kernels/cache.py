@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,17 @@ import tvm_ffi
 
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
-from . import disk
+from . import disk, rows
 from .choices import with_choices
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
+_PLACE = 2048  # bytes of a kernel whose code is that of one for many numbers of rows
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
+_compiled = 0  # kernels that this process has compiled
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
 
@@ -29,6 +31,11 @@ _lock = free_at_fork(threading.Lock())
 def built() -> int:
     """How many kernels this process has."""
     return len(_kernels)
+
+
+def compiled() -> int:
+    """How many kernels this process has compiled: those that were neither in it nor on disk."""
+    return _compiled
 
 
 def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False) -> list[Kernel]:
@@ -45,7 +52,7 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
-            _kernels.update(zip(missing, _found_or_made([*missing.values()], how), strict=True))
+            _kernels.update(_found_or_made(missing, how, directory))
         for key in dict.fromkeys(keys):
             _kernels[key] = _kernels.pop(key)
         kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
@@ -56,13 +63,28 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
         return kernels
 
 
-def _found_or_made(specs: Sequence[KernelSpec], how: TargetName) -> list[Kernel]:
-    """The kernels from disk, or compiled into one library more."""
-    by_key = {disk.key(spec.symbol, spec.choice, how.text): spec for spec in specs}
+def _found_or_made(
+    specs: Mapping[Hashable, KernelSpec], how: TargetName, directory: Path | None
+) -> dict[Hashable, Kernel]:
+    """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
+    numbers of rows serves where there is one, or can be; it is kept in the process under a key of its own."""
+    global _compiled
+    many = {key: rows.of_many(spec, how) for key, spec in specs.items()}
+    serving: dict[Hashable, KernelSpec] = {}  # those of many that are found to be one
+
+    def place(spec: KernelSpec) -> Hashable:
+        return spec.formula, spec.choice, how.text, directory
+
+    for key, candidates in many.items():
+        serving.update((key, one) for one in candidates[::-1] if place(one) in _kernels)
+    open_ones = {key: spec for key, spec in specs.items() if key not in serving}
+    lacking = [one for key, spec in open_ones.items() for one in (*many[key], spec)]
     lowered: dict[str, Any] = {}  # by symbol, of those that are compiled
 
     def kernel(spec: KernelSpec, module: Any, code_bytes: int) -> Kernel:
         return Kernel(spec, how, module, code_bytes + _PAGES, lowered.get(spec.symbol))
+
+    by_key = {disk.key(spec.symbol, spec.choice, how.text): spec for spec in lacking}
 
     def read(path: Path, keys: Sequence[str]) -> dict[str, Kernel]:
         """The kernels in a library. Raises RuntimeError or AttributeError for a file that is none or lacks one."""
@@ -70,15 +92,34 @@ def _found_or_made(specs: Sequence[KernelSpec], how: TargetName) -> list[Kernel]
         return {key: kernel(by_key[key], module, path.stat().st_size // len(keys)) for key in keys}
 
     keeps = how.kind == "llvm" and not how.refusal
-    found = disk.load(by_key, read) if keeps else {}
-    missing = {key: spec for key, spec in by_key.items() if key not in found}
+    loaded = disk.load(by_key, read) if keeps else {}
+    found = {by_key[key].symbol: one for key, one in loaded.items()}
+    missing: dict[str, KernelSpec] = {}
+    for key, spec in open_ones.items():
+        chosen = next((one for one in (*many[key], spec) if one.symbol in found), None)
+        if chosen is None:
+            chosen = next((one for one in many[key] if rows.is_one(one)), spec)
+            missing[chosen.symbol] = chosen
+        if chosen is not spec:
+            serving[key] = chosen
     if missing:
         build = with_compiler("kernels.build")
         with disk.folder() if keeps else nullcontext() as folder:
             modules, made, objects = build.build([*missing.values()], how, folder)
             lowered.update(made)
+            _compiled += len(missing)
             if folder is not None:
-                found |= disk.keep(folder, missing, partial(disk.link, objects), read)
+                keys = [key for key, spec in by_key.items() if spec.symbol in missing]
+                kept = disk.keep(folder, keys, partial(disk.link, objects), read)
+                found |= {by_key[key].symbol: one for key, one in kept.items()}
         size = _COMPILER // min(len(missing), build.SOME)
-        found |= {key: kernel(spec, modules[spec.symbol], size) for key, spec in missing.items() if key not in found}
-    return [found[key] for key in by_key]
+        found |= {s: kernel(spec, modules[s], size) for s, spec in missing.items() if s not in found}
+    result: dict[Hashable, Kernel] = {}
+    for key, spec in specs.items():
+        if (chosen := serving.get(key)) is None:
+            result[key] = found[spec.symbol]
+            continue
+        one = _kernels.pop(place(chosen), None) or found[chosen.symbol]
+        result[place(chosen)] = one
+        result[key] = Kernel(spec, how, one.module, _PLACE, one.lowered, of=chosen)
+    return result

@@ -39,13 +39,22 @@ class Kernel:
         flat: whether its arrays, of one axis, may also be given with others.
     """
 
-    def __init__(self, spec: KernelSpec, how: TargetName, module: Any, code_bytes: int, lowered: Any = None) -> None:
-        """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
+    def __init__(
+        self,
+        spec: KernelSpec,
+        how: TargetName,
+        module: Any,
+        code_bytes: int,
+        lowered: Any = None,
+        of: KernelSpec | None = None,
+    ) -> None:
+        """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks. `of`: the
+        specification of the kernel for many numbers of rows that it is."""
         self.name: str = spec.name
         self.spec = spec
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
-        self.symbol: str = spec.symbol
+        self.symbol: str = (of or spec).symbol
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
         self.named_target = how
@@ -53,7 +62,8 @@ class Kernel:
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]
-        self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
+        self.lowered = lowered
+        self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(of or spec, how))
         self._types, count = (*self.inputs, *self.outputs), len(self.inputs)
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
         sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,22 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Family:
+    """The specifications of one formula for all shapes.
+
+    Attributes:
+        key: tells the formula from others, without shapes and numbers.
+        shapes, numbers: of the arrays, and of the constants among its operands.
+        of: makes the specification of other shapes and numbers.
+    """
+
+    key: Hashable
+    shapes: tuple[Shape, ...]
+    numbers: tuple[float, ...]
+    of: Callable[[Sequence[Shape], Sequence[float]], KernelSpec]
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel to be built.
 
@@ -52,6 +68,7 @@ class KernelSpec:
         elementwise: whether each element of the result is computed from those at its place alone, so that it may lie on
             an input of as many bytes.
         choice: what a search has found for it, in the place of its rule's own choice.
+        family: makes its `Family`; None where there is no other of its formula.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -67,6 +84,7 @@ class KernelSpec:
     alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)
     choice: Choice | None = None
+    family: Callable[[], Family] | None = field(default=None, compare=False)
 
     @property
     def formula(self) -> Hashable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from .printing import settings, tree
 
 ModuleType = TypeVar("ModuleType", bound="Module")
 LeafType = TypeVar("LeafType", bound=Tensor)
+Result = TypeVar("Result")
+Returned = TypeVar("Returned", covariant=True)
 
 
 class Part:
@@ -85,6 +87,12 @@ def _cache(outputs: Any) -> None:
             _cache(output)
 
 
+class Forward(Protocol[Returned]):
+    """A module whose `forward` returns something; a node is always a tensor."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Returned: ...
+
+
 class Module:
     """A part of a network: a subclass sets Parameters and Modules as attributes and defines `forward`.
 
@@ -94,7 +102,7 @@ class Module:
     training: bool
     _forward_hooks: dict[Removable, Hook]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls)
         for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, {})
@@ -107,7 +115,11 @@ class Module:
         """Computes the module's result; a subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def __call__(self: Forward[Node], *args: Any, **kwargs: Any) -> Tensor: ...
+    @overload
+    def __call__(self: Forward[Result], *args: Any, **kwargs: Any) -> Result: ...
+    def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
         """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         part = Part(scopes.part, self)
         with scope(part):

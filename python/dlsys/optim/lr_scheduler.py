@@ -36,6 +36,9 @@ class LRScheduler:
         self.last_epoch = integer(type(self).__name__, "last_epoch", last_epoch, -1) + 1
         self._set()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at step {self.last_epoch}, rates {self._last_lr}>"
+
     def step(self) -> None:
         """Set the next learning rate; call it after each epoch, or after each batch, in whichever unit the schedule
         counts.
@@ -261,6 +264,10 @@ class ReduceLROnPlateau:
             raise GraphError(f"{name}: {len(least)} numbers min_lr for {len(optimizer.groups)} groups")
         self._least = [number(name, "min_lr", lr) for lr in least]
         self.best, self.num_bad_epochs, self.cooldown_counter, self.last_epoch = self._sign * math.inf, 0, 0, 0
+
+    def __repr__(self) -> str:
+        told = f"best {self.best:g}, {self.num_bad_epochs} steps without better, rates {self.get_last_lr()}"
+        return f"<ReduceLROnPlateau at step {self.last_epoch}, {told}>"
 
     def step(self, metrics: Any) -> None:
         """Count an epoch with this metric, a number or a tensor of one, and change the rates where it is time."""

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import number
+from ..checks import has_no_effect, number
 from ..errors import DTypeError, GraphError, ShapeError
 from ..ops.state import WithUpdates
+from ..scopes import scopes
 from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .stepping import Stepping
@@ -119,6 +120,7 @@ class Optimizer:
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}")
+        self._warn_of_autocast("minimize")
         found = self.gradients(loss)
         if all(gradient is None for gradient in found):
             names = ", ".join(parameter.name for parameter in self.parameters[:3])
@@ -148,6 +150,7 @@ class Optimizer:
             told = f"takes a function that computes the loss, or nothing, not {described(closure)}"
             raise GraphError(f"{type(self).__name__}.step: {told}")
         loss = None if closure is None else closure()
+        self._warn_of_autocast("step")
         parameters = self.parameters
         for parameter in parameters:
             if parameter.grad is not None and tuple(parameter.grad.shape) != parameter.shape:
@@ -155,6 +158,12 @@ class Optimizer:
                 raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(parameter.grad.shape)}")
         self._stepping.take(self.groups, self._step)
         return loss
+
+    def _warn_of_autocast(self, method: str) -> None:
+        """Warns that parameters on a CPU make nothing of an `autocast` around."""
+        if scopes.precision and all(parameter.device.kind == "cpu" for parameter in self.parameters):
+            reason = "the parameters are on a CPU, whose products compute in float32"
+            has_no_effect(f"{type(self).__name__}.{method}", "autocast", reason)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set the parameters' `grad` to None, or to zeros."""

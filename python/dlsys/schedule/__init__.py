@@ -15,6 +15,7 @@ from ..system import warn
 from . import common, cpu, cuda
 from .knobs import Chooser, choosing
 from .target import Rule, ScheduleWarning
+from .varying import rows_vary, with_rows
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}

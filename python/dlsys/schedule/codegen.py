@@ -21,6 +21,7 @@ from ..compute.loops import sequence as sequence  # for the rules too
 from ..compute.loops import unravelled as unravelled
 from .common import found_in, is_branch, mutated, renamed
 from .stages import Expr, Stage, buffers
+from .varying import Varying, bound
 
 SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
 VECTORIZED = tirx.ForKind.VECTORIZED
@@ -31,7 +32,8 @@ Values = Callable[[Expr], "Expr | None"]
 
 def array(shape: Sequence[int], dtype: Any, name: str, scope: str = "global") -> Any:
     """An array whose elements, as those of what is given, lie at multiples of 4 bytes."""
-    return tirx.decl_buffer(tuple(shape), str(dtype), name, scope=scope, data_alignment=4, layout=None)
+    whole = [extent.expr if isinstance(extent, Varying) else extent for extent in shape]
+    return tirx.decl_buffer(tuple(whole), str(dtype), name, scope=scope, data_alignment=4, layout=None)
 
 
 class VectorCode:
@@ -180,7 +182,7 @@ def loop(
         return body(tirx.IntImm(dtype, 0))
     index = tirx.Var(name, dtype)
     kind = tirx.ForKind.PARALLEL if parallel else kind
-    return tirx.For(index, 0, tirx.IntImm(dtype, extent), kind, body(index))
+    return tirx.For(index, 0, bound(extent, dtype), kind, body(index))
 
 
 def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
@@ -198,6 +200,11 @@ def lanes(width: int, body: Callable[[Expr], tirx.BufferStore], dtype: str = "in
 def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
     """`body` of a step's width: the last of an extent in steps may be narrower."""
     whole, rest = divmod(extent, width)
+    if isinstance(rest, Varying) and rest:
+        narrower: tirx.Stmt | None = None
+        for some in reversed(range(1, width)):
+            narrower = tirx.IfThenElse(rest.expr == some, body(some), narrower)
+        return tirx.IfThenElse(step < bound(whole, str(step.ty)), body(width), narrower)
     return (
         tirx.IfThenElse(step < whole, body(width), body(rest))
         if rest and whole
@@ -214,6 +221,14 @@ def in_steps(
 ) -> tirx.Stmt:
     """`body` of the start and the width of each step of an extent; the last one has what is left."""
     whole, rest = divmod(extent, width)
+    if isinstance(rest, Varying) and rest:
+        steps = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)]
+        start, some = bound(whole * width, dtype), 1 << (width - 1).bit_length()
+        while some := some // 2:  # what is left is less than the width: its binary digits, the largest first
+            there = tirx.floormod(tirx.floordiv(rest.expr, some), 2) == 1
+            at = start + tirx.floordiv(rest.expr, 2 * some) * (2 * some)
+            steps.append(tirx.IfThenElse(there, body(at.astype(dtype), some), None))
+        return sequence(steps)
     found = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)] if whole else []
     return sequence([*found, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 

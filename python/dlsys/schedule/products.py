@@ -84,8 +84,9 @@ class Product:
 
     @cached_property
     def sizes(self) -> tuple[int, int, int, int]:
-        """How many batches there are, rows, columns and terms."""
-        return self.size(self.batch), self.size(self.m), self.size(self.n), self.size(self.k)
+        """How many batches there are, rows, columns and terms: plain numbers, to choose by."""
+        batch, m, n, k = (int(self.size(axes)) for axes in (self.batch, self.m, self.n, self.k))
+        return batch, m, n, k
 
     @cached_property
     def matrices(self) -> tuple[int, int]:

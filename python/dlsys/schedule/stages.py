@@ -17,6 +17,7 @@ from ..compute.base import PART
 from ..compute.loops import sequence
 from . import common
 from .common import bound_once, found_in, mutated, renamed
+from .varying import extent_of
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -77,7 +78,7 @@ def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
     """The iterators' extents."""
-    return tuple(int(v.dom.extent) for v in iters)
+    return tuple(extent_of(v.dom.extent) for v in iters)
 
 
 @lru_cache(8)  # rule after rule asks for those of the same function

@@ -227,7 +227,7 @@ class Values(TensorNode):
                 return self.name
             values = self.numpy()
         except DlsysError as error:  # told, not raised: it would hide the one that a message with this text tells
-            return f"{self.name} has no value: {error}"
+            return f"<tensor that fails: {type(error).__name__}: {error}>"
         shown = np.array2string(
             values, separator=", ", prefix="tensor(", precision=4, threshold=200, edgeitems=3
         )
@@ -246,9 +246,12 @@ class Values(TensorNode):
             return None
 
     def __format__(self, spec: str) -> str:
-        if not spec and not self.is_data:
-            return self.name
-        return format(self.item(), spec) if spec or numel(self) == 1 else repr(self)
+        if spec:
+            return format(self.item(), spec)
+        try:
+            return format(self.item()) if self.is_data and numel(self) == 1 else repr(self)
+        except DlsysError:
+            return repr(self)
 
 
 class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Absent):

@@ -75,8 +75,11 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
         parameter.grad = None if set_to_none or parameter.grad is None else _zero_gradient(parameter)
 
 
-def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
-    """The gradients are built once for each structure, of a copy of the graph."""
+def compiled_backward(
+    output: TensorNode, weight: TensorNode | None, found: Trace
+) -> tuple[trace.Compiled, list[Any]]:
+    """A trace compiled to compute its outputs and the gradients of one, times a weight, and the arrays to run it with.
+    The gradients are built once for each structure, of a copy of the graph."""
     places = tuple([found.place[node] for node in found.outputs])
     of_weight = -1 if weight is None else found.place_of(weight)
     before = tuple(
@@ -106,6 +109,12 @@ def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Tra
         return [*(copies[at] for at in places), *totals], others, result
 
     compiled, given = trace.compiled(found, ("backward", root, places, of_weight, before), build)
+    return compiled, [*given, *arrays_of([cast("Tensor", found.nodes[at].grad) for at in compiled.result.added])]
+
+
+def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
+    """Computes a trace's outputs, and leaves the gradients of one in the leaves."""
+    compiled, given = compiled_backward(output, weight, found)
     result: _Result = compiled.result
     for at in result.places:
         if at in found.changed:
@@ -113,10 +122,9 @@ def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Tra
                 f"{found.nodes[at].name} was changed after this was computed from it: build the graph anew"
             )
             raise error_at(found.changed[at], GraphError, changed)
-    held = [cast("Tensor", found.nodes[at].grad) for at in result.added]
-    values = compiled.run([*given, *arrays_of(held)])
+    values = compiled.run(given)
     keep(found, values)
-    for at, value in zip(result.places, values[len(places) :], strict=True):
+    for at, value in zip(result.places, values[len(found.outputs) :], strict=True):
         parameter = found.nodes[at]
         parameter.grad = leaf(value, name=f"{parameter.name}.grad")
 

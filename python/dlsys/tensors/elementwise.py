@@ -250,7 +250,8 @@ class Elementwise(TensorNode):
         product = Elementwise.floor_divide(self, other) * other
         return cast("Tensor", (self if is_number(self) else node_of(self)) - product)
 
-    __floordiv__, __mod__ = floor_divide, remainder
+    __floordiv__ = floor_divide
+    __mod__ = remainder
 
     def __rfloordiv__(self, other: ArrayLike) -> Tensor:
         return Elementwise.floor_divide(other, self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import numpy as np
 
@@ -142,35 +142,17 @@ def setitem(node: TensorNode, key: Index, value: Nested) -> None:
         write(node, values)
 
 
-Taken: TypeAlias = "Callable[[TensorNode, ArrayLike], Tensor]"
+def _augmented_by(function: Callable[..., Node], node: TensorNode, other: ArrayLike) -> Tensor:
+    """`node += other` and its like: no thread writes between."""
+    with changing:
+        return cast("Tensor", augmented(node, function(node, other)))
 
 
-def _in_place(function: Callable[..., Node], take: Callable[[TensorNode, Node], Node]) -> Taken:
-    """The method that gives a leaf the function's value: no thread writes between."""
-
-    def method(self: TensorNode, other: ArrayLike) -> Tensor:
-        with changing:
-            return cast("Tensor", take(self, function(self, other)))
-
-    return method
-
-
-def _augmenting(function: Callable[..., Node]) -> Taken:
-    """`+=` and its like."""
-    return _in_place(function, augmented)
-
-
-def _changing(function: Callable[..., Node]) -> Taken:
-    """`add_` and its like. Raises GraphError for what is no operand."""
-
-    def checked(node: Node, other: ArrayLike) -> Node:
-        require_operand(other)
-        return function(node, other)
-
-    return _in_place(checked, changed_in_place)
-
-
-_added = _changing(operator.add)
+def _changed_by(function: Callable[..., Node], node: TensorNode, other: ArrayLike) -> Tensor:
+    """`node.add_(other)` and its like. Raises GraphError for what is no operand."""
+    require_operand(other)
+    with changing:
+        return cast("Tensor", changed_in_place(node, function(node, other)))
 
 
 class InPlace(TensorNode):
@@ -179,21 +161,55 @@ class InPlace(TensorNode):
     __slots__ = ()
 
     __setitem__ = setitem
-    __iadd__: ClassVar[Taken] = _augmenting(operator.add)
-    __isub__: ClassVar[Taken] = _augmenting(operator.sub)
-    __imul__: ClassVar[Taken] = _augmenting(operator.mul)
-    __itruediv__: ClassVar[Taken] = _augmenting(operator.truediv)
-    __ipow__: ClassVar[Taken] = _augmenting(operator.pow)
-    __iand__: ClassVar[Taken] = _augmenting(operator.and_)
-    __ior__: ClassVar[Taken] = _augmenting(operator.or_)
-    __ixor__: ClassVar[Taken] = _augmenting(operator.xor)
-    sub_: ClassVar[Taken] = _changing(operator.sub)
-    mul_: ClassVar[Taken] = _changing(operator.mul)
-    div_: ClassVar[Taken] = _changing(operator.truediv)
+
+    def __iadd__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """A leaf takes the value self + other; of what is computed, and of what gets a history, a new tensor."""
+        return _augmented_by(operator.add, self, other)
+
+    def __isub__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self - other."""
+        return _augmented_by(operator.sub, self, other)
+
+    def __imul__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self * other."""
+        return _augmented_by(operator.mul, self, other)
+
+    def __itruediv__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self / other."""
+        return _augmented_by(operator.truediv, self, other)
+
+    def __ipow__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self ** other."""
+        return _augmented_by(operator.pow, self, other)
+
+    def __iand__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self & other."""
+        return _augmented_by(operator.and_, self, other)
+
+    def __ior__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self | other."""
+        return _augmented_by(operator.or_, self, other)
+
+    def __ixor__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
+        """As `+=`, with self ^ other."""
+        return _augmented_by(operator.xor, self, other)
 
     def add_(self, other: ArrayLike, *, alpha: float = 1) -> Tensor:
-        """self + alpha * other, in place; itself. Raises GraphError as the others here do."""
-        return _added(self, other if alpha == 1 else other * alpha)  # type: ignore[operator]
+        """self + alpha * other, in place; itself. Raises GraphError for what is computed, and where the value would
+        have a history; ShapeError where the shape would change; DTypeError where floats would become integers."""
+        return _changed_by(operator.add, self, other if alpha == 1 else other * alpha)  # type: ignore[operator]
+
+    def sub_(self, other: ArrayLike) -> Tensor:
+        """self - other, in place; itself. Raises as `add_`."""
+        return _changed_by(operator.sub, self, other)
+
+    def mul_(self, other: ArrayLike) -> Tensor:
+        """self * other, in place; itself. Raises as `add_`."""
+        return _changed_by(operator.mul, self, other)
+
+    def div_(self, other: ArrayLike) -> Tensor:
+        """self / other, in place; itself. Raises as `add_`."""
+        return _changed_by(operator.truediv, self, other)
 
     def clamp_(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
         """`clamp` in place; itself."""
@@ -214,11 +230,13 @@ class InPlace(TensorNode):
         return self.copy_(hooks.random_numbers().normal(mean, std, shape_of(self)))
 
     def copy_(self, source: Nested) -> Self:
-        """Set all values, broadcast and cast to the shape and dtype; itself. So do `fill_` and `zero_`."""
+        """Set all values, broadcast and cast to the shape and dtype; itself."""
         setitem(self, ..., source)
         return self
 
-    fill_ = copy_
+    def fill_(self, value: Nested) -> Self:
+        """Set all values to one; itself."""
+        return self.copy_(value)
 
     def zero_(self) -> Self:
         """Set all values to 0; itself."""

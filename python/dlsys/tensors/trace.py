@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..compiler import Arena
+from ..compiler import Arena, Plan
 from ..devices import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
 from ..hooks import hooks
+from ..kernels import tell_of_shapes
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
 from ..ops.types import number_of
@@ -208,6 +209,8 @@ def _without_groups(nodes: Iterable[TensorNode]) -> Iterable[TensorNode]:
 
 MOST_TRACES = 512  # structures whose compiled traces are kept; those used last
 
+LEAST_NODES = 4  # of a graph for which `count_shapes` counts: small ones compile fast, and are alike by chance
+
 Numbers = tuple[str | None, ...]
 """The numbers of a trace, as text, as -0.0 == 0; None for those that are inputs."""
 
@@ -219,6 +222,10 @@ class Compiled:
         self.executor, self.variables = executor, variables
         self.result = result
         """The result that `build` has left for later uses of the trace."""
+
+    def plans(self, given: Sequence[Any]) -> list[Plan]:
+        """The plan for such arrays, not compiled."""
+        return self.executor.planned_for([dict(zip(self.variables, given, strict=True))])
 
     def run(self, given: Sequence[Any]) -> list[Array]:
         """Copies of the values."""
@@ -244,6 +251,7 @@ class TraceCache:
 
     def __init__(self) -> None:
         self._families: dict[Any, _Family] = {}
+        self._shapes: dict[int, set[int]] = {}  # of graphs, without shapes and attributes; all by their hashes
         self._lock = free_at_fork(threading.Lock())
 
     def __iter__(self) -> Iterator[Compiled]:
@@ -268,9 +276,27 @@ class TraceCache:
             while len(self._families) > MOST_TRACES:
                 del self._families[min(self._families, key=lambda one: self._families[one].used)]
 
+    def count_shapes(self, trace: Trace) -> None:
+        """Logs a hint where graphs of the same operators are compiled for one set of shapes after another."""
+        if len(trace.place) < LEAST_NODES:
+            return
+        leaves = {place for place, _ in trace.leaves}
+        graph = tuple([None if at in leaves else (one[0], one[2]) for at, one in enumerate(trace.entries)])
+        shapes = hash(tuple([trace.entries[at][:2] for at in sorted(leaves)]))
+        with self._lock:
+            if len(self._shapes) >= MOST_TRACES:
+                self._shapes.clear()
+            known = self._shapes.setdefault(hash(graph), set())
+            before = len(known)
+            known.add(shapes)
+        if len(known) > before:
+            last = trace.outputs[-1]
+            tell_of_shapes(len(known), f"the graph of {last.name}, made at {last.location},")
+
     def clear(self) -> None:
         """Forget all."""
         self._families.clear()
+        self._shapes.clear()
 
 
 traces = TraceCache()
@@ -305,6 +331,7 @@ def compiled(
         outputs, others, result = build(copies)
         found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
         traces.insert(structure, numbers, found)
+        traces.count_shapes(trace)
     here = ctx.kind == "cpu"
     given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]
     given += [_number(node, which) for node, chosen in lifted.items() for which in chosen]
@@ -323,9 +350,12 @@ def _copied(trace: Trace, lifted: dict[Node, list[int]]) -> tuple[list[Node], li
     of_numbers = {(node, which): Variable("number") for node, chosen in lifted.items() for which in chosen}
     leaves = {place for place, _ in trace.leaves}
     copies: list[Node] = []
+    batches = 0
     for place, (node, entry) in enumerate(zip(trace.nodes, trace.entries, strict=True)):
         if place in leaves:
-            copies.append(Variable(node.name, *entry[:2]))
+            unnamed = node.name == f"{node.op.name}_{node.id}"
+            copies.append(Variable(f"input_{batches}" if unnamed else node.name, *entry[:2]))
+            batches += unnamed
             continue
         inputs = [node.inputs[i] if part == -1 else copies[part] for i, part in enumerate(entry[2])]
         if isinstance(node.op, State):  # its value is its one part's

@@ -168,7 +168,8 @@ class Loops(TileCode):
         self, operand: Operand, packed: Any, lead: Sequence[Expr], batch: Names, panel: Expr, count: int, part: Part
     ) -> tirx.Stmt:
         """The copy of a part of a panel, of so many rows or columns, k by k; zeros beyond them as far as vectors go."""
-        p, (axes, _, width), depth = self.product, self._side(operand), int(packed.shape[-2])
+        p, (axes, _, width) = self.product, self._side(operand)
+        depth = self.terms.depth if packed is self.panel or packed is self.rows else self.k
         ends = dict(zip(p.k, self.terms.ends(part) if depth < self.k else self.terms.sizes, strict=True))
         lengths = dict(zip(p.k, self.terms.lengths if depth < self.k else self.terms.sizes, strict=True))
 

@@ -23,9 +23,11 @@ from ..levels import LEVEL, Accumulators, Levels
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
+from ..varying import Varying
 from . import pointwise, rows
 from .tiles import least_parts
 
+MOST_VARYING = 4096  # terms of a sum whose number varies that are added up side by side in one vector alone
 ROWS = 8  # that are read at once where registers hold no row's sums
 
 
@@ -213,6 +215,8 @@ class _Sum:
         inner = self.terms.sizes[-1]
         if not self.stage.is_plain or not all(s in (0, 1) for s in self.terms.strides[-1]):
             return 1
+        if isinstance(inner, Varying) and inner < MOST_VARYING:  # it may be less than some vectors
+            return self.lanes
         if inner >= 2 * self.lanes:
             return self.lanes * min(VECTORS, inner // self.lanes)
         # rows of small images: short, but many are added up, so a part of a vector is better than none

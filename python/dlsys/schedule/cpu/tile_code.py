@@ -16,6 +16,7 @@ from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
+from ..varying import Varying
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import CHANNELS, Images, Padding, skipped
@@ -120,7 +121,7 @@ class TileCode(Indices):
         else:
             both = all_of(lambda r, c: earlier(r, c) + tirx.BufferLoad(sums, [r, c]))
             added.append(tirx.IfThenElse(later, both, None))
-        is_last = place.part.number == self.terms.count - 1
+        is_last = place.part.number == self.number(self.terms.count - 1)
         before = [tirx.IfThenElse(is_last, sequence(fetches), None)] if fetches else []
         kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
         return sequence([tirx.AllocBuffer(sums), *before, clear, terms, *added, kept])
@@ -190,10 +191,17 @@ class TileCode(Indices):
         next_one = replace(place, panel=place.panel + 1)
         if side_by_side:
             first = self.column_where_it_lies(next_one, self.number(0), Term(place.part.starts, place.part.first))
-            return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
-        row = place.part.first + tirx.floordiv(step, self.tiles)
+            return [prefetch.of(first, self._share_of(step, tile.columns))]
+        row = place.part.first + self._share_of(step, 1)
         first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
         return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
+
+    def _share_of(self, step: Expr, length: int) -> Expr:
+        """A step's place in a length that all tiles' steps share: about, where the number of tiles varies and to divide
+        by it would take longer than the step."""
+        if not isinstance(self.tiles, Varying):
+            return tirx.floordiv(step * length, self.tiles)
+        return tirx.shift_right(step * tirx.floordiv(length * 1024, self.number(self.tiles)), 10)
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else

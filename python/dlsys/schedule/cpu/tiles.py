@@ -75,7 +75,7 @@ class Tile:
 
     def parts(self, p: Product) -> int:
         """The parts among which threads share out the work."""
-        return p.size(p.batch) * (1 if self.by_batch else math.prod(self.shares(p)))
+        return int(p.size(p.batch) * (1 if self.by_batch else math.prod(self.shares(p))))
 
 
 def choose(
@@ -166,7 +166,8 @@ def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]
             if readable and not p.b.panel and p.intrinsic is None and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
-                whole = Tile(rows, columns, lanes, a, b, -(-m // rows), -(-n // columns), parallel, by_batch)
+                block, panels = -(-p.size(p.m) // rows), -(-p.size(p.n) // columns)
+                whole = Tile(rows, columns, lanes, a, b, block, panels, parallel, by_batch)
                 yield replace(whole, depth=_depth(p, whole, machine))
 
 
@@ -269,7 +270,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
     stores along columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
     batch, m, n, k = p.sizes
     a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
-    again, (blocks, groups) = 0.0, tile.shares(p)
+    again, (blocks, groups) = 0.0, map(int, tile.shares(p))
     if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p, tile) * p.itemsize > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:

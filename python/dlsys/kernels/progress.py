@@ -1,0 +1,55 @@
+"""What compiling tells: one line for each plan, a hint where shapes vary, and a progress bar where it takes long.
+
+Lines go to Python's logger "dlsys": `logging.basicConfig(level=logging.INFO)` shows them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+
+from tqdm import tqdm
+
+from ..graph import Shape
+
+LOG: logging.Logger = logging.getLogger("dlsys")
+MANY = 5  # shapes of one graph: then a hint says that padding would compile less
+MOST_NAMED = 4  # values named in a line
+PATIENCE = 3.0  # seconds of compiling before a terminal gets a progress bar
+
+
+def bar(total: int) -> tqdm[None]:
+    """A progress bar of so many kernels, on a terminal alone, and only where they take longer than `PATIENCE`."""
+    return tqdm(
+        total=total, desc="compiling kernels", unit="kernel", delay=PATIENCE, disable=None, leave=False, file=sys.stderr
+    )
+
+
+def tell_compiled(
+    results: Sequence[str], feeds: Sequence[tuple[str, Shape]], count: int, made: int, seconds: float
+) -> None:
+    """Logs that the kernels of a plan are ready. `results`: names; `feeds`: names and shapes; `count`: of its kernels;
+    `made`: how many of them were compiled, and neither in the process nor on disk."""
+    if LOG.isEnabledFor(logging.INFO):
+        fed = _some(f"{name} {shape}" for name, shape in feeds)
+        told = "kernel" if count == 1 else "kernels"
+        LOG.info("%s for %s: %d %s, %d compiled, %.2f s", _some(results), fed, count, told, made, seconds)
+
+
+def tell_compiled_ahead(plans: int, count: int, made: int, seconds: float) -> None:
+    """Logs that the kernels of several plans are ready; see `tell_compiled`."""
+    LOG.info("%d plans ahead: %d kernels, %d compiled, %.2f s", plans, count, made, seconds)
+
+
+def tell_of_shapes(count: int, what: str) -> None:
+    """Logs the hint when the `MANY`th set of shapes of one graph is compiled."""
+    if count == MANY:
+        told = "%s was compiled for %d sets of shapes, each takes time and memory: pad to buckets (docs/shapes.md)"
+        LOG.warning(told, what, count)
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(names)
+    rest = len(found) - MOST_NAMED
+    return ", ".join(found[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "") or "nothing"

@@ -1,0 +1,155 @@
+"""One kernel for many numbers of rows: of a batch, a text, a table.
+
+A kernel that is asked for with a third number of rows is lowered for numbers around it: `schedule.varying` writes what
+depends on them as expressions, and only where that gives one code for all three is it compiled, for all numbers
+between. Its function finds the number in the shapes of its arguments. Others are compiled for each number, as the first
+two are: what always has the same shape runs what was compiled for that.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from ..errors import DlsysError, ShapeError
+from ..graph import Shape
+from ..tvm_import import with_compiler
+from .spec import Family, KernelSpec, TargetName
+
+EXACT = 2  # numbers of rows for which a formula's kernels are compiled by themselves: of whole batches, and of the last
+BOUNDS = (
+    (17, 67, 257, 1031, 4099, 16411, 65537, 262147),
+    (17, 31, 67, 131, 257, 509, 1031, 2053, 4099, 8209, 16411, 32771, 65537, 131101, 262147),
+    (17, 23, 31, 43, 53, 67, 83, 101, 131, 163, 211, 257, 317, 397, 509, 641, 809, 1031, 1301, 1627, 2053, 2591, 4099),
+)
+"""Numbers between which one kernel serves: primes, so that no width divides them. Each is about four times the one
+before; where tiles or threads are chosen otherwise between these, twice, or a quarter more."""
+MOST_FAMILIES = 4096
+MOST_COUNTED = 2**31 - 2**16  # elements of an array, for indices of 32 bits
+
+_seen: dict[Hashable, list[Family]] = {}
+_made: dict[Hashable, list[KernelSpec]] = {}
+_refused: set[Hashable] = set()  # keys of kernels that cannot be for many numbers of rows
+
+
+def of_many(spec: KernelSpec, how: TargetName) -> list[KernelSpec]:
+    """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
+    where it is one of the first. Notes which numbers are asked for."""
+    if spec.family is None or how.kind != "llvm" or how.checked or spec.choice or not how.ours or how.refusal:
+        return []
+    family = spec.family()
+    if len(_seen) > MOST_FAMILIES:
+        _seen.clear()
+        _made.clear()
+    key = family.key, spec.alone, how.text
+    seen = _seen.setdefault((key, tuple(map(_inner, family.shapes))), [])
+    if any(one.shapes == family.shapes and one.numbers == family.numbers for one in seen):
+        return []
+    found = [varied for one in seen if (varied := _varied(one, family)) is not None]
+    if len(found) < EXACT:
+        seen.append(family)
+        return []
+    rows, places, shares = found[0]
+    fixed = [list(shape) for shape in family.shapes]
+    for i, axis in places:
+        fixed[i][axis] = -1
+    values = tuple([None if share is not None else v for share, v in zip(shares, family.numbers, strict=True)])
+    candidates = list[KernelSpec]()
+    for bounds in BOUNDS:
+        at = bisect_right(bounds, rows)
+        if 0 < at < len(bounds):
+            between = bounds[at - 1 : at + 1]
+            own = key, between, tuple(map(tuple, fixed)), values, shares
+            if own not in _made:
+                _made[own] = _for_many(spec, family, between, places, shares, how)
+            candidates += _made[own]
+    return candidates
+
+
+def _inner(shape: Shape) -> tuple[int, Shape]:
+    """A shape without its first axis that is longer than 1."""
+    at = next((i for i, extent in enumerate(shape) if extent != 1), len(shape))
+    return at, shape[at + 1 :]
+
+
+def _for_many(
+    spec: KernelSpec,
+    family: Family,
+    between: Sequence[int],
+    places: Sequence[tuple[int, int]],
+    shares: Sequence[float | None],
+    how: TargetName,
+) -> list[KernelSpec]:
+    """The specification for the numbers of rows between two; none for a formula that is none for these."""
+    low, high = between
+    even = (n for n in range((low + high) // 2, high) if n % 4 == 2 and n % 3 and n % 5 and n % 7)
+    middle = next(even, (low + high) // 2)
+
+    def of(number: int) -> KernelSpec:
+        shapes = [list(shape) for shape in family.shapes]
+        for i, axis in places:
+            shapes[i][axis] = number
+        if any(math.prod(shape) > MOST_COUNTED for shape in shapes):
+            raise ShapeError("too many elements")
+        values = [v if a is None else a / number for a, v in zip(shares, family.numbers, strict=True)]
+        return replace(family.of([tuple(shape) for shape in shapes], values), alone=spec.alone)
+
+    numbers = low, high, middle  # the first two tell most kernels that are none
+    try:
+        specs = [of(number) for number in numbers]
+    except DlsysError:
+        return []
+    own = tuple([share for share in shares if share is not None])
+
+    @cache
+    def loops() -> object:
+        return with_compiler("kernels.build").for_many_rows(specs, numbers, own, how)
+
+    key = "rows", specs[0].formula, specs[-1].formula
+    return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops)]
+
+
+def is_one(spec: KernelSpec) -> bool:
+    """Whether a specification that `of_many` gave can be compiled: whether its code is the same for all numbers."""
+    if spec.key in _refused:
+        return False
+    assert spec.loops is not None
+    if spec.loops() is None:
+        _refused.add(spec.key)
+        return False
+    return True
+
+
+def _varied(old: Family, new: Family) -> tuple[int, list[tuple[int, int]], tuple[float | None, ...]] | None:
+    """The number of rows of `new`, the axes that have it, and for each constant what is divided by it, None for one
+    that does not hang on it; None where more than the first axes of one extent differ from `old`."""
+    places, pairs = list[tuple[int, int]](), set[tuple[int, int]]()
+    for i, (a, b) in enumerate(zip(old.shapes, new.shapes, strict=True)):
+        if len(a) != len(b):
+            return None
+        for axis, pair in enumerate(zip(a, b, strict=True)):
+            if pair[0] != pair[1]:
+                if any(extent != 1 for extent in b[:axis]):
+                    return None
+                places.append((i, axis))
+                pairs.add(pair)
+    if len(pairs) != 1:
+        return None
+    ((before, rows),) = pairs
+    shares: list[float | None] = []
+    for x, y in zip(old.numbers, new.numbers, strict=True):
+        share = round(y * rows, 4) if x != y else None
+        if share is not None and not (_is_quotient(x, share, before) and _is_quotient(y, share, rows)):
+            return None
+        shares.append(share)
+    return rows, places, tuple(shares)
+
+
+def _is_quotient(value: float, share: float, rows: int) -> bool:
+    """Whether a value is a share divided by the number of rows, rounded to float64 or float32."""
+    return value in (share / rows, float(np.float32(share / rows)))

@@ -1,0 +1,166 @@
+"""Extents that vary: one kernel for many numbers of rows.
+
+A kernel is lowered for a number of rows that stands for others. Within `rows_vary` an extent that is this number, or a
+multiple of it, is a `Varying`: a number to decide by, with the expression to be written in its place. Arithmetic keeps
+both. `codegen` writes the expression where loops end and where they are cut. What is left behind whole steps is never
+known to be nothing, unless that holds for every number.
+
+What is computed past this file, as by `math.gcd` or by TVM, is a plain number in the code. So `kernels.rows` lowers a
+kernel for several numbers of rows, and takes it only if its code is the same for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import s_tir, sym, tirx
+
+from .common import renamed
+
+ROWS = tirx.Var("rows", "int32")
+"""The number of rows."""
+_standing: ContextVar[int] = ContextVar("standing", default=0)
+
+
+@contextlib.contextmanager
+def rows_vary(number: int) -> Iterator[None]:
+    """Within it extents that are multiples of a number vary."""
+    token = _standing.set(number)
+    try:
+        yield
+    finally:
+        _standing.reset(token)
+
+
+def extent_of(extent: Any) -> int:
+    """An extent of TVM's as a number; a `Varying` where it varies."""
+    found, number = int(extent), _standing.get()
+    if number and found and found % number == 0:
+        return Varying(found, ROWS * (found // number))
+    return found
+
+
+def with_rows(function: tirx.PrimFunc, number: int, shares: Iterable[float]) -> tirx.PrimFunc:
+    """A function lowered within `rows_vary` with `ROWS` for each number that is the number of rows, also in the shapes
+    of its arrays; and for each that is one of the shares divided by it."""
+    own = tuple(shares)
+
+    def integer(item: tirx.IntImm) -> Any:
+        return ROWS.astype(str(item.ty)) if int(item) == number else item
+
+    def real(item: tirx.FloatImm) -> Any:
+        dtype = str(item.ty)
+        for share in own:
+            if item.value in (share / number, float(np.dtype(dtype).type(share / number))):
+                return tirx.const(share, dtype) / ROWS.astype(dtype)
+        if abs(item.value) == number:
+            return ROWS.astype(dtype) * tirx.const(math.copysign(1.0, item.value), dtype)
+        return item
+
+    blocks, own_arrays = list[s_tir.SBlock](), list[tirx.AllocBuffer]()
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, blocks.append), (tirx.AllocBuffer, own_arrays.append)])
+    arrays = [*function.params, *(array for block in blocks for array in block.alloc_buffers)]
+    arrays += [one.buffer for one in own_arrays]
+    names = {}
+    for old in arrays:
+        shape = [integer(extent) if isinstance(extent, tirx.IntImm) else extent for extent in old.shape]
+        if any(a is not b for a, b in zip(shape, old.shape, strict=True)):
+            alignment = getattr(old, "data_alignment", 4)
+            kept = {"data_alignment": alignment, "layout": None}
+            names[old] = tirx.decl_buffer(shape, str(old.dtype), old.name, scope=old.scope(), **kept)
+    found = renamed(function, names)
+    return found.with_body(tvm_ffi.structural_map(found.body, [(tirx.IntImm, integer), (tirx.FloatImm, real)]))
+
+
+def bound(extent: int, dtype: str) -> Any:
+    """An extent as TVM's expression, of a dtype."""
+    return extent.expr.astype(dtype) if isinstance(extent, Varying) else tirx.IntImm(dtype, extent)
+
+
+class Varying(int):
+    """An extent, and the expression of `ROWS` that it is."""
+
+    expr: Any
+
+    def __new__(cls, value: int, expr: Any) -> Varying:
+        self = int.__new__(cls, value)
+        self.expr = expr
+        return self
+
+    def _made(self, other: Any, of: Callable[[Any, Any], Any], turned: bool = False) -> Any:
+        mine = self.expr
+        if not isinstance(other, int):  # an expression of TVM's, or a float, which is for decisions alone
+            if isinstance(other, float):
+                return of(other, int(self)) if turned else of(int(self), other)
+            return of(other, mine) if turned else of(mine, other)
+        number, its = int(other), other.expr if isinstance(other, Varying) else int(other)
+        if turned:
+            return Varying(of(number, int(self)), of(its, mine))
+        return Varying(of(int(self), number), of(mine, its))
+
+    def __add__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a + b)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a - b)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a * b)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._made(other, _quotient)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._made(other, _rest)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a + b, True)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a - b, True)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a * b, True)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._made(other, _quotient, True)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._made(other, _rest, True)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __neg__(self) -> Varying:
+        return Varying(-int(self), -self.expr)
+
+    def __bool__(self) -> bool:
+        """Whether it is not known to be nothing."""
+        return self != 0
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is known to be another number."""
+        if not isinstance(other, int):
+            return False
+        found = sym.Analyzer().simplify(self.expr - (other.expr if isinstance(other, Varying) else int(other)))
+        return isinstance(found, tirx.IntImm) and int(found) == 0
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return a // b if isinstance(a, int) and isinstance(b, int) else tirx.floordiv(a, b)
+
+
+def _rest(a: Any, b: Any) -> Any:
+    return a % b if isinstance(a, int) and isinstance(b, int) else tirx.floormod(a, b)

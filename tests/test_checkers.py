@@ -1,0 +1,110 @@
+"""What type checkers make of ordinary scripts: mypy --strict, and pyright where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dlsys as dl
+import pytest
+
+SCRIPTS = {
+    "tensors.py": """
+from typing import assert_type
+
+import dlsys as dl
+import numpy as np
+
+x = dl.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+assert_type(x, dl.Tensor)
+assert_type(x.sum(), dl.Tensor)
+assert_type((x @ x + 1).relu().softmax(-1), dl.Tensor)
+assert_type(x.numpy(), np.ndarray)
+(x * 2).mean().backward()
+
+
+@dl.no_grad()
+def doubled(x: dl.Tensor) -> dl.Tensor:
+    return x * 2
+
+
+assert_type(doubled(x), dl.Tensor)
+x.add_(1).mul_(2)
+dl.precompile(doubled, [(2, 2), (4, 2)])
+x.summ()  # wrong
+dl.tensr(1)  # wrong
+doubled("text")  # wrong
+""",
+    "training.py": """
+from typing import assert_type
+
+import dlsys as dl
+import numpy as np
+from dlsys import nn, optim
+from dlsys.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 8)
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x: dl.Tensor) -> dl.Tensor:
+        return self.head(self.fc(x).relu())
+
+
+net = Net()
+optimizer = optim.Adam(net.parameters(), lr=1e-3)
+schedule = optim.lr_scheduler.StepLR(optimizer, 2)
+loader = DataLoader(TensorDataset(np.zeros((8, 4), "float32")), batch_size=4)
+for (x,) in loader:
+    optimizer.zero_grad()
+    y = net(x)
+    assert_type(y, dl.Tensor)
+    loss = (y**2).mean()
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    print(float(loss))
+nn.Liner(2, 2)  # wrong
+""",
+    "graphs.py": """
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+
+X = ad.Variable("X")
+W = ad.Parameter(np.ones((4, 2), "float32"), "W")
+y = ad.relu_op(X @ W)
+(gradient,) = ad.gradients(ad.sum_op(y), [W])
+executor = ad.Executor([y, gradient], ctx=dl.cpu(0))
+values = executor.run({X: np.ones((3, 4), "float32")}, convert_to_numpy_ret_vals=True)
+executor.compile([{X: (3, 4)}, {X: (5, 4)}])
+print(values[0].shape, executor.groups())
+executor.rnu({})  # wrong
+ad.relu_opp(y)  # wrong
+""",
+}
+CHECKERS = {"mypy": [sys.executable, "-m", "mypy", "--strict"], "pyright": ["pyright"]}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_checkers_accept_scripts_and_find_typing_errors(checker: str, tmp_path: Path) -> None:
+    if checker == "pyright" and shutil.which("pyright") is None:
+        pytest.skip("pyright is not installed")
+    for name, text in SCRIPTS.items():
+        (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")
+    package = str(Path(dl.__file__).parents[1])
+    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{package}"]}}', encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": package, "MYPYPATH": package}
+    command = [*CHECKERS[checker], *SCRIPTS]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    lines = [line for line in done.stdout.splitlines() if "error" in line and ":" in line and "Found" not in line]
+    for name, text in SCRIPTS.items():
+        wanted = {i for i, line in enumerate(text.lstrip().splitlines(), 1) if "# wrong" in line}
+        found = {int(line.split(f"{name}:")[1].split(":")[0]) for line in lines if f"{name}:" in line}
+        assert found == wanted, f"{name}: {done.stdout}{done.stderr}"
