@@ -104,5 +104,5 @@ def test_errors() -> None:
         pad_collate([np.zeros((2, 3)), np.zeros((2, 4))])
     with pytest.raises(DataArgumentError, match="no samples"):
         pad_collate([])
-    with pytest.raises(DataArgumentError, match="a batch_sampler decides"):
+    with pytest.raises(DataArgumentError, match="batch_sampler excludes batch_size"):
         DataLoader(Texts([3]), batch_size=2, batch_sampler=BucketSampler([3], 2, BUCKETS))

@@ -74,9 +74,7 @@ class DataLoader:
         for name, function in (("collate_fn", collate_fn), ("transform", transform)):
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
-        if batch_sampler is not None and (batch_size != 1 or shuffle or drop_last):
-            raise DataArgumentError("DataLoader: a batch_sampler decides the batch size, order and last batches")
-        self.dataset, self.batch_sampler = dataset, batch_sampler
+        self.dataset = dataset
         self.batch_size: int = integer("DataLoader", "batch_size", batch_size)
         self.shuffle: bool = bool(shuffle)
         self.seed: int = integer("DataLoader", "seed", seed, 0)
