@@ -121,9 +121,9 @@ class DataLoader:
 
     def __repr__(self) -> str:
         if self.batch_sampler is not None:
-            return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_sampler!r})"
+            by = type(self.sampler or self.batch_sampler).__name__
+            return f"DataLoader({len(self.dataset)} samples, {len(self)} batches by a {by})"
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
-        order = order if self.batch_sampler is None else f"by a {type(self.sampler or self.batch_sampler).__name__}"
         return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
 
     def __iter__(self) -> Iterator[Any]:
