@@ -90,9 +90,16 @@ def for_many_rows(
             return None
         found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own)
         first = found if first is None else first
-        if not tvm_ffi.structural_equal(first, found):
+        if _has_vectors_of_rows(found) or not tvm_ffi.structural_equal(first, found):
             return None
     return first
+
+
+def _has_vectors_of_rows(function: tirx.PrimFunc) -> bool:
+    """Whether a loop that must have a known extent, along a vector or unrolled, is one over rows."""
+    kinds = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
+    loops = found_in(function.body, tirx.For)
+    return any(loop.kind in kinds and not isinstance(loop.extent, tirx.IntImm) for loop in loops)
 
 
 @contextlib.contextmanager
