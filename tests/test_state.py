@@ -147,7 +147,7 @@ def test_ten_thousand_steps_leave_the_memory_flat() -> None:
 def test_mistakes_are_named() -> None:
     a, x = parameter([1, 2], "weights"), ad.Variable("x")
     error_of(GraphError, ad.assign, x, a)
-    error_of(DTypeError, ad.Parameter, np.arange(3, dtype="int8"))
+    error_of(DTypeError, ad.Parameter, np.arange(3, dtype="int16"))
     error_of(DTypeError, ad.Parameter, "text")
 
     def evaluate(node: ad.Node, feed: object = None) -> None:

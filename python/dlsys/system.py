@@ -50,18 +50,20 @@ def _cpuid() -> str:
     return " ".join(f"{word:x}" for word in (words[0][0], *(word for group in words for word in group[4:])))
 
 
-_FEATURES = {"avx": (2, 28), "avx2": (5, 5), "avx512f": (5, 16)}  # the word of `_cpuid` after the model, and the bit
+_FEATURES = {  # the word of `_cpuid` after the model, and the bit
+    "avx": (2, 28), "avx2": (5, 5), "avx512f": (5, 16), "avx512bw": (5, 30), "avx512vnni": (6, 11), "avxvnni": (24, 4),
+}  # fmt: skip
 
 
 @cache
 def cpu_features() -> set[str]:
-    """The features of this CPU that decide how long its vectors are, by LLVM's names."""
+    """The features of this CPU that schedules ask for, by LLVM's names."""
     import platform  # here, since its import is slow
 
     if platform.machine().lower() in ("aarch64", "arm64"):
         return {"neon"}
     if not (told := _cpuid()):
-        return {*_cpuinfo().split()} & {*_FEATURES}
+        return {*_cpuinfo().replace("_vnni", "vnni").split()} & {*_FEATURES}
     words = [int(word, 16) for word in told.split()[1:]]
     return {name for name, (word, bit) in _FEATURES.items() if words[word] >> bit & 1}
 

@@ -335,8 +335,8 @@ def test_shapes_and_dtypes_that_do_not_fit_are_named() -> None:
         text = error_of(ShapeError, node.op.infer_shape, node, shapes)
         assert words in text and text.endswith(f" [node {node.name}, made at {node.location}]"), text
     for node, dtypes, words in [
-        (ops.take_op(x, y), ["float32", "float32"], "input y is float32, not one of int32, int64"),
-        (ops.one_hot_op(x, 3), ["bool"], "input x is bool, not one of int32"),
+        (ops.take_op(x, y), ["float32", "float32"], "input y is float32, not one of int8, int32, int64"),
+        (ops.one_hot_op(x, 3), ["bool"], "input x is bool, not one of int8, int32"),
         (ops.concatenate_op([x, y]), ["float32", "int32"], "dtypes differ"),
     ]:
         assert words in error_of(DTypeError, node.op.infer_dtype, node, dtypes)

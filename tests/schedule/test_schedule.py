@@ -180,13 +180,14 @@ def test_what_is_read_from_memory_is_fetched_ahead():
 
 @pytest.mark.slow
 def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
-    """Of a large array, and in one pass alone: a line in each step, and one for the rest of the row."""
+    """Of a large array, and in one pass alone: the lines of a step, and those of the rest of the row."""
+    step = targets.machine_of(targets.resolve_target("llvm")).vector_bits // 8 * common.VECTORS
     for rows, is_large in ((300, True), (100, False)):
         x, w = ad.Variable("x", (rows, 1000)), ad.Variable("w", (1000,))
         script = ad.Executor([ad.layer_norm_op(x, w, w)]).script(feed_shapes={x: (rows, 1000), w: (1000,)})
         fetches = [line for line in script.splitlines() if "llvm.prefetch" in line]
         assert all("in0[" in line and "+ 1" in line for line in fetches)
-        assert (0 < len(fetches) <= 3) is is_large, script
+        assert (0 < len(fetches) <= max(2 * step // 64, 3)) is is_large, script
         assert script.rfind("llvm.prefetch") < re.search(r"normalize\[.*\] = ", script).start()
 
 

@@ -135,7 +135,7 @@ def test_errors_name_tensors_and_do_not_print_them() -> None:
     assert "dtypes differ: x is float64, weight is float32" in told and len(told) < 200, told
     mixed = ad.where_op(x > 0, x, dl.ones(3, 2))
     assert "dtypes differ: x is float64" in error_of(DTypeError, mixed.numpy)
-    assert "indices x are float64" in error_of(DTypeError, ad.take_op(x, x, 0).numpy)
+    assert "input x is float64" in error_of(DTypeError, ad.take_op(x, x, 0).numpy)
 
 
 def test_batches_of_texts_are_refused() -> None:

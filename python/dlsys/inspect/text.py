@@ -201,7 +201,7 @@ def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
 def format_calls(plan: Plan) -> str:
     """The calls of a run, one line each: the kernel and its arguments. Feeds and parameters have their names, with the
     first byte that is read if it is not 0; values in the arena have their offsets."""
-    names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}
+    names = {spec.symbol: spec.name for spec in plan.specs.values()}
 
     def place(at: Place) -> str:
         found = "arena" if at.base is None else plan.given[at.base].name

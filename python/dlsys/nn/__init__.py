@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import no_attribute
+from ..errors import no_attribute as _no_attribute
 from ..autodiff import Parameter as Parameter
 from . import functional as functional, init as init, utils as utils
 from .attention import (
@@ -45,4 +45,4 @@ if not TYPE_CHECKING:  # for a checker a wrong name stays an error
 
     def __getattr__(name: str) -> NoReturn:
         """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise no_attribute(f"module {__name__!r}", name, globals())
+        raise _no_attribute(f"module {__name__!r}", name, globals())

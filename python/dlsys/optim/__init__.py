@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import no_attribute
+from ..errors import no_attribute as _no_attribute
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .groups import (
     ParameterGroup as ParameterGroup, clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_,
@@ -22,4 +22,4 @@ if not TYPE_CHECKING:  # for a checker a wrong name stays an error
 
     def __getattr__(name: str) -> NoReturn:
         """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise no_attribute(f"module {__name__!r}", name, globals())
+        raise _no_attribute(f"module {__name__!r}", name, globals())

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..checks import flag
-from ..errors import GraphError, no_attribute
+from ..errors import GraphError
+from ..errors import no_attribute as _no_attribute
 from ..graph import Node
 from .creation import leaf
 from .differentiate import backward as _backward
@@ -99,4 +100,4 @@ if not TYPE_CHECKING:  # for a checker a wrong name stays an error
 
     def __getattr__(name: str) -> NoReturn:
         """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise no_attribute("module 'dlsys.autograd'", name, globals())
+        raise _no_attribute("module 'dlsys.autograd'", name, globals())

@@ -283,7 +283,7 @@ class Reductions(TensorNode):
         """The root number p of the sum of |x|^p, 2 or "fro" the Euclidean norm; its gradient is 0 where it is. The
         largest |x| for p = inf, the smallest for -inf, how many are not 0 for 0. Raises GraphError for what is no
         number."""
-        p = 2 if p == "fro" else p
+        p = 2 if isinstance(p, str) and p == "fro" else p
         if isinstance(p, bool) or not isinstance(p, (int, float)) or p != p:
             raise GraphError(f"norm: p must be a number, not {p!r}")
         node, along = require_float("norm", self), _along(dim, keepdim, words)

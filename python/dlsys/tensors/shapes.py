@@ -180,7 +180,7 @@ class Shapes(TensorNode):
         """Each slice along `dim` so many times, of the elements in row-major order for None; `repeats` is an integer,
         or one for each slice, which are computed. The shape must be known."""
         node = node_of(self) if dim is not None else ops.reshape_op(node_of(self), (-1,))
-        axis = dim_of("repeat_interleave", node, dim or 0)
+        axis = dim_of("repeat_interleave", node, 0 if dim is None else dim)
         times, extent = array_of(node_of(repeats)).numpy(), shape_of(node)[axis]
         if times.dtype.kind not in "iu" or times.shape not in ((), (1,), (extent,)) or (times < 0).any():
             raise GraphError(f"repeat_interleave: takes integers >= 0, one or {extent}, not {repeats!r}")
