@@ -128,9 +128,10 @@ def main() -> None:
             x = 16.5 + i * width
             box(axes, x, y + 1.4, width - 1.2, HEIGHT - 2.8, colour, "white")
             middle = x + (width - 1.2) / 2
-            axes.text(middle, y + 6.6, name, ha="center", va="center", fontsize=10, fontweight="bold")
+            large, small = min(10, 0.9 * width), min(8, 0.64 * width)  # as many letters as fit
+            axes.text(middle, y + 6.6, name, ha="center", va="center", fontsize=large, fontweight="bold")
             axes.text(
-                middle, y + 3.7, what, ha="center", va="center", fontsize=8 if len(modules) < 5 else 7.6
+                middle, y + 3.7, what, ha="center", va="center", fontsize=small
             )
     way(axes, WIDTH + 13, "once", ONCE, "#23857a", total - GAP - 5, 0)
     way(axes, WIDTH + 35, "each step", EACH, "#b0486b", total - GAP - 5, 0)
