@@ -128,7 +128,7 @@ def main() -> None:
             x = 16.5 + i * width
             box(axes, x, y + 1.4, width - 1.2, HEIGHT - 2.8, colour, "white")
             middle = x + (width - 1.2) / 2
-            large, small = min(10, 0.9 * width), min(8, 0.64 * width)  # as many letters as fit
+            large, small = min(10, 0.8 * width), min(8, 0.64 * width)  # as many letters as fit
             axes.text(middle, y + 6.6, name, ha="center", va="center", fontsize=large, fontweight="bold")
             axes.text(
                 middle, y + 3.7, what, ha="center", va="center", fontsize=small

@@ -108,3 +108,24 @@ def test_training_steps_of_all_sizes_are_those_of_numpy() -> None:
         wanted = [((d @ w2) * (h > 0)).T @ x, ((d @ w2) * (h > 0)).sum(0), d.T @ h, d.sum(0)]
         for p, value in zip(model.parameters(), wanted, strict=True):
             np.testing.assert_allclose(p.grad.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=f"{size} rows")
+
+
+def test_a_kernel_for_many_that_cannot_be_compiled_costs_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLSYS_COMPILE_CACHE", "0")
+    X = ad.Variable("X")
+    run = ad.Executor([ad.exp_op(X * 0.375) + 7])
+    values = np.random.default_rng(0).normal(size=(90, 20)).astype("float32")
+    for size in (40, 52):
+        run.run({X: values[:size]})
+    build = kernels.cache.with_compiler("kernels.build")
+    compile_some = build.build
+
+    def fails(specs: list[kernels.KernelSpec], *rest: object) -> object:
+        if any(spec.loops is not None and spec.key[0] == rows.KIND for spec in specs):
+            raise RuntimeError("as TVM does")
+        return compile_some(specs, *rest)
+
+    monkeypatch.setattr(build, "build", fails)
+    with pytest.warns(rows.RowsWarning, match="failed, those for one have their place: mul_exp_add"):
+        (found,) = run.run({X: values[:81]}, True)
+    np.testing.assert_allclose(found, np.exp(values[:81] * 0.375) + 7, rtol=1e-5)

@@ -105,7 +105,12 @@ def _found_or_made(
     if missing:
         build = with_compiler("kernels.build")
         with disk.folder() if keeps else nullcontext() as folder:
-            modules, made, objects = build.build([*missing.values()], how, folder)
+            try:
+                modules, made, objects = build.build([*missing.values()], how, folder)
+            except Exception:
+                if not rows.refuse(missing.values()):
+                    raise
+                return _found_or_made(specs, how, directory)
             lowered.update(made)
             _compiled += len(missing)
             if folder is not None:

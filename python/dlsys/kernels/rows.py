@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import DlsysError, ShapeError
 from ..graph import Shape
+from ..system import warn
 from ..tvm_import import with_compiler
 from .spec import Family, KernelSpec, TargetName
 
@@ -29,12 +30,17 @@ BOUNDS = (
 )
 """Numbers between which one kernel serves: primes, so that no width divides them. Each is about four times the one
 before; where tiles or threads are chosen otherwise between these, twice, or a quarter more."""
+KIND = "rows"  # of the keys of kernels for many
 MOST_FAMILIES = 4096
 MOST_COUNTED = 2**31 - 2**16  # elements of an array, for indices of 32 bits
 
 _seen: dict[Hashable, list[Family]] = {}
 _made: dict[Hashable, list[KernelSpec]] = {}
 _refused: set[Hashable] = set()  # keys of kernels that cannot be for many numbers of rows
+
+
+class RowsWarning(UserWarning):
+    """A kernel for many numbers of rows could not be compiled: there is one for each number instead."""
 
 
 def of_many(spec: KernelSpec, how: TargetName) -> list[KernelSpec]:
@@ -110,7 +116,7 @@ def _for_many(
     def loops() -> object:
         return with_compiler("kernels.build").for_many_rows(specs, numbers, own, how)
 
-    key = "rows", specs[0].formula, specs[-1].formula
+    key = KIND, specs[0].formula, specs[-1].formula
     return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops)]
 
 
@@ -123,6 +129,17 @@ def is_one(spec: KernelSpec) -> bool:
         _refused.add(spec.key)
         return False
     return True
+
+
+def refuse(specs: Iterable[KernelSpec]) -> bool:
+    """Notes that kernels for many numbers of rows among some cannot be compiled, with a warning; whether there is one:
+    then others are compiled, for one number each."""
+    found = [spec for spec in specs if isinstance(spec.key, tuple) and spec.key[:1] == (KIND,)]
+    _refused.update(spec.key for spec in found)
+    if found:
+        names = ", ".join(sorted({spec.name for spec in found}))
+        warn(f"kernels for many numbers of rows failed, those for one have their place: {names}", RowsWarning)
+    return bool(found)
 
 
 def _varied(old: Family, new: Family) -> tuple[int, list[tuple[int, int]], tuple[float | None, ...]] | None:
