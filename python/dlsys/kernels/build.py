@@ -53,7 +53,7 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
     has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a graph
     of launches finds it where it was; if they are `checked`, in memory that TVM takes for each call."""
     if spec.loops:
-        return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.DEFAULT)
+        return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.WRITTEN)
     function, rule = prim_func(spec), schedule.DEFAULT
     target = schedule.with_threads(how.target, 1) if spec.alone else how.target
     if how.ours:

@@ -22,6 +22,8 @@ RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
 """By the kind of target."""
 EMPTY = Rule("empty", "", lambda func, machine: func)
 """For functions without anything to compute."""
+WRITTEN = Rule("written", "", lambda func, machine: func)
+"""For functions that are given as loops, as a kernel for many numbers of rows."""
 DEFAULT = Rule("default", "", lambda func, machine: func)
 """TVM's own loops, for those who ask for them."""
 
