@@ -129,3 +129,12 @@ def test_a_kernel_for_many_that_cannot_be_compiled_costs_a_warning(monkeypatch: 
     with pytest.warns(rows.RowsWarning, match="failed, those for one have their place: mul_exp_add"):
         (found,) = run.run({X: values[:81]}, True)
     np.testing.assert_allclose(found, np.exp(values[:81] * 0.375) + 7, rtol=1e-5)
+
+
+def test_no_rows_are_no_number_of_rows() -> None:
+    """A mean's constant is one divided by the number of rows."""
+    X = ad.Variable("X")
+    run = ad.Executor([ad.mean_op(X * 3, 1), ad.div_byconst_op(X, 64.0)])
+    for size in (24, 36, 0, 48):
+        found = run.run({X: np.ones((size, 5), "float32")}, True)
+        assert [x.shape for x in found] == [(size,), (size, 5)]

@@ -158,6 +158,8 @@ def _varied(old: Family, new: Family) -> tuple[int, list[tuple[int, int]], tuple
     if len(pairs) != 1:
         return None
     ((before, rows),) = pairs
+    if not before or not rows:  # nothing is computed, and nothing divided by them
+        return None
     shares: list[float | None] = []
     for x, y in zip(old.numbers, new.numbers, strict=True):
         share = round(y * rows, 4) if x != y else None
