@@ -17,7 +17,8 @@ from .padding import Padding, share
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 MANY_FLOP = 5 * PARALLEL_FLOP  # below, more regions for many threads take longer than they spare
-FEW = 8  # tiles that pass a panel, up to which it should stay in L1 from being packed on
+FEW = 8  # tiles that pass a panel, up to which it should stay in L1 from being packed on, or lie where it lies
+SETS = 64  # of lines in L1: rows at a distance of so many lines, or a multiple, share one
 FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
@@ -163,12 +164,19 @@ def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]
         for rows, vectors in sizes:
             columns = p.b.panel or vectors * lanes
             ways_of_b = [GIVEN] if p.b.panel else [PACKED]
-            if readable and not p.b.panel and p.intrinsic is None and a != WINDOWS and (near or m <= rows):
+            few = near or m <= (2 if _shares_a_set(p, machine) else FEW) * rows
+            if readable and not p.b.panel and p.intrinsic is None and a != WINDOWS and few:
                 ways_of_b.append(LIES)
             for b in ways_of_b:
                 block, panels = -(-p.size(p.m) // rows), -(-p.size(p.n) // columns)
                 whole = Tile(rows, columns, lanes, a, b, block, panels, parallel, by_batch)
                 yield replace(whole, depth=_depth(p, whole, machine))
+
+
+def _shares_a_set(p: Product, machine: Machine) -> bool:
+    """Whether the rows of B, k by k, share a few lines of L1."""
+    stride = 0 if p.b.strides is None else p.b.strides[p.last(p.k)] * p.itemsize
+    return stride % (SETS * machine.line) == 0
 
 
 def _depth(p: Product, tile: Tile, machine: Machine) -> int:
