@@ -216,17 +216,24 @@ def test_lines_that_l1_cannot_hold_together_are_copied() -> None:
         assert tile.a == (tiles.PACKED if copied else tiles.LIES), tile
 
 
+def test_few_tiles_of_rows_read_b_where_it_lies() -> None:
+    """Unless B's rows lie at a distance of 4 KiB, so that they share a few lines of L1."""
+    for m, n, b in ((24, 1000, tiles.LIES), (24, 1024, tiles.LIES), (64, 1000, tiles.LIES), (64, 1024, tiles.PACKED)):
+        assert _tile((m, 500), (500, n), False, False, threads=1).b == b, (m, n)
+    assert _tile((1000, 500), (500, 1000), False, False, threads=1).b != tiles.LIES
+
+
 def test_parts_of_a_short_sum_lie_in_l1_and_add_in_order() -> None:
     """A panel that few tiles pass is packed part by part; the bits are those of a product that is not cut."""
-    a, b = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((24, 1000), (1000, 96)))
+    a, b = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((60, 1000), (1000, 1024)))
     assert _tile(a.shape, b.shape, False, False, threads=1).depth < 500
-    few, whole = (np.zeros((m, 96), "float32") for m in (24, 480))
+    few, whole = (np.zeros((m, 1024), "float32") for m in (60, 480))
     with on_threads(1):
         for out in (few, whole):
             rows = np.resize(a, (len(out), 1000))
             kernel = tvm_op.make_matrix_mul(rows.shape, False, b.shape, False, "llvm", "llvm", f"rows{len(out)}")
             kernel(rows, b, out)
-    np.testing.assert_array_equal(few, whole[:24])
+    np.testing.assert_array_equal(few, whole[:60])
 
 
 def chain(k: int, steps: int, trans: bool, rows: int) -> tuple[ad.Node, ad.Node, ad.Parameter, np.ndarray]:
