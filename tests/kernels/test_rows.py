@@ -71,7 +71,7 @@ def test_a_kernel_for_many_numbers_has_the_bits_of_one_for_one(name: str, monkey
     rng = np.random.default_rng(1)
     feeds = [{X: rng.normal(size=(size, 24)).astype("float32")} for size in (40, 52, 37, 45, 64)]
     found = [many.run(feed, True) for feed in feeds]
-    monkeypatch.setattr(rows, "of_many", lambda spec, how: [])
+    monkeypatch.setattr(rows, "of_many", lambda *given: [])
     monkeypatch.setattr(kernels.cache, "_kernels", {})
     one = ad.Executor(results)
     for feed, got in zip(feeds, found, strict=True):
@@ -138,3 +138,13 @@ def test_no_rows_are_no_number_of_rows() -> None:
     for size in (24, 36, 0, 48):
         found = run.run({X: np.ones((size, 5), "float32")}, True)
         assert [x.shape for x in found] == [(size,), (size, 5)]
+
+
+def test_sizes_within_one_plan_do_not_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters of several sizes, updated in one step, have a kernel for each."""
+    asked = list[object]()
+    monkeypatch.setattr(rows, "is_one", lambda spec: asked.append(spec) or False)
+    X = [ad.Variable(f"X{i}") for i in range(5)]
+    run = ad.Executor([ad.exp_op(x * 0.8125) for x in X])
+    run.compile_funcs({x: (20 + 3 * i, 7) for i, x in enumerate(X)})
+    assert not asked

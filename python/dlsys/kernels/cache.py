@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
@@ -23,6 +24,7 @@ _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
 _PLACE = 2048  # bytes of a kernel whose code is that of one for many numbers of rows
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
+_calls = itertools.count()  # of `get`
 _compiled = 0  # kernels that this process has compiled
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
@@ -38,13 +40,15 @@ def compiled() -> int:
     return _compiled
 
 
-def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False) -> list[Kernel]:
+def get(
+    specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False, plans: Sequence[int] = ()
+) -> list[Kernel]:
     """The kernels of `specs`, in order: those that the process has, then those on disk; the rest is compiled together,
     on all cores, and kept in both.
 
     `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target. For
-    `checked` see `Kernel`. Raises TargetError for a target that is unknown. A CPU's code that this one cannot run can
-    be read; calling its kernel raises TargetError.
+    `checked` see `Kernel`; `plans` numbers the plan of each spec where there are several. Raises TargetError for a
+    target that is unknown. A CPU's code that this one cannot run can be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
     specs = with_choices(specs, how)
@@ -52,7 +56,9 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
-            _kernels.update(_found_or_made(missing, how, directory))
+            call = next(_calls)
+            numbers = {key: (call, plan) for key, plan in zip(keys, plans or [0] * len(keys), strict=True)}
+            _kernels.update(_found_or_made(missing, how, directory, numbers))
         for key in dict.fromkeys(keys):
             _kernels[key] = _kernels.pop(key)
         kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
@@ -64,12 +70,13 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
 
 
 def _found_or_made(
-    specs: Mapping[Hashable, KernelSpec], how: TargetName, directory: Path | None
+    specs: Mapping[Hashable, KernelSpec], how: TargetName, directory: Path | None, plans: Mapping[Hashable, Hashable]
 ) -> dict[Hashable, Kernel]:
     """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
-    numbers of rows serves where there is one, or can be; it is kept in the process under a key of its own."""
+    numbers of rows serves where there is one, or can be; it is kept in the process under a key of its own. `plans`: the
+    plan of each key."""
     global _compiled
-    many = {key: rows.of_many(spec, how) for key, spec in specs.items()}
+    many = {key: rows.of_many(spec, how, plans[key]) for key, spec in specs.items()}
     serving: dict[Hashable, KernelSpec] = {}  # those of many that are found to be one
 
     def place(spec: KernelSpec) -> Hashable:
@@ -110,7 +117,7 @@ def _found_or_made(
             except Exception:
                 if not rows.refuse(missing.values()):
                     raise
-                return _found_or_made(specs, how, directory)
+                return _found_or_made(specs, how, directory, plans)
             lowered.update(made)
             _compiled += len(missing)
             if folder is not None:

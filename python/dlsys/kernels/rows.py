@@ -34,7 +34,7 @@ KIND = "rows"  # of the keys of kernels for many
 MOST_FAMILIES = 4096
 MOST_COUNTED = 2**31 - 2**16  # elements of an array, for indices of 32 bits
 
-_seen: dict[Hashable, list[Family]] = {}
+_seen: dict[Hashable, list[tuple[Family, Hashable]]] = {}  # with the plans that asked first
 _made: dict[Hashable, list[KernelSpec]] = {}
 _refused: set[Hashable] = set()  # keys of kernels that cannot be for many numbers of rows
 
@@ -43,9 +43,10 @@ class RowsWarning(UserWarning):
     """A kernel for many numbers of rows could not be compiled: there is one for each number instead."""
 
 
-def of_many(spec: KernelSpec, how: TargetName) -> list[KernelSpec]:
+def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
     """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
-    where it is one of the first. Notes which numbers are asked for."""
+    where it is one of the first. Notes which numbers are asked for, and by which plan: within one, as for parameters of
+    several sizes, nothing varies."""
     if spec.family is None or how.kind != "llvm" or how.checked or spec.choice or not how.ours or how.refusal:
         return []
     family = spec.family()
@@ -54,13 +55,14 @@ def of_many(spec: KernelSpec, how: TargetName) -> list[KernelSpec]:
         _made.clear()
     key = family.key, spec.alone, how.text
     seen = _seen.setdefault((key, tuple(map(_inner, family.shapes))), [])
-    if any(one.shapes == family.shapes and one.numbers == family.numbers for one in seen):
+    if any(one.shapes == family.shapes and one.numbers == family.numbers for one, _ in seen):
         return []
-    found = [varied for one in seen if (varied := _varied(one, family)) is not None]
-    if len(found) < EXACT:
-        seen.append(family)
+    others = [(one, own) for one, own in seen if own != plan]
+    found = [(varied, own) for one, own in others if (varied := _varied(one, family)) is not None]
+    if len({own for _, own in found}) < EXACT:
+        seen.append((family, plan))
         return []
-    rows, places, shares = found[0]
+    (rows, places, shares), _ = found[0]
     fixed = [list(shape) for shape in family.shapes]
     for i, axis in places:
         fixed[i][axis] = -1
