@@ -1,4 +1,4 @@
-"""What a search has found, in a file of JSON lines: each measured choice of a kernel, and the verdicts.
+"""The results of a search, in a file of JSON lines: each measured choice of a kernel, and the verdicts.
 
 A line is an object: `loops` (the structural hash of the kernel's plain loops), `formula` (of the `KernelSpec`, empty
 for loops of others), `machine`, `versions`, `name`, `space` and `knobs` (see `schedule.knobs`), `features`, `seconds`,
@@ -89,7 +89,7 @@ def merge(path: Any, other: Any) -> int:
 
 
 def summary(path: Any) -> str:
-    """What a file holds: each kernel's last verdict on this machine, and how many records there are."""
+    """The content of a file as text: each kernel's last verdict on this machine, and how many records there are."""
     records, verdicts = read(path), dict[str, Record]()
     machine = machine_name(target_name("llvm"))
     for record in records:

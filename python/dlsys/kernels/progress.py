@@ -1,4 +1,4 @@
-"""What compiling tells: one line for each plan, a hint where shapes vary, and a progress bar where it takes long.
+"""Messages about compiling: one line for each plan, a hint where shapes vary, and a progress bar where it takes long.
 
 Lines go to Python's logger "dlsys": `logging.basicConfig(level=logging.INFO)` shows them.
 """

@@ -46,7 +46,7 @@ class Intrinsic:
         return 4 // np.dtype(self.a).itemsize
 
     def behaviour(self, total: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """What it computes, of total (lanes,), a and b (lanes, terms)."""
+        """The new total as NumPy computes it, of total (lanes,), a and b (lanes, terms)."""
         found = total.copy()
         for lane in range(len(total)):
             for term in range(self.terms):
@@ -54,7 +54,7 @@ class Intrinsic:
         return found
 
     def term(self, a: Expr, b: Expr) -> Expr:
-        """What it adds to the total, of groups a and b, as the term of a sum."""
+        """The term of a sum: its addition to the total, of groups a and b."""
         return tirx.call_pure_extern(RESULT, self.name, a, b)
 
     def lowered(self, lanes: int, total: Expr, a: Expr, b: Expr) -> Expr:

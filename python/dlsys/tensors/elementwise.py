@@ -202,7 +202,7 @@ class Elementwise(TensorNode):
     clip = clamp
 
     def fmod(self: ArrayLike, other: ArrayLike) -> Tensor:
-        """What is left of x after the whole times of `other` in it, with x's sign; see `autodiff.fmod_op`. Raises
+        """The rest of x after the whole times of `other` in it, with x's sign; see `autodiff.fmod_op`. Raises
         DTypeError for integers."""
         return ops.fmod_op(*pair_of(self, other))
 

@@ -24,7 +24,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 class Context:
-    """What `forward` leaves for `backward`: `save_for_backward`, and attributes of any kind.
+    """Values that `forward` leaves for `backward`: `save_for_backward`, and attributes of any kind.
 
     Attributes:
         needs_input_grad: for each argument of `apply` whether it is a tensor to which gradients may go.

@@ -34,7 +34,7 @@ _ARRAYS = (np.ndarray, np.generic)
 
 
 class UFuncs(TensorNode):
-    """What NumPy calls."""
+    """The method by which NumPy asks for a ufunc of a tensor."""
 
     __slots__ = ()
 

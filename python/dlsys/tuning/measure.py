@@ -24,7 +24,7 @@ LIMIT = 60.0  # seconds that a batch may take to compile, or one choice to be me
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a choice.
+    """The result of measuring a choice.
 
     Attributes:
         seconds: of a call; infinite where there is none.
@@ -45,7 +45,7 @@ class Measured:
 
 
 class Measurer(Protocol):
-    """What measures choices: a process, a device far away, a test's function."""
+    """A measurer of choices: a process, a device far away, a test's function."""
 
     def load(self, task: Task, step_bytes: int) -> float:
         """Makes a task the one that is measured; returns the seconds of a call by its rule."""

@@ -27,7 +27,7 @@ DECAY = 0.3  # of its weights: without it the rank correlation on unseen tasks w
 
 
 class Model(Protocol):
-    """What predicts times."""
+    """A model of times, which predicts them."""
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """Learns from features, shape (N, F), and targets, shape (N,)."""

@@ -30,7 +30,7 @@ Key = tuple[int | str, ...]
 
 
 class Search:
-    """What is known of a task, and what to try next.
+    """A task with all that is known of it, and the choices to try next.
 
     Attributes:
         task: what is searched.
@@ -124,7 +124,7 @@ class Search:
         return np.array(rows)
 
     def _predicted(self, choices: Sequence[Knobs], name: str = "") -> np.ndarray:
-        """What a model predicts; before there is one, the logarithm of the rule's own estimate."""
+        """The predictions of the model; before there is one, the logarithm of the rule's own estimate."""
         x, model = self._features_of(choices), self._models.get(name or self._leading)
         return x[:, 0] * math.log(2) if model is None else model.predict(x)
 

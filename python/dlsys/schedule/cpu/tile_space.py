@@ -120,8 +120,8 @@ def _tiles(number: int, p: Product, machine: Machine, made: Container[Any]) -> M
 
 
 def _features(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]) -> list[float]:
-    """What may say how long a tile's loops take: sizes, knobs, terms of `cycles`, working sets against the caches and
-    registers; logarithms, but for what is a yes or no."""
+    """Numbers that may say how long a tile's loops take: sizes, knobs, terms of `cycles`, working sets against
+    the caches and registers; logarithms, but for what is a yes or no."""
     batch, m, n, k = p.sizes
     work = arithmetic(p, tile, machine, paddings)
     depth = k if k <= 2 * tile.depth else tile.depth
