@@ -80,7 +80,8 @@ def test_what_follows_a_convolution_of_1_x_1_is_part_of_its_kernel(batch: int) -
     layers = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
     for before, channels in ((32, 24), (24, 72), (72, 40)):
         layers += [nn.Conv2d(before, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.Hardswish()]
-    network = frozen(nn.Sequential(*layers), drawn(batch, 16, 8, 8))
+    with mock.patch.object(channels_last, "BYTE", 0.0):
+        network = frozen(nn.Sequential(*layers), drawn(batch, 16, 8, 8))
     assert operators(network).count("matmul") >= 2
     groups = ad.Executor(network.outputs).groups({network.inputs[0]: (batch, 16, 8, 8)})
     assert groups.count(" contraction ") >= 4 and " elementwise " not in groups
@@ -106,9 +107,9 @@ def test_squeeze_and_excitation_is_made_of_products(batch: int) -> None:
 @pytest.mark.slow
 def test_filters_and_matrices_lie_in_panels() -> None:
     dl.manual_seed(0)
-    network = frozen(
-        nn.Sequential(nn.Conv2d(4, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, (2, 3))), drawn(1, 4, 13, 13)
-    )
+    convolutions = nn.Sequential(nn.Conv2d(4, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, (2, 3)))
+    with mock.patch.object(channels_last, "BYTE", 0.0):
+        network = frozen(convolutions, drawn(1, 4, 13, 13))
     assert operators(network).count("conv2d_panels") == 2
     network = frozen(nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 7)), drawn(3, 5, 20))
     assert operators(network).count("matmul_panels") == 1  # 7 columns fill no panel
@@ -153,7 +154,7 @@ class Gates(nn.Module):
 @pytest.mark.slow
 def test_images_stay_channels_last() -> None:
     dl.manual_seed(0)
-    with mock.patch.object(channels_last, "SAVED", 100.0):  # else such small images are not worth a transpose
+    with mock.patch.object(channels_last, "BYTE", 0.0):  # else such small images are not worth a transpose
         network = frozen(Gates(), drawn(2, 3, 14, 14))
     names = operators(network)
     assert names.count("transpose") == 1 and names.count("pool_last") == 2  # the given image is turned, nothing else
@@ -166,13 +167,27 @@ def test_images_stay_channels_last() -> None:
         def forward(self, x: Node) -> Node:
             return dl.cat([self.conv(x), self.known], 1).relu()
 
-    with mock.patch.object(channels_last, "SAVED", 1e6):
+    with mock.patch.object(channels_last, "BYTE", 0.0):
         frozen(Joined(), drawn(2, 3, 3, 3))  # images of one place, beside known numbers
     back = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.Conv2d(64, 5, 3), nn.Flatten())
     names = operators(frozen(back, drawn(1, 3, 9, 9)))
     assert names.count("transpose") == 2 and "conv2d" in names  # five filters fill no vector
     little = frozen(nn.Sequential(nn.Conv2d(16, 16, 1), nn.ReLU()), drawn(1, 16, 20, 20))
     assert "transpose" not in operators(little)  # turned twice, it would take longer
+
+    class Halves(nn.Module):
+        """As in ShuffleNet: one half of the channels goes on as it is."""
+
+        def __init__(self) -> None:
+            self.convs = nn.ModuleList([nn.Conv2d(29, 29, 1) for _ in range(3)])
+
+        def forward(self, x: Node) -> Node:
+            for conv in self.convs:
+                kept, half = x.chunk(2, dim=1)
+                x = dl.cat([conv(half).relu(), kept], 1)
+            return x
+
+    assert "transpose" not in operators(frozen(Halves(), drawn(1, 58, 28, 28)))
 
 
 class Branches(nn.Module):

@@ -105,7 +105,7 @@ class _Freezing:
     def __init__(self, graph: TypedGraph, names: Mapping[Node, str], scale: float, channels_last: bool) -> None:
         """`names`: of parameters and buffers; `scale`: see `_frozen`."""
         self._graph, self._scale, self._takes_last = graph, scale, channels_last
-        self._operations, self._moved = 0, 0  # of convolutions of images NHWC, and bytes that this order has moved
+        self._saved, self._moved = 0.0, 0  # operations that images NHWC save, and bytes that this order has moved
         self._users = Counter(value for node in graph.nodes for value in value_inputs(node))
         self._users.update(node for node in graph.outputs if node is not None)
         self._now: dict[Node, Value] = {}
@@ -154,8 +154,8 @@ class _Freezing:
         given = conv, filters, images, shape, name, self._scale
         of_last = channels_last.convolution(*given) if self._takes_last else None
         if of_last is not None:
-            self._operations += 2 * math.prod(shape) * math.prod(filters.shape[1:])
-            found = of_last(self._last(conv.inputs[0]))
+            self._saved += of_last.saved
+            found = of_last.of(self._last(conv.inputs[0]))
             return Last(found if shift is None else found + tensor(shift, name=bias))
         found = ad.conv2d_op(self._node(conv.inputs[0]), tensor(filters, name=name), *geometry_of(conv))
         return found if shift is None else found + tensor(shift.reshape(-1, 1, 1), name=bias)
@@ -199,7 +199,7 @@ class _Freezing:
 
     def gains(self) -> bool:
         """Whether the order NHWC saves convolutions more time than transposes and joins cost, or nothing has it."""
-        return self._operations * channels_last.SAVED >= self._moved * channels_last.BYTE
+        return self._saved >= self._moved * channels_last.BYTE
 
     def _plain(self, node: Node) -> Node:
         inputs = [self._node(value) for value in node.inputs]
