@@ -14,9 +14,10 @@ import pytest
 import tvm
 import tvm_ffi
 from dlsys import tvm_op
-from dlsys.schedule import machine_code
+from dlsys.schedule import denormals, machine_code
 from dlsys.schedule.cuda import nvrtc
 from dlsys.schedule.machine_code import NO_SLP
+from dlsys.schedule.target import host_target
 from tvm import tirx
 from tvm.target import Target
 
@@ -89,7 +90,7 @@ from tvm.target import Target
 x, y = (tirx.decl_buffer((8,), "float32", name, data_alignment=4) for name in "xy")
 i = tirx.Var("i", "int32")
 element = tirx.BufferLoad(x, [i])
-value = tirx.nearbyint(tirx.Select(tirx.isnan(element), element * 0.5, element))
+value = tirx.nearbyint(tirx.Select(tirx.isnan(element), tirx.ldexp(element, tirx.const(2, "int32")), element))
 body = tirx.For(i, 0, 8, tirx.ForKind.VECTORIZED, tirx.BufferStore(y, value, [i]))
 made = tvm.IRModule({"main": tirx.PrimFunc([x, y], body).with_attr("global_symbol", "main")})
 target = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
@@ -104,6 +105,23 @@ def test_isnan_and_nearbyint_are_functions_of_vectors() -> None:
     # in a process without dlsys, which changes this for all of the process
     found = subprocess.run([sys.executable, "-c", ONE_BY_ONE], capture_output=True, text=True, check=True).stdout
     assert "@llvm.nearbyint.f32" in found and "<8 x float> @llvm.nearbyint" not in found
+    assert "call float @ldexpf" in found
+
+
+def test_powers_of_two_are_an_instruction_of_avx512_or_two_products() -> None:
+    """With the same bits, down to numbers that are not normal."""
+    x, n, y = array("x", 512), array("n", 512, "int32"), array("y", 512)
+    made = function([x, n, y], loop(512, lambda i: tirx.BufferStore(y, tirx.ldexp(x[i], n[i]), [i])))
+    numbers = np.random.default_rng(0).uniform(0.7, 1.4, 512).astype("float32")
+    exponents = np.linspace(-152, 127, 512).astype("int32")
+    for target in (Target({**AVX2, "keys": ["cpu", denormals.KEPT]}), host_target(flush=False)):
+        module = machine_code.compiled({"main": made}, target)
+        assert not code(module, "call.*@ldexp")
+        np.testing.assert_array_equal(run(module, numbers, exponents), np.ldexp(numbers, exponents))
+    vector = loop(LANES, lambda i: tirx.BufferStore(y, tirx.ldexp(x[i], n[i]), [i]), tirx.ForKind.VECTORIZED)
+    wide = {"kind": "llvm", "mcpu": "skylake-avx512"}
+    found = machine_code.compiled({"main": function([x, n, y], vector)}, Target(wide))
+    assert code(found, "vscalefps", "asm") and not code(found, "call.*ldexpf", "asm")
 
 
 def test_local_arrays_lie_on_the_stack() -> None:

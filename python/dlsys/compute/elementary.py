@@ -170,10 +170,11 @@ def horner(coefficients: tuple[float, ...], x: Expr) -> Expr:
     return value
 
 
-def _power_of_two(n: Expr, dtype: str) -> Expr:
-    """2 ** n for an int32 n in the format's normal range."""
-    form = _FORMATS[dtype]
-    biased = n.astype(form.integer) + tirx.const(form.bias, form.integer)
+def power_of_two(n: Expr, dtype: str) -> Expr:
+    """2 ** n for an int32 n in the format's normal range; of vectors a vector."""
+    name, *lanes = dtype.split("x")
+    form = _FORMATS[name]
+    biased = n.astype("x".join([form.integer, *lanes])) + tirx.const(form.bias, form.integer)
     return tirx.reinterpret(dtype, biased << tirx.const(form.mantissa, form.integer))
 
 
@@ -201,17 +202,14 @@ def exp(name: Name, x: Expr) -> Expr:
     # a result that underflows takes some CPUs a hundred cycles
     inside = name(tirx.Select(v < high, tirx.Select(v > low, v, zero), high))
     value, n = _exp_parts(name, inside)
-    # by two factors: 2 ** n itself may be out of range, where the result is not or is rounded
-    half = n >> tirx.const(1, "int32")
-    result = value * _power_of_two(half, dtype) * _power_of_two(n - half, dtype)
-    return tirx.Select(tirx.isnan(v), v, tirx.Select(v > low, result, zero))
+    return tirx.Select(tirx.isnan(v), v, tirx.Select(v > low, tirx.ldexp(value, n), zero))
 
 
 @naming
 def _exp_moderate(name: Name, x: Expr) -> Expr:
     """e ** x of a finite x, where the result is a normal number, or infinite for 2 ** n so."""
     value, n = _exp_parts(name, name(x))
-    return value * _power_of_two(n, str(x.ty))
+    return value * power_of_two(n, str(x.ty))
 
 
 @naming

@@ -7,6 +7,7 @@
     _as_vectors          TVM computes numbers that count up one by one
     _expected, _branch   TVM makes no branch of a choice between vectors
     _exact               TVM writes float64 for CUDA with 15 decimals
+    _scaled              TVM calls the C library for value * 2 ** n, one by one
     _without_main        TVM compiles a function alone in its module twice, the second time as "main"
 
 tests/schedule/test_tvm_corrections.py tells of each when a later TVM needs it no more.
@@ -25,15 +26,17 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
+from ..compute.elementary import power_of_two
 from . import denormals, strided
 from .common import mutated, rewritten
+from .target import features
 
 PIPELINE = "dlsys"
 NO_SLP = "-vectorize-slp:bool=false"
 """TVM 0.27 has LLVM's SLP vectorizer on, which looks for scalars to put together: it takes 40 % of the time to compile
 a convolution's unrolled tile, and finds nothing. What is written as vectors is told LLVM as vectors. An option of
 LLVM's, in TVM's notation."""
-VECTORS = ("tirx.isnan", "tirx.nearbyint")
+VECTORS = ("tirx.isnan", "tirx.nearbyint", "tirx.ldexp")
 """Functions that TVM 0.27 takes for functions of numbers alone: within a vector it computes them one by one."""
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
@@ -136,6 +139,17 @@ def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
     return tirx.reinterpret("float64", tirx.const(bits, "int64"))
 
 
+def _scaled(call: tvm.ir.Call) -> tirx.PrimExpr:
+    """ldexp(value, n), value * 2 ** n rounded once, for n of both formats' exponents: AVX-512 has an instruction; else
+    by two factors, as 2 ** n itself may be out of range where the result is not."""
+    value, n = call.args
+    target = Target.current()
+    if target is not None and str(target.kind) == "llvm" and "avx512f" in features(str(target)):
+        return tirx.call_llvm_pure_intrin(str(call.ty), "llvm.ldexp", value, n)
+    half = n >> 1
+    return value * power_of_two(half, str(call.ty)) * power_of_two(n - half, str(call.ty))
+
+
 def _as_vectors(function: tirx.PrimFunc) -> tirx.Stmt:
     """The body with numbers that count up along a vector as a sum of two vectors, one of them constant. Places in
     memory stay: they say that elements are neighbours.
@@ -204,5 +218,7 @@ tirx.register_tir_pipeline(PIPELINE, _pipeline)
 tvm.ir.register_op_attr(
     "tirx.fma", "cuda.FLowerIntrinsic", lambda call: tirx.call_pure_extern(str(call.ty), "fma", *call.args)
 )  # TVM knows no other target's than LLVM's
+for _kind in ("llvm", "cuda"):
+    tvm.ir.register_op_attr("tirx.ldexp", f"{_kind}.FLowerIntrinsic", _scaled, 11)
 for _name in VECTORS:
     tvm.ir.register_op_attr(_name, "TVectorizable", True, 11)  # above what a later TVM says of itself

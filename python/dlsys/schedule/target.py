@@ -79,7 +79,7 @@ def refusal(target: Target) -> str:
     here = str(codegen.llvm_get_system_triple()).split("-")[0]
     if (kind := str(target.attrs.get("mtriple") or here).split("-")[0]) != here:
         return f"compiled for {kind}, and this machine is {here}"
-    lacking = [name for name in _masked(_features(str(target))) if name.startswith(_GENERATED)]
+    lacking = [name for name in _masked(features(str(target))) if name.startswith(_GENERATED)]
     return f"compiled for {described(target)}, and this CPU lacks {', '.join(lacking)}" if lacking else ""
 
 
@@ -143,7 +143,8 @@ def _threads(target: Target) -> int:
 
 
 @cache
-def _features(target: str) -> frozenset[str]:
+def features(target: str) -> frozenset[str]:
+    """Those of a target's CPU, given as its text, by LLVM's names."""
     return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(Target(target)))
 
 
@@ -155,7 +156,7 @@ def machine_of(target: Target, precision: str = "") -> Machine:
         return Machine("cuda", 32 * WARP, 255, 1, tensor_cores=rounded, gpu=gpu)
     mcpu, triple = str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple())
     own = triple == _host_triple() and mcpu == _host_cpu()["mcpu"]  # else nothing tells its caches
-    return cpu_machine(_features(str(target)), _threads(target), mcpu in _HALVES, cache_sizes() if own else {})
+    return cpu_machine(features(str(target)), _threads(target), mcpu in _HALVES, cache_sizes() if own else {})
 
 
 @cache
