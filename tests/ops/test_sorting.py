@@ -36,6 +36,21 @@ def test_sorts_are_numpys_for_all_values(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("extent", [100, 1 << 14])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int8", "uint8", "bool"])
+def test_rows_of_every_dtype_are_sorted_by_digits(dtype: str, extent: int) -> None:
+    """Digits of 8 and 11 bits, keys of one word and of two."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 256, (2, extent * np.dtype(dtype).itemsize)).astype("uint8")
+    x = bits % 2 == 0 if dtype == "bool" else bits.view(dtype)
+    v = ad.Variable("x", dtype=dtype)
+    nodes = [ad.argsort_op(v), ad.topk_op(v, extent // 2, largest=False)[1]]
+    places, first = ad.Executor(nodes).run({v: x}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_array_equal(places, np.argsort(x, -1, kind="stable"))
+    np.testing.assert_array_equal(first, places[:, : extent // 2])
+
+
+@pytest.mark.slow
 def test_long_rows_are_sorted_and_give_gradients() -> None:
     """A row of 2^15 elements takes digits of 11 bits; the gradient of what is sorted goes back to its place."""
     rng = np.random.default_rng(0)

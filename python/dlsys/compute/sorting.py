@@ -2,7 +2,7 @@
 
 Elements are compared by keys, unsigned integers in the same order. A radix sort puts them in order digit by digit, the
 least one first: of each digit it counts the values, which tells where elements with each of them go (Knuth, The Art of
-Computer Programming, volume 3, section 5.2.5). A few elements of many are inserted into a list of the first ones.
+Computer Programming, volume 3, section 5.2.5). Where few are wanted each is inserted into a list of the first ones.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from .loops import Buffer, Source, loop, nest, program, sequence, unravelled
 
 DIGIT = 8  # bits that one pass sorts by
 LONG_DIGIT, LONG = 11, 1 << 14  # of rows so long that clearing the counts takes no time
+SHORT = 32  # elements that are put in order before the digits' counts would be cleared
+WORD = 32  # bits of a key that lie beside an element's place, in one number that is moved
 
 
 def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
@@ -33,8 +35,9 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
     if 0 in shape:
         return full(shape, 0, "int64")
     rows = math.prod(outer) * math.prod(inner)
-    few = count * count <= extent
+    few = count * count <= max(extent, SHORT * SHORT)
     bits, digit = 8 * np.dtype(str(x.dtype)).itemsize, LONG_DIGIT if extent >= LONG else DIGIT
+    passes = -(-min(bits, WORD) // digit)
 
     def body(sources: list[Source], out: Buffer, *scratch: Buffer) -> tirx.Stmt:
         def row(number: Expr) -> tirx.Stmt:
@@ -52,9 +55,9 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
 
         return loop(rows, row)
 
-    held = (rows, count) if few else (2, rows, extent)
-    counts = (rows, 1) if few else (2, rows, -(-bits // digit), 1 << digit)
-    scratch: list[tuple[Shape, str]] = [(held, f"uint{bits}"), (held, "int32"), (counts, "int32")]
+    scratch: list[tuple[Shape, str]] = [((2, rows, extent), "uint64"), ((2, rows, passes, 1 << digit), "int32")]
+    if few:
+        scratch = [((rows, count), f"uint{bits}"), ((rows, count), "int32"), ((rows, 1), "int32")]
     return program("argsort", shape, "int64", [x], body, scratch)
 
 
@@ -87,10 +90,12 @@ class _Row:
     store: Callable[[Expr, Expr], tirx.Stmt]
 
 
-def _by_digits(row: _Row, keys: Buffer, places: Buffer, counts: Buffer) -> tirx.Stmt:
-    """Sorts one row: counts all digits, then moves keys and places to and fro, a digit at a time."""
+def _by_digits(row: _Row, elements: Buffer, counts: Buffer) -> tirx.Stmt:
+    """Sorts one row: counts all digits, then moves the elements to and fro, a digit at a time. An element is a word of
+    its key and its place; of a longer key first the lower word is put in order, then the upper one."""
     _, _, passes, bins = (int(axis) for axis in counts.shape)
-    width = bins.bit_length() - 1
+    width, word = bins.bit_length() - 1, tirx.const(WORD, "uint64")
+    words = -(-int(str(row.key(tirx.const(0, "int32")).ty)[4:]) // WORD)
 
     def load(buffer: Buffer, side: int, *index: Any) -> Expr:
         found = (side, row.number, *index)
@@ -99,14 +104,25 @@ def _by_digits(row: _Row, keys: Buffer, places: Buffer, counts: Buffer) -> tirx.
     def put(buffer: Buffer, value: Expr, side: int, *index: Any) -> tirx.Stmt:
         return tirx.BufferStore(buffer, value, [side, row.number, *index])
 
-    def digit(value: Expr, number: int) -> Expr:
-        own = value >> tirx.const(number * width, value.ty.dtype) & tirx.const(bins - 1, value.ty.dtype)
+    def named(name: str, value: Expr) -> tuple[Expr, tirx.Stmt]:
+        """The value, read once: what is stored in between could be what was read, for all that LLVM knows."""
+        var = tirx.Var(name, value.ty)
+        return var, tirx.Bind(var, value)
+
+    def place(element: Expr) -> Expr:
+        return (element & tirx.const(2**WORD - 1, "uint64")).astype("int32")
+
+    def digit(element: Expr, number: int) -> Expr:
+        own = element >> tirx.const(WORD + number * width, "uint64") & tirx.const(bins - 1, "uint64")
         return own.astype("int32")
 
-    def tally(i: Expr) -> tirx.Stmt:
-        found = [put(keys, row.key(i), 0, i)]
+    def tally(upper: int, i: Expr) -> tirx.Stmt:
+        here, at = named("place", place(load(elements, passes % 2, i)) if upper else i)
+        key = row.key(here).astype("uint64") >> tirx.const(upper * WORD, "uint64")
+        element, bound = named("element", key << word | here.astype("uint64"))
+        found = [at, bound, put(elements, element, 0, i)]
         for number in range(passes):
-            index = (0, number, digit(load(keys, 0, i), number))
+            index = (0, number, digit(element, number))
             found.append(put(counts, load(counts, *index) + 1, *index))
         return sequence(found)
 
@@ -117,24 +133,25 @@ def _by_digits(row: _Row, keys: Buffer, places: Buffer, counts: Buffer) -> tirx.
 
         return sequence([put(counts, 0, 1, number, 0), loop(bins - 1, add)])
 
-    def move(number: int, i: Expr) -> tirx.Stmt:
-        source, target = number % 2, 1 - number % 2
-        value = load(keys, source, i)
-        index = (1, number, digit(value, number))
-        to, place = load(counts, *index), i if number == 0 else load(places, source, i)
-        if number == passes - 1:
-            stored = row.store(to, place.astype("int64"))
-            moved = stored if row.count == row.extent else tirx.IfThenElse(to < row.count, stored, None)
-        else:
-            moved = sequence([put(keys, value, target, to), put(places, place, target, to)])
-        return sequence([moved, put(counts, to + 1, *index)])
+    def move(last: bool, number: int, i: Expr) -> tirx.Stmt:
+        element, read = named("element", load(elements, number % 2, i))
+        own, found = named("digit", digit(element, number))
+        to, counted = named("to", load(counts, 1, number, own))
+        moved = put(elements, element, 1 - number % 2, to)
+        if last and number == passes - 1:
+            moved = row.store(to, place(element).astype("int64"))
+            moved = moved if row.count == row.extent else tirx.IfThenElse(to < row.count, moved, None)
+        return sequence([read, found, counted, put(counts, to + 1, 1, number, own), moved])
 
-    return sequence([
-        nest((passes, bins), lambda index: put(counts, 0, 0, *index)),
-        loop(row.extent, tally),
-        loop(passes, begin),
-        *(loop(row.extent, partial(move, number)) for number in range(passes)),
-    ])  # fmt: skip
+    steps = []
+    for upper in range(words):
+        steps += [
+            nest((passes, bins), lambda index: put(counts, 0, 0, *index)),
+            loop(row.extent, partial(tally, upper)),
+            loop(passes, begin),
+            *(loop(row.extent, partial(move, upper == words - 1, number)) for number in range(passes)),
+        ]
+    return sequence(steps)
 
 
 def _inserted(row: _Row, keys: Buffer, places: Buffer, at: Buffer) -> tirx.Stmt:
