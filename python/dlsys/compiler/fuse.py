@@ -70,7 +70,7 @@ BEHIND = Growth({"readers": "pointwise behind it"}, "one")
 AROUND = Growth(
     {"readers": "reads it", "values": "is read by it", "siblings": "shares an input with it"}, "several"
 )
-GROWTHS = {
+GROWTHS: dict[str, tuple[Growth, ...]] = {
     "contraction": (BEHIND, BEFORE),
     "reduction": (replace(BEFORE, operand=True), BEHIND, BEFORE),
     "rows": (replace(AROUND, operand=True, rows=True),),

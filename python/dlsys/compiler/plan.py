@@ -60,6 +60,9 @@ class Plan:
         is_placed: whether it has memory in the arena.
     """
 
+    is_compiled: bool
+    is_placed: bool
+
     def __init__(
         self,
         program: Program,

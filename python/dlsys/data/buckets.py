@@ -57,7 +57,8 @@ class BucketSampler:
         """
         self.batch_size: int = integer("BucketSampler", "batch_size", batch_size)
         self.buckets: list[int] = checked_buckets("BucketSampler", buckets)
-        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.shuffle: bool = bool(shuffle)
+        self.drop_last: bool = bool(drop_last)
         self.seed: int = integer("BucketSampler", "seed", seed, 0)
         self.epoch: int = 0
         of_bucket: dict[int, list[int]] = {bucket: [] for bucket in self.buckets}

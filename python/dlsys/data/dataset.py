@@ -68,7 +68,8 @@ class Subset(Dataset):
     """The samples of a data set with these numbers, in their order."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset, self.indices = dataset, indices
+        self.dataset = dataset
+        self.indices = indices
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -51,6 +51,9 @@ class DataLoader:
     arguments that do not fit.
     """
 
+    sampler: Iterable[Any] | None
+    batch_sampler: Iterable[Any] | None
+
     def __init__(
         self,
         dataset: Any,

@@ -106,6 +106,8 @@ class CharacterText:
         vocabulary: character number i is `vocabulary[i]`.
     """
 
+    source: str
+
     def __init__(self, root: str | os.PathLike[str] | None = None, split: str = "train") -> None:
         if split not in SPLITS:
             raise DataArgumentError(f"CharacterText: split is one of {', '.join(SPLITS)}, not {split!r}")
@@ -188,6 +190,10 @@ class WordText:
         train, test: the words' numbers, int64 (n,).
         dictionary: the `Dictionary` of both.
     """
+
+    source: str
+    train: np.ndarray
+    test: np.ndarray
 
     def __init__(self, root: str | os.PathLike[str] | None = None, max_words: int | None = None) -> None:
         train, test, self.source = _two_parts(root)

@@ -41,7 +41,8 @@ class Normalize:
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
-        self.mean, self.std = np.atleast_1d(mean).astype(float), np.atleast_1d(std).astype(float)
+        self.mean: np.ndarray = np.atleast_1d(mean).astype(float)
+        self.std: np.ndarray = np.atleast_1d(std).astype(float)
         if self.mean.ndim != 1 or self.std.ndim != 1:
             raise DataArgumentError("Normalize: mean and std are numbers or sequences of numbers")
         if not (self.std > 0).all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -100,6 +100,10 @@ class Module:
     """
 
     training: bool
+    _parameters: dict[str, Parameter]
+    _buffers: dict[str, Tensor]
+    _modules: dict[str, Module]
+    _not_saved: set[str]
     _forward_hooks: dict[Removable, Hook]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -188,12 +192,14 @@ class Module:
             return
         self.__dict__.pop(name, None)
 
-    def __getattr__(self, name: str) -> Any:
-        for table in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(table, {})
-            if name in found:
-                return found[name]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    if not TYPE_CHECKING:  # for a checker a name is what `__init__` assigns or the class declares; another is an error
+
+        def __getattr__(self, name: str) -> Any:
+            for table in ("_parameters", "_buffers", "_modules"):
+                found = self.__dict__.get(table, {})
+                if name in found:
+                    return found[name]
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
         for table in ("_parameters", "_buffers", "_modules"):

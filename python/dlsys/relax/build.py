@@ -51,16 +51,18 @@ class Compiled(Machine):
     """
 
     def __init__(self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str]) -> None:
-        self.stages, self.rules = stages, rules
+        self.stages = stages
+        self.rules = rules
         self._refusal = refusal(target)
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
-        self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
+        self.planned: int = _our_plan(module["main"])
+        self.relax_planned: int = _relax_plan(planned["main"])
         with compiling(target):
             self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
         super().__init__(self._executable.jit(), context("cuda" if target.kind.name == "cuda" else "cpu"))
         arrays = [array(Array(value, context("cpu")), self.ctx) for value in values]
-        self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
+        self.parameters: dict[str, Any] = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
 
     def __call__(self, *inputs: Any) -> list[Array]:
         """As `Machine`'s; the arguments are all inputs, or the feeds alone, which `parameters` then follow. Raises

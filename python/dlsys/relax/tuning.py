@@ -37,7 +37,8 @@ class Tuning:
     """
 
     def __init__(self, seconds: dict[str, list[float]], path: Path) -> None:
-        self.seconds, self.path = seconds, path
+        self.seconds = seconds
+        self.path = path
 
     def __str__(self) -> str:
         lines = []

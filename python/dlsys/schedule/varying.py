@@ -23,7 +23,7 @@ from tvm import s_tir, sym, tirx
 
 from .common import renamed
 
-ROWS = tirx.Var("rows", "int32")
+ROWS: tirx.Var = tirx.Var("rows", "int32")
 """The number of rows."""
 _standing: ContextVar[int] = ContextVar("standing", default=0)
 

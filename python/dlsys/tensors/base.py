@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self, cast, overload
 
 import numpy as np
 
+from .. import ops
 from ..checks import flag
 from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
@@ -23,7 +24,7 @@ from .inplace import InPlace, require_writable, write
 from .node import TensorNode
 from .reductions import Reductions
 from .shapes import Shapes
-from .typing import ArrayLike, Device, DType, Nested, ops
+from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
@@ -38,6 +39,7 @@ class Values(TensorNode):
     """Types and values."""
 
     __slots__ = ()
+    wants_grad: bool
 
     @property
     def shape(self) -> Shape:

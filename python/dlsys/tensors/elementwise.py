@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 import numpy as np
 
+from .. import ops
 from ..checks import flag, number, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
@@ -20,7 +21,7 @@ from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shap
 from .arguments import float_of, node_of, pair_of, require_operand
 from .creation import leaf
 from .node import TensorNode
-from .typing import ArrayLike, ops
+from .typing import ArrayLike
 
 if TYPE_CHECKING:
     from .base import Tensor

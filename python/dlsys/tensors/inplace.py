@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import numpy as np
 
+from .. import ops
 from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
@@ -22,7 +23,7 @@ from .arguments import node_of, require_operand
 from .creation import leaf
 from .node import TensorNode
 from .state import changing
-from .typing import ArrayLike, Index, Nested, ops
+from .typing import ArrayLike, Index, Nested
 from .values import array_of, leaves_that_require_grad
 
 if TYPE_CHECKING:

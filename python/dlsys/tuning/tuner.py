@@ -32,7 +32,9 @@ class Tuning:
     """
 
     def __init__(self, searches: list[Search], path: Path, kernels: int) -> None:
-        self.searches, self.path, self.kernels = searches, path, kernels
+        self.searches = searches
+        self.path = path
+        self.kernels = kernels
 
     @property
     def gain(self) -> float:
