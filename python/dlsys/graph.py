@@ -279,6 +279,9 @@ class Op:
     """Whether every element of the result is an element of the first input."""
     commutative: ClassVar[bool] = False
     """Whether the order of the two inputs makes no difference."""
+    shifts: ClassVar[Formula | None] = None
+    scales: ClassVar[Formula | None] = None
+    """Of operands a and b: the function by which the result is a + shifts(b), or a * scales(b); of NumPy's arrays."""
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""

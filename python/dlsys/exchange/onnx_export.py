@@ -13,7 +13,7 @@ from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError
-from ..graph import find_topo_sort
+from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
 from ..ops.pooling import MaxPool2d
 from ..ops.shape import Transpose
@@ -180,14 +180,14 @@ class _Writing:
 Writer = Callable[[_Writing, Node], str]
 """Emits what computes a node, and returns the result's name."""
 
-_WRITERS: dict[str, Writer] = {}
+_WRITERS: dict[Op, Writer] = {}
 
 
 def writer(*names: str) -> Callable[[Writer], Writer]:
     """Decorator: a function writes our operators of these names."""
 
     def enter(function: Writer) -> Writer:
-        _WRITERS.update(dict.fromkeys(names, function))
+        _WRITERS.update({OPS[name]: function for name in names})
         return function
 
     return enter
@@ -206,7 +206,7 @@ def _plain(to: _Writing, node: Node) -> str:
 
 def _writer(node: Node) -> Writer | None:
     """The function that writes a node; None for an operator that ONNX lacks."""
-    return _WRITERS.get(node.op.name) or (_plain if node.op.onnx else None)
+    return _WRITERS.get(node.op) or (_plain if node.op.onnx else None)
 
 
 @writer("clip")
