@@ -144,6 +144,7 @@ class _Fusion:
         return not (node in self.group_of or node in self.views or node not in self.index or node in self.cheap)
 
     def make(self, nodes: Iterable[Node], kind: str) -> None:
+        """Makes the nodes one group of a kind."""
         members = sorted(nodes, key=self.index.__getitem__)
         self.kinds[id(members)] = kind
         self.order.gather(members)

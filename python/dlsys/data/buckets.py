@@ -80,6 +80,7 @@ class BucketSampler:
         return sum(len(own) // size if self.drop_last else -(-len(own) // size) for own in self._members)
 
     def __iter__(self) -> Iterator[list[int]]:
+        """The batches of one epoch, lists of numbers of samples of similar lengths."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.epoch,)))
         batches: list[list[int]] = []
         for members in self._members:

@@ -58,6 +58,7 @@ class RandomSampler(Sampler):
         return len(self.data_source) if self.num_samples is None else self.num_samples
 
     def __iter__(self) -> Iterator[int]:
+        """The numbers of one epoch, drawn anew."""
         size, rng = len(self.data_source), _drawing(self.generator)
         if self.replacement:
             return iter(rng.integers(0, max(size, 1), len(self)).tolist())
@@ -124,6 +125,7 @@ class BatchSampler(Sampler):
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __iter__(self) -> Iterator[list[Any]]:
+        """The sampler's numbers in lists of `batch_size`; the last may be shorter, or is left out."""
         batch: list[Any] = []
         for index in self.sampler:
             batch.append(index)

@@ -54,6 +54,7 @@ def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
 
 
 def decoded(content: bytes, origin: object) -> str:
+    """The text of UTF-8 bytes. Raises DataError, which names the origin and the first wrong byte."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

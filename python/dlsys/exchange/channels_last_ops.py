@@ -67,6 +67,7 @@ def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
 def _conv2d_panels(
     x: np.ndarray, panels: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
 ) -> np.ndarray:
+    """The convolution of NHWC images with filters in panels, by NumPy; `shape` is that of the result."""
     f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[: shape[3]]
     return convolved(x.transpose(FIRST), f, stride, padding, dilation, 1).transpose(LAST)
 
@@ -88,6 +89,7 @@ class Conv2dPanels(_Convolution):
 def _conv2d_planes(
     x: np.ndarray, f: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
 ) -> np.ndarray:
+    """The convolution of each NHWC channel with a filter of its own, by NumPy."""
     filters = f.transpose(2, 0, 1)[:, None]
     return convolved(x.transpose(FIRST), filters, stride, padding, dilation, len(filters)).transpose(LAST)
 

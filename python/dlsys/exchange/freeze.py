@@ -147,6 +147,8 @@ class _Freezing:
         return value
 
     def _made(self, product: _Product, shape: Shape) -> Value:
+        """The node of a product: a convolution NHWC where that is faster, else NCHW, plus what is added to its
+        channels."""
         conv, filters, shift = product.node, product.filters, product.shift
         images = self._graph.shapes[conv.inputs[0]]
         name = self._names.get(conv.inputs[1])
@@ -202,6 +204,7 @@ class _Freezing:
         return self._operations * channels_last.SAVED >= self._moved * channels_last.BYTE
 
     def _plain(self, node: Node) -> Node:
+        """The node applied to what its inputs have become; itself where they stayed."""
         inputs = [self._node(value) for value in node.inputs]
         if not inputs or all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             return node

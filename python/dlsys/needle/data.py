@@ -146,6 +146,7 @@ class DataLoader:
         return -(-len(self.dataset) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        """The batches of one epoch, as tensors."""
         order = np.arange(len(self.dataset))
         if self.shuffle:
             np.random.shuffle(order)

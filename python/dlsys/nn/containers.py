@@ -31,6 +31,7 @@ class _Numbered(Module):
     """Modules by number: "0", "1", ...; Sequential's may have names."""
 
     def _add(self, modules: Iterable[Any]) -> None:
+        """Adds modules under the next free numbers."""
         for module in _listed(self, modules, "modules"):
             number = len(self._modules)
             while str(number) in self._modules:

@@ -230,6 +230,7 @@ class _Pool(Module):
             raise GraphError(f"{owner}: {told}")
 
     def _require_fit(self, x: Node) -> None:
+        """Raises ShapeError where x is known to have other than four axes, or less space than a window."""
         shape = known_shape(x)
         if shape is not None:
             spans = zip(shape[-2:], self.kernel_size, self.padding, strict=False)

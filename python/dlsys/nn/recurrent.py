@@ -44,6 +44,7 @@ class _Gates:
         self.biases = self._biases(bias_ih, bias_hh)
 
     def _parts(self, whole: Node | None, axis: int = 0) -> list[Any]:
+        """The parts of a weight or bias, one for each gate, in the order of `order`; None for each without it."""
         if whole is None:
             return [None] * self.count
         found = [whole] if self.count == 1 else ad.split_op(whole, self.count, axis)
@@ -177,6 +178,7 @@ class _Cell(_Gated):
         self._make(input_size, hidden_size, bias, device, dtype)
 
     def _next(self, x: Node, hx: Any) -> State:
+        """The states after one step from `hx`, zeros for None."""
         shape = known_shape(x)
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
         count = self._gates.states

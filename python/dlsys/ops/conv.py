@@ -93,6 +93,7 @@ def images_gradient(
 def _filter_gradient(
     x: np.ndarray, g: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> np.ndarray:
+    """The convolution's gradient with respect to its filters, by NumPy."""
     windows = windows_of(padded(x, padding), shape[2:], stride, dilation)
     return _by_groups(groups, "noyz,ncyzij->ocij", g, windows, (1, 1), 0)
 

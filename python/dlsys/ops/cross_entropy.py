@@ -62,6 +62,8 @@ def _chosen(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _losses(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> np.ndarray:
+    """The loss of each sample by NumPy: -sum(chosen * log_softmax(logits)); 0 where the class is ignored, NaN without
+    classes."""
     chosen = _chosen(logits, targets)
     terms = chosen * log_softmax_func(logits, 1)
     terms[chosen == 0] = 0

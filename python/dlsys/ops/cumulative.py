@@ -35,6 +35,7 @@ def _accumulated(function: Callable[..., np.ndarray], start: int) -> Reference:
 
 
 def _recurrence(a: np.ndarray, b: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+    """y_i = a_i y_(i-1) + b_i along an axis by NumPy, step by step in float64."""
     factors, terms = (np.moveaxis(x, axis, 0).astype("float64") for x in (a, b))
     found, value = np.empty_like(terms), np.zeros(terms.shape[1:])
     for i in range(len(found))[:: -1 if reverse else 1]:
@@ -114,6 +115,7 @@ def _backwards(node: Node, a: Node, g: Node) -> Made:
 
 
 def _make(op: type[Cumulative], inputs: list[Node], axis: Any, exclusive: Any, reverse: Any) -> Made:
+    """A node of a cumulative operator. Raises GraphError for arguments of other types, ShapeError for no axis."""
     flags = {"exclusive": flag(op.name, "exclusive", exclusive), "reverse": flag(op.name, "reverse", reverse)}
     node = op.make(inputs, {"axis": integer(op.name, "the axis", axis), **flags})
     if (shape := known_shape(inputs[0])) is not None:

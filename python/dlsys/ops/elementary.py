@@ -106,6 +106,7 @@ fmod_op: OfNodes = binary(
 
 
 def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node | Zero, Node | Zero]:
+    """d(a ** b) / da = b a ** (b - 1), d/db = y log(a); 0 where 0 * inf would be NaN."""
     if b.op.immediate:
         const = b.attrs["value"]
         if const == 0:  # 0 * x ** -1 would be NaN at 0
@@ -138,6 +139,7 @@ copy_op: OfNode = unary(
 def _compared(
     name: str, sign: str, formula: Any, reference: Any, onnx: str, dtypes: Sequence[str] = NUMBERS
 ) -> OfNodes:
+    """The function of a new comparison of numbers."""
     doc = f"Whether a {sign} b: bool, broadcast."
     return comparison(name, doc, formula, reference, operands=number_pair, dtypes=dtypes, onnx=onnx)
 

@@ -117,6 +117,7 @@ def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
 
 
 def _place(operator: type[_Place], x: Node, axis: Any, keepdims: bool) -> Made:
+    """A node of ArgMax or ArgMin. Raises GraphError for several axes."""
     found = reduction_attributes(operator.name, x, axis, keepdims)
     if found["axes"] is not None and len(found["axes"]) != 1:
         raise GraphError(f"{operator.name}: axis must be None or an integer, not {axis!r}")

@@ -74,6 +74,7 @@ class Pointwise(Op):
 
 
 def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[Op]:
+    """A new operator's class, registered, in the module of the program that defines it."""
     if facts["derivative"] is None:
         raise GraphError(f"{name}: there is no derivative: pass one, or derivative=ZERO if it is zero everywhere")
     frame = sys._getframe(1)
@@ -84,6 +85,7 @@ def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[
 
 
 def _named(function: Callable[..., Made], name: str, doc: str, module: str) -> Callable[..., Made]:
+    """The function with the name, docstring and module of an operator."""
     function.__name__ = function.__qualname__ = f"{name}_op"
     function.__module__ = module  # where pickles look for it
     function.__doc__ = doc

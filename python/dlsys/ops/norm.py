@@ -19,6 +19,7 @@ from .shape import reshape_like_op, sum_to_like_op
 
 
 def _normalize(x: np.ndarray, mean: np.ndarray, var: np.ndarray, *rest: Any) -> np.ndarray:
+    """(x - mean) / sqrt(var + eps), times the weight, plus the bias, where they are given, by NumPy."""
     *affine, eps = rest
     n = (x - mean) / np.sqrt(var + x.dtype.type(eps))
     for i, value in enumerate(affine):

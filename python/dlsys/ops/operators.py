@@ -134,6 +134,7 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _matmul(a: Any, b: Any) -> Any:
+    """The product of two nodes; NotImplemented where one is no operand."""
     a, b = _operands(a, b)
     if not (isinstance(a, Node) and isinstance(b, Node)):
         return NotImplemented

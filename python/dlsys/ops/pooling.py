@@ -58,6 +58,7 @@ def max_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
 
 
 def _place(x: np.ndarray, maxima: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+    """The flat place of each window's maximum by NumPy, the first of several."""
     windows = _windows(x, rows, columns, -np.inf)
     inside = _windows(np.ones_like(x), rows, columns, 0) != 0  # where windows of -inf have their maximum, too
     found = inside & ((windows == maxima[..., None]) | np.isnan(windows))

@@ -48,6 +48,7 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def _random_bits(key: np.ndarray, shape: Shape) -> np.ndarray:
+    """Words of 32 random bits by NumPy: Philox of the counters 0, 1, 2, ..., four words each."""
     size = math.prod(shape)
     blocks = np.arange(-(-size // 4), dtype=np.uint64)
     counter = np.empty((blocks.size, 4), np.uint32)

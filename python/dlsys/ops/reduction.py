@@ -87,6 +87,7 @@ class DivByExtent(Op):
 
 
 def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """log(sum(exp(x))) by NumPy, shifted by the maximum so that nothing overflows."""
     largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
     result = np.log(np.exp(x - shift).sum(axis=axes, keepdims=True)) + shift

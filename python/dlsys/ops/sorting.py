@@ -52,6 +52,7 @@ def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Made:
 
 
 def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None) -> Made:
+    """A node of Argsort, of all places or the first `count`. Raises GraphError, ShapeError."""
     attrs = {"axis": integer(op, "the axis", axis), "descending": flag(op, "descending", descending), "count": count}
     node, shape = Argsort.make([x], attrs), known_shape(x)
     if shape is not None:

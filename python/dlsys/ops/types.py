@@ -172,6 +172,7 @@ class Inference:
         return self._rule(node, [value.types[slot] for value in node.inputs])
 
     def _kept(self, node: Node) -> Any:
+        """The node's shape or dtype, `_UNKNOWN` where it is not known; kept in each node below, without recursion."""
         slot = self._slot
         try:
             if (found := node.types[slot]) is not None:
@@ -226,6 +227,7 @@ def category(dtype: str) -> int:
 
 
 def _category_of(number: Any) -> int:
+    """The category of a number, or of an array of numbers: 0 for booleans, 1 for integers, 2 for floats."""
     if isinstance(number, (bool, np.bool_)) or (isinstance(number, np.ndarray) and number.dtype == np.bool_):
         return 0
     whole = isinstance(number, numbers.Integral) or (

@@ -110,6 +110,7 @@ class ParameterGroup(UserDict[str, Any]):
         return self._with_momentum(None) if self.momenta else self.options
 
     def __setitem__(self, key: str, value: Any) -> None:
+        """Changes a setting of the group, in the compiled steps too. Raises GraphError for an unknown one."""
         if key == "lr":
             self.lr = value
         elif key == "initial_lr":

@@ -72,6 +72,7 @@ class LRScheduler:
         self._set()
 
     def _set(self) -> None:
+        """Gives each group the learning rate of the present epoch."""
         self.base_lrs += [group.initial_lr for group in self.optimizer.groups[len(self.base_lrs) :]]  # joined since
         self._last_lr = [self.lr_at(base_lr, self.last_epoch) for base_lr in self.base_lrs]
         for group, lr in zip(self.optimizer.groups, self._last_lr, strict=True):

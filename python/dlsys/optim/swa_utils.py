@@ -31,6 +31,8 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
 
 
 def _together(average: Average) -> Averages:
+    """A function that averages all tensors, from one that averages a pair."""
+
     def write(averages: Sequence[Tensor], parameters: Sequence[Tensor], n_averaged: Tensor) -> None:
         pairs = zip(averages, parameters, strict=True)
         for tensor, value in zip(averages, arrays_of([average(a, p, n_averaged) for a, p in pairs]), strict=True):

@@ -86,6 +86,7 @@ class Compiled(Machine):
             raise OSError(f"{path} cannot be written: {told[0]}") from None
 
     def __str__(self) -> str:
+        """How many kernels each rule made, and the bytes planned, by us and by Relax."""
         kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
         count = sum(self.rules.values())
         memory = f"{self.planned:,} bytes planned, by Relax {self.relax_planned:,}"

@@ -41,6 +41,7 @@ class Tuning:
         self.path = path
 
     def __str__(self) -> str:
+        """Of each kernel how many candidates were measured and the best time; where that is stored."""
         lines = []
         for name, own in self.seconds.items():
             lines.append(f"{name}: {len(own)} measured" + (f", best {1e6 * own[-1]:.1f} us" if own else ""))

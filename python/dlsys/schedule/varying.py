@@ -94,6 +94,8 @@ class Varying(int):
         return self
 
     def _made(self, other: Any, of: Callable[[Any, Any], Any], turned: bool = False) -> Any:
+        """The result of an operation on the number and on its expression; a float gives a plain number, for decisions.
+        """
         mine = self.expr
         if not isinstance(other, int):  # an expression of TVM's, or a float, which is for decisions alone
             if isinstance(other, float):

@@ -222,6 +222,7 @@ class Values(TensorNode):
         return self
 
     def __repr__(self) -> str:
+        """The values as NumPy prints them; the name of a tensor that depends on variables."""
         if self.op.immediate:
             return repr(self.attrs["value"])
         try:
@@ -248,6 +249,7 @@ class Values(TensorNode):
             return None
 
     def __format__(self, spec: str) -> str:
+        """The one element in a format, `f"{loss:.3f}"`; without one, `repr` of several."""
         if spec:
             return format(self.item(), spec)
         try:

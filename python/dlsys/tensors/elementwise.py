@@ -88,6 +88,7 @@ def _product(op: str, rank: int, a: ArrayLike, b: ArrayLike) -> Tensor:
 
 
 def _require_rank(op: str, rank: int, *nodes: Node) -> None:
+    """Raises ShapeError for a node that has not `rank` axes."""
     for node in nodes:
         if len(shape_of(node)) != rank:
             raise ShapeError(

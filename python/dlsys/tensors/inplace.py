@@ -88,6 +88,7 @@ def changed_in_place(node: TensorNode, changed: Node) -> Node:
 
 
 def _refuse_history(node: Node) -> NoReturn:
+    """Raises GraphError: what is written into a leaf has no history."""
     raise GraphError(
         f"{node.name} is a leaf, and what is written has a history that gradients go through: "
         "where(), cat() and stack() make tensors of tensors; .detach() has no history"

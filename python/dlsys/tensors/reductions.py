@@ -90,6 +90,7 @@ def _ordered(x: ArrayLike) -> Tensor:
 
 
 def _extremum(x: ArrayLike, dim: int, keepdim: bool, place: Callable[..., Tensor]) -> Extremum:
+    """The maxima or minima along an axis and their places, which `place`, argmax or argmin, finds."""
     where = place(_ordered(x), dim, True)
     found = ops.take_along_axis_op(node_of(x), where, dim)
     return (

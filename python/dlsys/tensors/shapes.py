@@ -60,6 +60,7 @@ def meshgrid(*tensors: ArrayLike, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def _triangle(op: str, x: ArrayLike, diagonal: int, lower: bool) -> Tensor:
+    """x on and below the diagonal, or on and above it; 0 elsewhere."""
     node = node_of(x)
     shape = known_shape(node)
     if shape is None or len(shape) < 2:

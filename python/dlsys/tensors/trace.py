@@ -167,6 +167,7 @@ class Trace(Updates[Read]):
         return at
 
     def _leaf(self, key: Any, node: TensorNode, array: Array) -> Place:
+        """The number of a leaf in the trace; the same for one that was read before."""
         known = self._read.get(key)
         if known is None:
             known = self._read[key] = len(self.entries), array

@@ -78,6 +78,7 @@ class Search:
         return tuple(knobs[name] for name in self._names)
 
     def _note(self, knobs: Knobs, ratio: float) -> None:
+        """Notes a measured ratio, and the knobs if it is the best so far."""
         key = self._key(knobs)
         self._seen[key] = min(ratio, self._seen.get(key, math.inf))
         if ratio < self.ratio:
@@ -124,6 +125,7 @@ class Search:
             self._first = dict(self._models)
 
     def _features_of(self, choices: Iterable[Knobs]) -> np.ndarray:
+        """The features of choices, one row each; computed once for each choice."""
         rows = []
         for knobs in choices:
             if (key := self._key(knobs)) not in self._features:

@@ -94,6 +94,8 @@ class Indices:
         return lanes(width, self._bound(width, body), dtype=self.index)
 
     def _bound(self, extent: int, body: Callable[[Expr], tirx.Stmt]) -> Callable[[Expr], tirx.Stmt]:
+        """The body, before which the analyzer learns that the index is less than the extent."""
+
         def of(index: Expr) -> tirx.Stmt:
             if isinstance(index, tirx.Var):
                 self.analyzer.bind(index, ir.Range(0, self.number(extent)))

@@ -88,6 +88,8 @@ class TileCode(Indices):
         return cut(place.tile, self.m, rows, lambda rows: self._rows(place, rows, width, read_a, read_b))
 
     def _rows(self, place: Place, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
+        """The code of some rows of a tile: clear the sums, add the terms, store them, or keep them for the next part of
+        k."""
         computed, between = self.padded(width), self.between
         sums = self.array((rows, computed), "sums", "local")
 
