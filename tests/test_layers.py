@@ -280,3 +280,19 @@ def test_violations_are_found():
     }
     for expected, files in cases.items():
         assert violations_of(files) == [expected], expected
+
+
+def test_no_operator_is_told_by_its_name():
+    """What a pass or an exporter needs of an operator its class says: nothing compares `op.name`, or looks it up."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            looked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                looked += {"get": node.args[:1], "startswith": [node.func.value]}.get(node.func.attr, [])
+            looked += [node.slice] if isinstance(node, ast.Subscript) else []
+            looked += [node.subject] if isinstance(node, ast.Match) else []
+            names = [ast.unparse(x) for x in looked if isinstance(x, ast.Attribute)]
+            if any(name.endswith("node.op.name") for name in names):
+                found.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    assert not found, found

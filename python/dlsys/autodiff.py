@@ -49,4 +49,5 @@ from .ops import (
 from .tensors import Parameter as Parameter
 from .tensors.state import advance_op as advance_op, with_updates_op as with_updates_op
 
-assign, group = assign_op, group_op
+assign = assign_op
+group = group_op

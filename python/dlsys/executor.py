@@ -122,6 +122,7 @@ class Executor:
         return _remade, (type(self), self.topo_order, self.eval_node_list, ctx, self.passes)
 
     def __repr__(self) -> str:
+        """What it evaluates and where, and how many plans it has."""
         names = [node.name for node in self.eval_node_list]
         shown = ", ".join(names[:MOST_SHOWN]) + (f" and {rest} more" if (rest := len(names) - MOST_SHOWN) > 0 else "")
         plans = f"{len(self._plans)} plan{'s' if len(self._plans) != 1 else ''}"
@@ -378,6 +379,7 @@ class Executor:
         return self._planned(feed_shapes)
 
     def _check_kernels(self) -> None:
+        """Raises DeviceError in the `numpy` context, which has no kernels."""
         if self.ctx.kind == "numpy":
             raise DeviceError(
                 "the numpy context computes node by node, without kernels and plans: use dlsys.cpu(0)"
@@ -451,6 +453,8 @@ class Executor:
         return [(node, feeds[node]) for node in needed]
 
     def _needed_of(self, feeds: Mapping[Any, Any]) -> tuple[Node, ...]:
+        """The fed nodes whose values the outputs need, in the graph's order. Raises FeedError for a key that is no
+        node."""
         for node in feeds:
             if not isinstance(node, Node):
                 raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is not a node")
@@ -459,6 +463,8 @@ class Executor:
         return tuple(sorted(known, key=self._position.__getitem__))
 
     def _feed(self, node: Node, value: Any) -> Array:
+        """The array of a feed on the executor's device; from host memory to a GPU it goes through pinned memory. Raises
+        DTypeError and DeviceError, which name the feed."""
         dtype = node.attrs.get("dtype") or np.float32
         try:
             if self.ctx.kind != "cuda" or lies_on(value).kind == "cuda":

@@ -38,6 +38,7 @@ def _run(name: str, make: Callable[..., Kernel], arguments: tuple[Any, ...], *ar
 def _make_full(
     shape: tuple[int, ...], value: float, target: str, host: str, name: str, dtype: str = "float32"
 ) -> Kernel:
+    """A kernel that fills an array with one value, `kernel(out)`."""
     spec = KernelSpec(name, ("full", shape, value, dtype), (), lambda: compute.full(shape, value, dtype))
     return kernels.get([spec], target, checked=True)[0]
 

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from .scopes import scopes
 
 Shape = tuple[int, ...]
 
-FLOATS = ("float32", "float64")
-UNSIGNED = ("uint8", "uint32")
-INTEGERS = ("int8", "int32", "int64", *UNSIGNED)
-NUMBERS = (*FLOATS, *INTEGERS)
-DTYPES = (*NUMBERS, "bool")
+FLOATS: tuple[str, ...] = ("float32", "float64")
+UNSIGNED: tuple[str, ...] = ("uint8", "uint32")
+INTEGERS: tuple[str, ...] = ("int8", "int32", "int64", *UNSIGNED)
+NUMBERS: tuple[str, ...] = (*FLOATS, *INTEGERS)
+DTYPES: tuple[str, ...] = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -134,85 +134,85 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    def __add__(self, other: Any) -> Self:
+    def __add__(self, other: Any) -> Made:
         return _arithmetic["+"](self, other)
 
-    def __radd__(self, other: Any) -> Self:
+    def __radd__(self, other: Any) -> Made:
         return _arithmetic["+"](other, self)
 
-    def __sub__(self, other: Any) -> Self:
+    def __sub__(self, other: Any) -> Made:
         return _arithmetic["-"](self, other)
 
-    def __rsub__(self, other: Any) -> Self:
+    def __rsub__(self, other: Any) -> Made:
         return _arithmetic["-"](other, self)
 
-    def __mul__(self, other: Any) -> Self:
+    def __mul__(self, other: Any) -> Made:
         return _arithmetic["*"](self, other)
 
-    def __rmul__(self, other: Any) -> Self:
+    def __rmul__(self, other: Any) -> Made:
         return _arithmetic["*"](other, self)
 
-    def __truediv__(self, other: Any) -> Self:
+    def __truediv__(self, other: Any) -> Made:
         return _arithmetic["/"](self, other)
 
-    def __rtruediv__(self, other: Any) -> Self:
+    def __rtruediv__(self, other: Any) -> Made:
         return _arithmetic["/"](other, self)
 
-    def __matmul__(self, other: Any) -> Self:
+    def __matmul__(self, other: Any) -> Made:
         return _arithmetic["@"](self, other)
 
-    def __rmatmul__(self, other: Any) -> Self:
+    def __rmatmul__(self, other: Any) -> Made:
         return _arithmetic["@"](other, self)
 
-    def __pow__(self, other: Any) -> Self:
+    def __pow__(self, other: Any) -> Made:
         return _arithmetic["**"](self, other)
 
-    def __rpow__(self, other: Any) -> Self:
+    def __rpow__(self, other: Any) -> Made:
         return _arithmetic["**"](other, self)
 
-    def __and__(self, other: Any) -> Self:
+    def __and__(self, other: Any) -> Made:
         return _arithmetic["&"](self, other)
 
-    def __rand__(self, other: Any) -> Self:
+    def __rand__(self, other: Any) -> Made:
         return _arithmetic["&"](other, self)
 
-    def __or__(self, other: Any) -> Self:
+    def __or__(self, other: Any) -> Made:
         return _arithmetic["|"](self, other)
 
-    def __ror__(self, other: Any) -> Self:
+    def __ror__(self, other: Any) -> Made:
         return _arithmetic["|"](other, self)
 
-    def __xor__(self, other: Any) -> Self:
+    def __xor__(self, other: Any) -> Made:
         return _arithmetic["^"](self, other)
 
-    def __rxor__(self, other: Any) -> Self:
+    def __rxor__(self, other: Any) -> Made:
         return _arithmetic["^"](other, self)
 
-    def __lt__(self, other: Any) -> Self:
+    def __lt__(self, other: Any) -> Made:
         return _arithmetic["<"](self, other)
 
-    def __gt__(self, other: Any) -> Self:
+    def __gt__(self, other: Any) -> Made:
         return _arithmetic[">"](self, other)
 
-    def __le__(self, other: Any) -> Self:
+    def __le__(self, other: Any) -> Made:
         return _arithmetic["<="](self, other)
 
-    def __ge__(self, other: Any) -> Self:
+    def __ge__(self, other: Any) -> Made:
         return _arithmetic[">="](self, other)
 
-    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Made:  # type: ignore[override]
         return _arithmetic["=="](self, other)
 
-    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Made:  # type: ignore[override]
         return _arithmetic["!="](self, other)
 
-    def __neg__(self) -> Self:
+    def __neg__(self) -> Made:
         return _arithmetic["neg"](self)
 
-    def __invert__(self) -> Self:
+    def __invert__(self) -> Made:
         return _arithmetic["~"](self)
 
-    def __getitem__(self, key: Any) -> Node:
+    def __getitem__(self, key: Any) -> Made:
         return _arithmetic["[]"](self, key)
 
     # Dictionaries compare by identity first, and by `==` only if two hashes are equal.
@@ -225,10 +225,22 @@ class Node:
     __iter__: Any = None  # with __getitem__ alone, Python would iterate for ever: no index fails before the run
 
 
+if TYPE_CHECKING:
+    from .tensors.base import Tensor as Made
+else:
+    Made = Node
+"""The class of what operators make, see `hooks.make_node`: for a checker `dlsys.Tensor`, whose module is above this
+one."""
+
+
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
     """Install the functions of `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` for nodes; `dlsys.ops` does. A binary one
     gets both operands as written, one of them a node, and returns NotImplemented for an operand it cannot take."""
     _arithmetic.update(functions)
+
+
+Formula: TypeAlias = Callable[..., Any]
+"""A function of an operator's inputs, see `Op.formula`: of tensor expressions, or of NumPy's arrays."""
 
 
 class IndexRange(NamedTuple):
@@ -267,6 +279,9 @@ class Op:
     """Whether every element of the result is an element of the first input."""
     commutative: ClassVar[bool] = False
     """Whether the order of the two inputs makes no difference."""
+    shifts: ClassVar[Formula | None] = None
+    scales: ClassVar[Formula | None] = None
+    """Of operands a and b: the function by which the result is a + shifts(b), or a * scales(b); of NumPy's arrays."""
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
@@ -287,8 +302,8 @@ class Op:
     """The result's dtype, if it is not that of these inputs."""
     flat: ClassVar[bool] = False
     """Whether all its gradients are zero."""
-    formula: ClassVar[Callable[..., Any] | None] = None
-    reference: ClassVar[Callable[..., Any]]
+    formula: ClassVar[Formula | None] = None
+    reference: ClassVar[Formula]
     """The same function as a tensor expression and in NumPy. Both get the inputs that are read for their values, then
     the `arguments`."""
     onnx: ClassVar[str] = ""
@@ -315,7 +330,7 @@ class Op:
         return self
 
     @classmethod
-    def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Node:
+    def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Made:
         """A new node that applies this operator. Raises GraphError for an input that is no node and for a class that is
         not registered."""
         for position, value in enumerate(inputs):
@@ -427,7 +442,7 @@ class Op:
         """One of these numbers as the array to feed."""
         raise NotImplementedError
 
-    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+    def lifted(self, node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
         """The same operator applied to `inputs`, with nodes in place of some of the numbers, by their positions."""
         raise NotImplementedError
 

@@ -92,6 +92,7 @@ class MemoryPlan:
         )
 
     def __str__(self) -> str:
+        """Of each buffer the offset, the bytes, the steps and the values; then the summary."""
         rows = [("offset", "bytes", "steps", "values")]
         for buffer in sorted(self.buffers, key=lambda b: (b.offset, b.first)):
             names = ", ".join(str(getattr(value.id, "name", value.id)) for value in buffer.values)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from . import autodiff as ad
 from .checks import flag, integer, too_large
 from .errors import GraphError
 from .ops import dtype_name
-from .tensors import as_tensor, leaf, tensor
+from .tensors import Tensor, as_tensor, leaf, tensor
 from .tensors.creation import size_of
+from .tensors.typing import Device, DType, Nested, Size
 from .tensors.values import array_of
 
 _WORD = 0xFFFFFFFF
@@ -73,12 +74,12 @@ class Generator:
         finally:
             self._drawn = max(before, self._drawn)
 
-    def key(self) -> ad.Node:
+    def key(self) -> Tensor:
         """A node: the key of a new stream, which has another value in every step. See `drawing`."""
         stream = tensor(np.array([0, 0, self._next_stream(), 0], np.uint32), name="stream")
         return self.state + stream
 
-    def drawing(self, node: ad.Node) -> ad.Node:
+    def drawing(self, node: ad.Node) -> Tensor:
         """The node, wrapped so that its evaluation advances the step; for nodes that use a `key`."""
         return ad.with_updates_op(node, [self._advance])
 
@@ -115,30 +116,34 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: Any) -> Any:
+def _drawn(
+    operation: Callable[..., ad.Node], shape: Sequence[Size], dtype: DType, requires_grad: bool, device: Device
+) -> Tensor:
     """A leaf with numbers that are drawn now, as in PyTorch; graphs use `random_uniform_op` and `random_normal_op`."""
     name = dtype_name("random", "float32" if dtype is None else dtype)
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
     return leaf(array_of(node), requires_grad, device=device)
 
 
-def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+def rand(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
     """Uniform numbers in [0, 1); float32 for None."""
     return _drawn(ad.random_uniform_op, size, dtype, requires_grad, device)
 
 
-def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+def randn(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
     """Numbers of the standard normal distribution; float32 for None."""
     return _drawn(ad.random_normal_op, size, dtype, requires_grad, device)
 
 
-def randn_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+def randn_like(x: Nested, *, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
     """Numbers of the standard normal distribution in x's shape, and its dtype for None. The shape must be known."""
     own = as_tensor(x)
     return randn(*own.shape, dtype=own.dtype if dtype is None else dtype, requires_grad=requires_grad, device=device)
 
 
-def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> Any:
+def randint(
+    low: int, high: int | Sequence[int], size: Size | None = None, *, dtype: DType = None, device: Device = None
+) -> Tensor:
     """Integers in [low, high), or in [0, low) for `randint(low, size)`; the default dtype is int64.
 
     Raises GraphError for an empty range, and for bounds that are no integers of 64 bits.
@@ -155,7 +160,7 @@ def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device:
     return leaf(np.asarray(drawn, known), device=device)
 
 
-def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> Any:
+def multinomial(weights: Nested, num_samples: int, replacement: bool = False) -> Tensor:
     """Indices drawn with probabilities proportional to `weights`, int64: shape (num_samples,), or (rows, num_samples)
     for a matrix of weights, one row each. Without `replacement` an index is drawn at most once.
 

@@ -254,6 +254,7 @@ class lazy(Generic[Value]):
     @overload
     def __get__(self, instance: object, owner: type) -> Value: ...
     def __get__(self, instance: Any, owner: type) -> Any:
+        """The value, computed at the first request and then kept among the object's attributes."""
         if instance is None:
             return self
         value = instance.__dict__[self._name] = self._function(instance)

@@ -35,6 +35,7 @@ def with_compiler(name: str) -> Any:
 
 
 def _require_room() -> None:
+    """Raises DlsysError where the process has less address space left than TVM's compiler takes."""
     least, left = COMPILER_BYTES + THREAD_BYTES * available_cores(), address_space()
     if left is not None and left < least:
         raise DlsysError(

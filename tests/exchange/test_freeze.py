@@ -12,7 +12,7 @@ from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import FeedError, GraphError
 from dlsys.exchange import channels_last, winograd
-from dlsys.graph import Node
+from dlsys.graph import OPS, Node
 from helpers import error_of
 
 RANDOM = np.random.default_rng(0)
@@ -239,3 +239,11 @@ def test_mistakes_are_told() -> None:
     assert "takes a module, not int" in error_of(GraphError, dl.freeze, 3)
     assert "feed_shapes is a dictionary, not NoneType" in error_of(FeedError, dl.freeze, nn.Linear(2, 3))
     assert "freeze: Linear.forward: " in error_of(FeedError, dl.freeze, nn.Linear(2, 3), {"a": (1, 2), "b": (1,)})
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.shifts or op.scales])
+def test_shifts_and_scales_are_what_an_operator_does(name: str) -> None:
+    rng = np.random.default_rng(1)
+    op, a, b = OPS[name], rng.standard_normal(9), rng.uniform(0.5, 2.0, 9)
+    found = a + op.shifts(b) if op.shifts else a * op.scales(b)
+    np.testing.assert_allclose(found, type(op).reference(a, b), rtol=1e-12)

@@ -66,6 +66,7 @@ class Report:
         return f"matmul {m} x {k} by {k} x {n}, {self.dtype}"
 
     def __str__(self) -> str:
+        """The machine, and of each rung its speed, the reason, and the lines of code that it adds."""
         head = ("", "rung", "threads", "GFLOP/s", "speed-up", "of peak", "of NumPy")
         cells = [
             (str(i), row.title, str(row.threads), number(row.gflops), f"{number(row.speed_up)}x",

@@ -70,7 +70,7 @@ BEHIND = Growth({"readers": "pointwise behind it"}, "one")
 AROUND = Growth(
     {"readers": "reads it", "values": "is read by it", "siblings": "shares an input with it"}, "several"
 )
-GROWTHS = {
+GROWTHS: dict[str, tuple[Growth, ...]] = {
     "contraction": (BEHIND, BEFORE),
     "reduction": (replace(BEFORE, operand=True), BEHIND, BEFORE),
     "rows": (replace(AROUND, operand=True, rows=True),),
@@ -144,6 +144,7 @@ class _Fusion:
         return not (node in self.group_of or node in self.views or node not in self.index or node in self.cheap)
 
     def make(self, nodes: Iterable[Node], kind: str) -> None:
+        """Makes the nodes one group of a kind."""
         members = sorted(nodes, key=self.index.__getitem__)
         self.kinds[id(members)] = kind
         self.order.gather(members)

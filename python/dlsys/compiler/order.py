@@ -31,7 +31,9 @@ class Order:
     ) -> None:
         self._nodes = list(nodes)
         self._rank = {node: rank for rank, node in enumerate(nodes)}
-        self.inputs, self.consumers, self.group_of = inputs, consumers, group_of
+        self.inputs = inputs
+        self.consumers = consumers
+        self.group_of = group_of
 
     def between(self, node: Node, members: set[Node]) -> Node | None:
         """A node on a path outside between the members and the node, in either direction; None if there is none, and

@@ -67,7 +67,7 @@ class _Patterns:
         return lambda *inputs, **attrs: Pattern((OPS[name],), inputs, attrs)
 
 
-p = _Patterns()
+p: _Patterns = _Patterns()
 
 
 @dataclass(frozen=True)

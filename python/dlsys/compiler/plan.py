@@ -60,6 +60,9 @@ class Plan:
         is_placed: whether it has memory in the arena.
     """
 
+    is_compiled: bool
+    is_placed: bool
+
     def __init__(
         self,
         program: Program,
@@ -251,6 +254,7 @@ class Plan:
 
     @lazy
     def _runner(self) -> Runner:
+        """The compiled function that makes all calls of the plan; on a GPU it replays them as a graph."""
         self._bound = [None] * len(self.given)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
@@ -385,6 +389,8 @@ class Plan:
         return array
 
     def _result(self, node: Node | None) -> Array | None:
+        """The array of a result: its buffer in the arena, or a view of the parameter that it lies in; None for a group
+        of updates."""
         if node is None:
             return None
         if node in self.memory.buffer_of:

@@ -230,8 +230,8 @@ class Arena:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.lock = threading.RLock()
-        self.allocations = 0
+        self.lock: threading.RLock = threading.RLock()
+        self.allocations: int = 0
         self._memory: Any = None
         self._nbytes = 0
         self._tenants: weakref.WeakSet[Any] = weakref.WeakSet()

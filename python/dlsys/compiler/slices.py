@@ -19,6 +19,7 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
 
 
 def _rule(node: Node, graph: TypedGraph) -> Change | None:
+    """The change of a slice, of the gradient of one, or of a join; None where there is none."""
     if isinstance(node.op, Slice):
         return _slice(node, graph)
     if isinstance(node.op, SliceGradient):
@@ -121,6 +122,7 @@ def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> 
 
 
 def _slice_gradient(node: Node, graph: TypedGraph) -> Change | None:
+    """A reshape in place of the gradient of a slice that reads all; else None."""
     grad, shape = node.inputs[0], graph.shapes[node]
     region = region_of(node, shape)
     whole = _is_plain(region) and region.counts == shape

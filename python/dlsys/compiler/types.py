@@ -152,6 +152,7 @@ def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:
 
 
 def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
+    """Raises ShapeError or DTypeError for a variable that is fed with another type than it is declared with."""
     declared, declared_dtype = node.attrs.get("shape"), node.attrs.get("dtype")
     if not node.op.variable and node.cell is None:
         return

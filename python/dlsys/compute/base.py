@@ -13,6 +13,8 @@ from ..checks import in_dtype
 
 Shape = tuple[int, ...]
 Expr = Any  # of tvm.ir
+Pointwise = Callable[..., te.Tensor]
+"""A formula of elements, of tensors and immediates."""
 Pair = tuple[int, int]
 
 FIRST, LAST = (-2, -1), (-3, -2)  # the axes of images' rows and columns, where channels come before and behind
@@ -79,7 +81,7 @@ def pointwise(name: str, function: Callable[..., Expr], *operands: Any) -> te.Te
     return te.compute(shape, at, name=name)
 
 
-def elementwise(function: Callable[..., Expr], name: str = "") -> Callable[..., te.Tensor]:
+def elementwise(function: Callable[..., Expr], name: str = "") -> Pointwise:
     """A formula of elements as one of tensors and immediates, by `pointwise`; what stands behind them, Python's
     numbers, it takes as it is. Also a decorator."""
 

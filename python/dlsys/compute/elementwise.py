@@ -15,7 +15,7 @@ from tvm import te, tirx
 
 from ..checks import in_dtype
 from . import elementary, trigonometry
-from .base import Expr, constant, copy, elementwise, full, immediate, pointwise
+from .base import Expr, Pointwise, constant, copy, elementwise, full, immediate, pointwise
 
 
 def is_float(x: Any) -> bool:
@@ -63,10 +63,14 @@ def sum_of(u: Expr, v: Expr) -> Expr:
     return u ^ v if sign else _wrapping(operator.add, u, v)
 
 
-add, mul, div = elementwise(sum_of, "add"), elementwise(product_of, "mul"), elementwise(operator.truediv, "div")
-add_by_const = elementwise(lambda u, number: sum_of(u, immediate(in_dtype(number, str(u.ty)))), "add_by_const")
-mul_by_const = elementwise(_scaled, "mul_by_const")
-sgd_update = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
+add: Pointwise = elementwise(sum_of, "add")
+mul: Pointwise = elementwise(product_of, "mul")
+div: Pointwise = elementwise(operator.truediv, "div")
+add_by_const: Pointwise = elementwise(
+    lambda u, number: sum_of(u, immediate(in_dtype(number, str(u.ty)))), "add_by_const"
+)
+mul_by_const: Pointwise = elementwise(_scaled, "mul_by_const")
+sgd_update: Pointwise = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
 
 
 @elementwise
@@ -93,19 +97,25 @@ def normalize(u: Expr, mean: Expr, var: Expr, *rest: Any) -> Expr:
 
 # Elementary functions --------------------------------------------------------------------------------------
 
-exp, log = elementwise(elementary.exp, "exp"), elementwise(elementary.log, "log")
-tanh, sigmoid = elementwise(elementary.tanh, "tanh"), elementwise(elementary.sigmoid, "sigmoid")
-erf = elementwise(elementary.erf, "erf")
-power = elementwise(trigonometry.power, "power")
-fmod = elementwise(elementary.fmod, "fmod")
-sqrt = elementwise(tirx.sqrt, "sqrt")
-rsqrt = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
-sin, cos = elementwise(trigonometry.sin, "sin"), elementwise(trigonometry.cos, "cos")
-floor, nearest = elementwise(tirx.floor, "floor"), elementwise(tirx.nearbyint, "round")
-absolute = elementwise(lambda u: u if str(u.ty).startswith("u") else tirx.abs(u), "absolute")
-relu = elementwise(lambda u: tirx.Select(u <= _const(0, u), _const(0, u), u), "relu")  # NaN kept
+exp: Pointwise = elementwise(elementary.exp, "exp")
+log: Pointwise = elementwise(elementary.log, "log")
+tanh: Pointwise = elementwise(elementary.tanh, "tanh")
+sigmoid: Pointwise = elementwise(elementary.sigmoid, "sigmoid")
+erf: Pointwise = elementwise(elementary.erf, "erf")
+power: Pointwise = elementwise(trigonometry.power, "power")
+fmod: Pointwise = elementwise(elementary.fmod, "fmod")
+sqrt: Pointwise = elementwise(tirx.sqrt, "sqrt")
+rsqrt: Pointwise = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
+sin: Pointwise = elementwise(trigonometry.sin, "sin")
+cos: Pointwise = elementwise(trigonometry.cos, "cos")
+floor: Pointwise = elementwise(tirx.floor, "floor")
+nearest: Pointwise = elementwise(tirx.nearbyint, "round")
+absolute: Pointwise = elementwise(lambda u: u if str(u.ty).startswith("u") else tirx.abs(u), "absolute")
+relu: Pointwise = elementwise(lambda u: tirx.Select(u <= _const(0, u), _const(0, u), u), "relu")  # NaN kept
 # by selection, so that nothing leaks through a closed gate
-relu_gradient = elementwise(lambda u, grad: tirx.Select(u > _const(0, u), grad, _const(0, u)), "relu_gradient")
+relu_gradient: Pointwise = elementwise(
+    lambda u, grad: tirx.Select(u > _const(0, u), grad, _const(0, u)), "relu_gradient"
+)
 
 
 @elementwise
@@ -125,15 +135,18 @@ def _is_number(u: Expr) -> Expr:
 
 
 _never = tirx.const(False, "bool")
-less = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.lt, u, v), "less")
-greater = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.gt, u, v), "greater")
-less_equal = elementwise(lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.le, u, v), "less_equal")
-greater_equal = elementwise(
+less: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.lt, u, v), "less")
+greater: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.gt, u, v), "greater")
+less_equal: Pointwise = elementwise(
+    lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.le, u, v), "less_equal"
+)
+greater_equal: Pointwise = elementwise(
     lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.ge, u, v), "greater_equal"
 )
-logical_and, logical_or = elementwise(tirx.And, "logical_and"), elementwise(tirx.Or, "logical_or")
-logical_not = elementwise(tirx.Not, "logical_not")
-where = elementwise(tirx.Select, "where")
+logical_and: Pointwise = elementwise(tirx.And, "logical_and")
+logical_or: Pointwise = elementwise(tirx.Or, "logical_or")
+logical_not: Pointwise = elementwise(tirx.Not, "logical_not")
+where: Pointwise = elementwise(tirx.Select, "where")
 
 
 @elementwise
@@ -158,7 +171,7 @@ def not_equal(u: Expr, v: Expr) -> Expr:
     return _compared(tirx.NE, u, v)
 
 
-def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[..., Expr]) -> Callable[..., te.Tensor]:
+def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[..., Expr]) -> Pointwise:
     """An operation on the bits of integers, which of booleans is logical."""
 
     def function(*elements: Expr) -> Expr:
@@ -167,10 +180,10 @@ def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[
     return elementwise(function, name)
 
 
-bitwise_and = _bitwise("bitwise_and", operator.and_, tirx.And)
-bitwise_or = _bitwise("bitwise_or", operator.or_, tirx.Or)
-bitwise_xor = _bitwise("bitwise_xor", operator.xor, lambda u, v: tirx.Select(u, tirx.Not(v), v))
-bitwise_not = _bitwise("bitwise_not", operator.invert, tirx.Not)
+bitwise_and: Pointwise = _bitwise("bitwise_and", operator.and_, tirx.And)
+bitwise_or: Pointwise = _bitwise("bitwise_or", operator.or_, tirx.Or)
+bitwise_xor: Pointwise = _bitwise("bitwise_xor", operator.xor, lambda u, v: tirx.Select(u, tirx.Not(v), v))
+bitwise_not: Pointwise = _bitwise("bitwise_not", operator.invert, tirx.Not)
 
 
 def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
@@ -180,8 +193,8 @@ def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
     return tirx.Select(tirx.any(better, tirx.isnan(u)) if is_float(u) else better, u, v)
 
 
-maximum = elementwise(lambda u, v: _chosen(u, v, _compared(operator.gt, u, v)), "maximum")
-minimum = elementwise(lambda u, v: _chosen(u, v, _compared(operator.lt, u, v)), "minimum")
+maximum: Pointwise = elementwise(lambda u, v: _chosen(u, v, _compared(operator.gt, u, v)), "maximum")
+minimum: Pointwise = elementwise(lambda u, v: _chosen(u, v, _compared(operator.lt, u, v)), "minimum")
 
 
 @elementwise

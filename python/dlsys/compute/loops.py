@@ -71,6 +71,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]) -> Source:
+    """A function that reads one element of a tensor: its constant, or the buffer in which it is stored."""
     if (value := _constant_of(x)) is not None:
         return lambda _: value
     buffer = next(b for other, b in zip(stored, buffers, strict=True) if x.same_as(other))

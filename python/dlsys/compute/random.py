@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-from .base import Expr, Shape, constant, elementwise, full, shape_of
+from .base import Expr, Pointwise, Shape, constant, elementwise, full, shape_of
 from .elementary import Name, horner, log, naming
 from .loops import Buffer, Source, loop, program, sequence, unravelled
 from .trigonometry import of_quarter
@@ -85,7 +85,7 @@ def _unit(word: Expr, above: int = 0) -> Expr:
     return n.astype("float32") * constant(2.0**-24, "float32")
 
 
-uniform = elementwise(_unit, "uniform")  # of a word: a number of [0, 1)
+uniform: Pointwise = elementwise(_unit, "uniform")  # of a word: a number of [0, 1)
 
 # sin(x) = x + x^3 P(x^2) and cos(x) = 1 - x^2 / 2 + x^4 Q(x^2) for |x| <= pi / 4: Cephes' sinf.c
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)

@@ -168,8 +168,10 @@ def _place(reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], keep
     return cast(te.compute(shape, at, name="argmax" if reducer is te.max else "argmin"), "int64")
 
 
-reduce_max, reduce_min = partial(_reduced, te.max), partial(_reduced, te.min)
-argmax, argmin = partial(_place, te.max), partial(_place, te.min)
+reduce_max: partial[Any] = partial(_reduced, te.max)
+reduce_min: partial[Any] = partial(_reduced, te.min)
+argmax: partial[Any] = partial(_place, te.max)
+argmin: partial[Any] = partial(_place, te.min)
 
 
 def _of_class(value: Expr, targets: te.Tensor, index: Any, classes: int, ignore_index: int) -> Expr:

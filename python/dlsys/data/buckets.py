@@ -57,7 +57,8 @@ class BucketSampler:
         """
         self.batch_size: int = integer("BucketSampler", "batch_size", batch_size)
         self.buckets: list[int] = checked_buckets("BucketSampler", buckets)
-        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.shuffle: bool = bool(shuffle)
+        self.drop_last: bool = bool(drop_last)
         self.seed: int = integer("BucketSampler", "seed", seed, 0)
         self.epoch: int = 0
         of_bucket: dict[int, list[int]] = {bucket: [] for bucket in self.buckets}
@@ -79,6 +80,7 @@ class BucketSampler:
         return sum(len(own) // size if self.drop_last else -(-len(own) // size) for own in self._members)
 
     def __iter__(self) -> Iterator[list[int]]:
+        """The batches of one epoch, lists of numbers of samples of similar lengths."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.epoch,)))
         batches: list[list[int]] = []
         for members in self._members:

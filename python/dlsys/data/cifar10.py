@@ -59,6 +59,12 @@ class CIFAR10(Dataset):
     Raises DataError if the directory has no file for this part, or a file is damaged.
     """
 
+    source: str
+    pixels: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    description: str
+
     def __init__(self, root: str | os.PathLike[str] | None = None, train: bool = True) -> None:
         self.train: bool = bool(train)
         names = [name for name in FILES.files if (name != TEST) == self.train]
@@ -68,7 +74,8 @@ class CIFAR10(Dataset):
         except UnavailableError as error:
             print(f"CIFAR-10 is not available ({error}): using scikit-learn's digits in colour.", flush=True)
             self.pixels, self.labels = stand_in(self.train)
-            self.classes, self.source = DIGITS, "scikit-learn's digits in colour"
+            self.classes = DIGITS
+            self.source = "scikit-learn's digits in colour"
             self.description = f"{len(self.labels):,} {kind} images: {self.source}"
             return
         parts = [parse_records(records, f"{name} in {self.source}") for name, records in content.items()]

@@ -54,6 +54,7 @@ class TensorDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        """The samples of a number, a slice or an array of numbers: a tuple of one array for each tensor."""
         try:
             found = tuple(array[index] for array in self.arrays)
         except (IndexError, TypeError, ValueError) as error:
@@ -68,7 +69,8 @@ class Subset(Dataset):
     """The samples of a data set with these numbers, in their order."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset, self.indices = dataset, indices
+        self.dataset = dataset
+        self.indices = indices
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -51,6 +51,9 @@ class DataLoader:
     arguments that do not fit.
     """
 
+    sampler: Iterable[Any] | None
+    batch_sampler: Iterable[Any] | None
+
     def __init__(
         self,
         dataset: Any,
@@ -120,6 +123,7 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __repr__(self) -> str:
+        """How many samples and batches, and in which order."""
         if self.batch_sampler is not None:
             by = type(self.sampler or self.batch_sampler).__name__
             return f"DataLoader({len(self.dataset)} samples, {len(self)} batches by a {by})"

@@ -48,13 +48,17 @@ class RandomSampler(Sampler):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ) -> None:
-        self.data_source, self.replacement, self.generator = data_source, bool(replacement), generator
-        self.num_samples = num_samples if num_samples is None else integer("RandomSampler", "num_samples", num_samples)
+        self.data_source = data_source
+        self.replacement: bool = bool(replacement)
+        self.generator = generator
+        given = None if num_samples is None else integer("RandomSampler", "num_samples", num_samples)
+        self.num_samples: int | None = given
 
     def __len__(self) -> int:
         return len(self.data_source) if self.num_samples is None else self.num_samples
 
     def __iter__(self) -> Iterator[int]:
+        """The numbers of one epoch, drawn anew."""
         size, rng = len(self.data_source), _drawing(self.generator)
         if self.replacement:
             return iter(rng.integers(0, max(size, 1), len(self)).tolist())
@@ -66,7 +70,8 @@ class SubsetRandomSampler(Sampler):
     """These numbers of samples, in a drawn order."""
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
-        self.indices, self.generator = indices, generator
+        self.indices = indices
+        self.generator = generator
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -83,12 +88,13 @@ class WeightedRandomSampler(Sampler):
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
-        self.num_samples = integer("WeightedRandomSampler", "num_samples", num_samples)
+        self.num_samples: int = integer("WeightedRandomSampler", "num_samples", num_samples)
         try:
-            self.weights = np.asarray(weights, np.float64)
+            self.weights: np.ndarray = np.asarray(weights, np.float64)
         except (TypeError, ValueError):
             raise DataArgumentError(f"WeightedRandomSampler: weights must be numbers, not {weights!r}") from None
-        self.replacement, self.generator = bool(replacement), generator
+        self.replacement: bool = bool(replacement)
+        self.generator = generator
         values = self.weights
         if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.any():
             raise DataArgumentError("WeightedRandomSampler: weights must be a list of finite numbers >= 0, not all 0")
@@ -110,14 +116,16 @@ class BatchSampler(Sampler):
     Raises DataArgumentError."""
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool = False) -> None:
-        self.sampler, self.drop_last = sampler, bool(drop_last)
-        self.batch_size = integer("BatchSampler", "batch_size", batch_size)
+        self.sampler = sampler
+        self.drop_last: bool = bool(drop_last)
+        self.batch_size: int = integer("BatchSampler", "batch_size", batch_size)
 
     def __len__(self) -> int:
         size = len(self.sampler)  # type: ignore[arg-type]
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __iter__(self) -> Iterator[list[Any]]:
+        """The sampler's numbers in lists of `batch_size`; the last may be shorter, or is left out."""
         batch: list[Any] = []
         for index in self.sampler:
             batch.append(index)

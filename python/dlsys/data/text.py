@@ -54,6 +54,7 @@ def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
 
 
 def decoded(content: bytes, origin: object) -> str:
+    """The text of UTF-8 bytes. Raises DataError, which names the origin and the first wrong byte."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -105,6 +106,8 @@ class CharacterText:
         tokens: its characters' numbers, int64 (n,).
         vocabulary: character number i is `vocabulary[i]`.
     """
+
+    source: str
 
     def __init__(self, root: str | os.PathLike[str] | None = None, split: str = "train") -> None:
         if split not in SPLITS:
@@ -188,6 +191,10 @@ class WordText:
         train, test: the words' numbers, int64 (n,).
         dictionary: the `Dictionary` of both.
     """
+
+    source: str
+    train: np.ndarray
+    test: np.ndarray
 
     def __init__(self, root: str | os.PathLike[str] | None = None, max_words: int | None = None) -> None:
         train, test, self.source = _two_parts(root)

@@ -41,13 +41,15 @@ class Normalize:
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
-        self.mean, self.std = np.atleast_1d(mean).astype(float), np.atleast_1d(std).astype(float)
+        self.mean: np.ndarray = np.atleast_1d(mean).astype(float)
+        self.std: np.ndarray = np.atleast_1d(std).astype(float)
         if self.mean.ndim != 1 or self.std.ndim != 1:
             raise DataArgumentError("Normalize: mean and std are numbers or sequences of numbers")
         if not (self.std > 0).all():
             raise DataArgumentError(f"Normalize: std must be greater than 0, not {std}")
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The images minus the mean, by the deviation, of each channel."""
         if not isinstance(images, np.ndarray) or images.dtype.kind != "f":
             raise DTypeError(f"Normalize: images are arrays of floats, given {getattr(images, 'dtype', images)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -73,6 +75,7 @@ class RandomCrop:
         self.padding: int = integer("RandomCrop", "padding", padding, 0)
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The images, each cut out at a place drawn for it."""
         batch, rng = _batched("RandomCrop", images, rng)
         count, channels, height, width = batch.shape
         pad, (rows, columns) = self.padding, self.size
@@ -95,6 +98,7 @@ class RandomHorizontalFlip:
         self.p: float = float(p)
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The images, each mirrored with the probability."""
         batch, rng = _batched("RandomHorizontalFlip", images, rng)
         flipped = rng.random(len(batch)) < self.p
         out = batch.copy()

@@ -345,6 +345,7 @@ def _is_numeric(dtype: np.dtype) -> bool:
 
 
 def _checked_dtype(dtype: Any) -> str:
+    """The name of a dtype of numbers, in the machine's byte order. Raises DTypeError for any other."""
     try:
         known = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):  # NumPy reads text as Python

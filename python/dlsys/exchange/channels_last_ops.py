@@ -7,7 +7,7 @@ copy, results are stored as vectors, and planes are convolved and pooled along v
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import Node, Op, Shape, error_at, register, shape_error
+from ..graph import Formula, Node, Op, Shape, error_at, register, shape_error
 from ..ops.conv import Pair, conv_attributes, conv_output_shape, convolved, geometry_of
 from ..ops.pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
 
@@ -67,6 +67,7 @@ def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
 def _conv2d_panels(
     x: np.ndarray, panels: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
 ) -> np.ndarray:
+    """The convolution of NHWC images with filters in panels, by NumPy; `shape` is that of the result."""
     f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[: shape[3]]
     return convolved(x.transpose(FIRST), f, stride, padding, dilation, 1).transpose(LAST)
 
@@ -76,7 +77,8 @@ class Conv2dPanels(_Convolution):
     """conv2d of images (N, H, W, C) with filters that lie in panels (see `filters_in_panels`)."""
 
     name = "conv2d_panels"
-    formula, reference = compute.conv2d_panels, _conv2d_panels
+    formula: ClassVar[Formula] = compute.conv2d_panels
+    reference = _conv2d_panels
 
     def filters(self, node: Node, given: Shape) -> Shape:
         if len(given) != 5 or given[0] != -(-node.attrs["filters"] // given[4]):
@@ -87,6 +89,7 @@ class Conv2dPanels(_Convolution):
 def _conv2d_planes(
     x: np.ndarray, f: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
 ) -> np.ndarray:
+    """The convolution of each NHWC channel with a filter of its own, by NumPy."""
     filters = f.transpose(2, 0, 1)[:, None]
     return convolved(x.transpose(FIRST), filters, stride, padding, dilation, len(filters)).transpose(LAST)
 
@@ -96,7 +99,8 @@ class Conv2dPlanes(_Convolution):
     """Each channel of images (N, H, W, C) convolved with a filter of its own, f (h, w, C)."""
 
     name = "conv2d_planes"
-    formula, reference = compute.conv2d_planes, _conv2d_planes
+    formula: ClassVar[Formula] = compute.conv2d_planes
+    reference = _conv2d_planes
 
     def filters(self, node: Node, given: Shape) -> Shape:
         if len(given) != 3 or given[2] != node.attrs["groups"]:
@@ -113,7 +117,8 @@ class PoolLast(_ChannelsLast):
     """The maximum of each window of images (N, H, W, C), or the mean, as max_pool2d's and avg_pool2d's."""
 
     name = "pool_last"
-    formula, reference = compute.pool_last, _pool_last
+    formula: ClassVar[Formula] = compute.pool_last
+    reference = _pool_last
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _last(pooled_shape(node, _first(input_shapes[0])))
@@ -154,7 +159,8 @@ class TransformTiles(_Tiles):
     before x, `padding` of them, and behind it."""
 
     name = "transform_tiles"
-    formula, reference = compute.transform_tiles, _transform_tiles
+    formula: ClassVar[Formula] = compute.transform_tiles
+    reference = _transform_tiles
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found = self.extents(node, input_shapes, 0)
@@ -178,7 +184,8 @@ class JoinTiles(_Tiles):
     the result, up to `extent`."""
 
     name = "join_tiles"
-    formula, reference = compute.join_tiles, _join_tiles
+    formula: ClassVar[Formula] = compute.join_tiles
+    reference = _join_tiles
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found, (rows, kinds), axis = self.extents(node, input_shapes, 1), input_shapes[1], node.attrs["axis"]

@@ -78,7 +78,7 @@ def convolution_transposed(
         raise GraphError(f"convolutions are of images and signals, not of {space} axes")
     least = [max(min(pair), 0) for pair in pairs]
     given = tuple(strides), tuple(least), tuple(more), groups, tuple(dilations)
-    y = functional.conv_transpose2d(x, weight, None, *given)
+    y: Node = functional.conv_transpose2d(x, weight, None, *given)
     rows, columns = ([end - own for end in pair] for pair, own in zip(pairs, least, strict=True))
     y = padded(y, [(max(-before, 0), max(-behind, 0)) for before, behind in (rows, columns)])
     (top, below), (left, right) = ([max(end, 0) for end in pair] for pair in (rows, columns))

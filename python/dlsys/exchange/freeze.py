@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,8 @@ class _Freezing:
         return value
 
     def _made(self, product: _Product, shape: Shape) -> Value:
+        """The node of a product: a convolution NHWC where that is faster, else NCHW, plus what is added to its
+        channels."""
         conv, filters, shift = product.node, product.filters, product.shift
         images = self._graph.shapes[conv.inputs[0]]
         name = self._names.get(conv.inputs[1])
@@ -202,6 +204,7 @@ class _Freezing:
         return self._saved >= self._moved * channels_last.BYTE
 
     def _plain(self, node: Node) -> Node:
+        """The node applied to what its inputs have become; itself where they stayed."""
         inputs = [self._node(value) for value in node.inputs]
         if not inputs or all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             return node
@@ -213,7 +216,8 @@ class _Freezing:
             return _Product(node, inputs[1])
         if isinstance(node.op, MatMul) and isinstance(inputs[1], np.ndarray):
             return self._matmul(node, inputs[1])
-        change = _CHANGES.get(node.op.name)
+        shifts, scales = node.op.shifts, node.op.scales
+        change = shifts or scales
         if change is None or not any(isinstance(value, _Product) for value in inputs):
             return None
         at = next(i for i, value in enumerate(inputs) if isinstance(value, _Product))
@@ -223,13 +227,15 @@ class _Freezing:
         other = inputs[1 - at]
         if not isinstance(other, np.ndarray) or (at == 1 and not node.op.commutative):
             return None
-        method, of = change
         with np.errstate(divide="ignore"):
-            by = of(other)
+            by = change(other)
         if not (np.isfinite(other).all() and np.isfinite(by).all()):
             return None  # times a zero among the filters it would make another number
         per_channel = other.size == 1 or (other.shape[-3:] == (channels, 1, 1) and other.size == channels)
-        return method(inputs[at], np.broadcast_to(by.reshape(-1), (channels,))) if per_channel else None
+        if not per_channel:
+            return None
+        each = np.broadcast_to(by.reshape(-1), (channels,))
+        return inputs[at].shifted(each) if shifts else inputs[at].scaled(each)
 
     def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
         """The product of rows with a known matrix, from panels where kernels would pack it."""
@@ -244,14 +250,3 @@ class _Freezing:
 def _bias(weight: str) -> str:
     """The name of a bias beside a weight."""
     return f"{weight.rpartition('.')[0]}.bias".lstrip(".")
-
-
-_Change = tuple[Callable[[_Product, np.ndarray], _Product], Callable[[np.ndarray], np.ndarray]]
-_CHANGES: dict[str, _Change] = {
-    "add": (_Product.shifted, np.positive),
-    "sub": (_Product.shifted, np.negative),
-    "mul": (_Product.scaled, np.positive),
-    "div": (_Product.scaled, lambda by: 1 / by),
-}
-"""Operators that become part of a convolution: by name, the change of the product, and the function of the operand
-that it takes."""

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,17 @@ class Network(Module):
         outputs: its nodes, of the parameters as they were read; after `to` they are of the former ones.
         fixed: the leaves that are its buffers.
     """
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    shapes: tuple[tuple[int | str, ...], ...]
+    fixed: tuple[Node, ...]
+    _order: list[Node]
+    _places: list[tuple[Node, Module, str]]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # parameters and modules by the names of where they come from
 
     def __init__(
         self,
@@ -140,7 +151,7 @@ def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) ->
         raise FeedError(f"{function}: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
     if any(isinstance(extent, str) for shape in feed_shapes.values() if isinstance(shape, tuple) for extent in shape):
         raise ShapeError(f"{function}: an extent is a number, not a name: {dict(feed_shapes)}")
-    variables = []
+    variables: list[Node] = []
     for name, value in feed_shapes.items():
         if not isinstance(name, str):
             raise FeedError(f"{function}: of a module, feed_shapes has names of arguments, not {name!r}")

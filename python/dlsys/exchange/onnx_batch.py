@@ -106,6 +106,7 @@ class _Writing:
         return name
 
     def _free(self, name: str) -> str:
+        """A name that no other value has: `name`, or `name_1`, `name_2`, ..."""
         found, count = name, 0
         while found in self._taken:
             count += 1

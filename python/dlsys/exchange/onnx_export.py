@@ -13,7 +13,7 @@ from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError
-from ..graph import find_topo_sort
+from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
 from ..ops.pooling import MaxPool2d
 from ..ops.shape import Transpose
@@ -169,6 +169,7 @@ class _Writing:
         return name
 
     def _free(self, name: str) -> str:
+        """A name that no other value has: `name`, or `name_1`, `name_2`, ..."""
         found, count = name, 0
         while found in self._taken:
             count += 1
@@ -180,14 +181,14 @@ class _Writing:
 Writer = Callable[[_Writing, Node], str]
 """Emits what computes a node, and returns the result's name."""
 
-_WRITERS: dict[str, Writer] = {}
+_WRITERS: dict[Op, Writer] = {}
 
 
 def writer(*names: str) -> Callable[[Writer], Writer]:
     """Decorator: a function writes our operators of these names."""
 
     def enter(function: Writer) -> Writer:
-        _WRITERS.update(dict.fromkeys(names, function))
+        _WRITERS.update({OPS[name]: function for name in names})
         return function
 
     return enter
@@ -206,11 +207,12 @@ def _plain(to: _Writing, node: Node) -> str:
 
 def _writer(node: Node) -> Writer | None:
     """The function that writes a node; None for an operator that ONNX lacks."""
-    return _WRITERS.get(node.op.name) or (_plain if node.op.onnx else None)
+    return _WRITERS.get(node.op) or (_plain if node.op.onnx else None)
 
 
 @writer("clip")
 def _clip(to: _Writing, node: Node) -> str:
+    """Writes a Clip; a bound that is left out has the empty name."""
     bounds = [
         "" if bound is None else to.constant(bound, to.graph.dtypes[node])
         for bound in (node.attrs["low"], node.attrs["high"])
@@ -231,6 +233,7 @@ def _full(to: _Writing, node: Node) -> str:
 
 @writer("matmul")
 def _matmul(to: _Writing, node: Node) -> str:
+    """Writes a product: Gemm for two matrices of which one is transposed, else MatMul behind Transposes."""
     values, shape = to.inputs(node), to.graph.shapes[node]
     ranks = [len(to.graph.shapes[value]) for value in node.inputs]
     given = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
@@ -251,6 +254,7 @@ def _matmul(to: _Writing, node: Node) -> str:
 
 @writer("conv2d")
 def _conv(to: _Writing, node: Node) -> str:
+    """Writes a Conv, padded by as much at both ends."""
     attrs = node.attrs
     return to.emit(
         "Conv",
@@ -265,6 +269,8 @@ def _conv(to: _Writing, node: Node) -> str:
 
 @writer("conv2d_input_gradient")
 def _conv_transposed(to: _Writing, node: Node) -> str:
+    """Writes the gradient with respect to images as a ConvTranspose, with the `output_padding` that gives their
+    extents."""
     attrs, (filters, output) = node.attrs, [to.of(value) for value in node.inputs[:2]]
     space = zip(
         to.graph.shapes[node][2:], to.graph.shapes[node.inputs[1]][2:], to.graph.shapes[node.inputs[0]][2:],
@@ -277,6 +283,7 @@ def _conv_transposed(to: _Writing, node: Node) -> str:
 
 @writer("max_pool2d", "avg_pool2d")
 def _pool(to: _Writing, node: Node) -> str:
+    """Writes a MaxPool or AveragePool; averages count the padding."""
     attrs = node.attrs
     given = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": attrs["padding"] * 2}
     if not isinstance(node.op, MaxPool2d):
@@ -286,6 +293,7 @@ def _pool(to: _Writing, node: Node) -> str:
 
 @writer("normalize")
 def _normalize(to: _Writing, node: Node) -> str:
+    """Writes (x - mean) / sqrt(variance + eps), times the weight, plus the bias, as Sub, Div, Mul, Add."""
     x, mean, variance, *affine = to.inputs(node)
     eps = to.constant(node.attrs["eps"], to.graph.dtypes[node])
     deviation = to.emit("Sqrt", [to.emit("Add", [variance, eps])])
@@ -297,6 +305,7 @@ def _normalize(to: _Writing, node: Node) -> str:
 
 @writer("reducesum", "reducemax", "reducemin", "logsumexp")
 def _reduction(to: _Writing, node: Node) -> str:
+    """Writes a reduction over axes, which ONNX takes as an input; Identity for no axes."""
     axes, rank = node.attrs["axes"], len(to.graph.shapes[node.inputs[0]])
     if rank == 0 or axes == ():
         return to.emit("Identity", to.inputs(node))
@@ -306,6 +315,7 @@ def _reduction(to: _Writing, node: Node) -> str:
 
 @writer("argmax", "argmin")
 def _place(to: _Writing, node: Node) -> str:
+    """Writes an ArgMax or ArgMin along one axis; over all elements it is that of the flat tensor."""
     (value,), axes, kind = to.inputs(node), node.attrs["axes"], node.op.onnx
     if axes is None:
         flat = to.reshaped(value, (math.prod(to.graph.shapes[node.inputs[0]]),))
@@ -315,6 +325,7 @@ def _place(to: _Writing, node: Node) -> str:
 
 @writer("argsort")
 def _argsort(to: _Writing, node: Node) -> str:
+    """Writes a TopK of all elements along the axis, of which only the places are read."""
     axis, (value,) = node.attrs["axis"], to.inputs(node)
     if to.graph.dtypes[node.inputs[0]] == "bool":
         value = to.emit("Cast", [value], to=to.code("uint8"))
@@ -349,6 +360,7 @@ def _reshape(to: _Writing, node: Node) -> str:
 
 @writer("transpose", "swapaxes")
 def _transpose(to: _Writing, node: Node) -> str:
+    """Writes a Transpose by the order of the axes; Identity for a number."""
     rank = len(to.graph.shapes[node])
     if rank == 0:
         return to.emit("Identity", to.inputs(node))
@@ -362,6 +374,7 @@ def _concatenate(to: _Writing, node: Node) -> str:
 
 @writer("slice")
 def _slice(to: _Writing, node: Node) -> str:
+    """Writes a Slice with the starts, ends and steps of the region, and a Reshape where axes were dropped or added."""
     region = region_of(node, to.graph.shapes[node.inputs[0]])
     ends = [s + n * d for n, s, d in zip(region.counts, region.starts, region.steps, strict=True)]
     least = np.iinfo("int64").min  # "before the first", where -1 would be the last
@@ -374,6 +387,7 @@ def _slice(to: _Writing, node: Node) -> str:
 
 @writer("pad")
 def _pad(to: _Writing, node: Node) -> str:
+    """Writes a Pad with a constant; Identity for no padding."""
     if not node.attrs["padding"]:
         return to.emit("Identity", to.inputs(node))
     before, behind = zip(*node.attrs["padding"], strict=True)
@@ -383,6 +397,7 @@ def _pad(to: _Writing, node: Node) -> str:
 
 @writer("take", "take_along_axis")
 def _take(to: _Writing, node: Node) -> str:
+    """Writes a Gather or GatherElements, with indices as int64."""
     value, indices = to.inputs(node)
     if to.graph.dtypes[node.inputs[1]] not in ("int32", "int64"):
         indices = to.emit("Cast", [indices], to=to.code("int64"))
@@ -391,6 +406,7 @@ def _take(to: _Writing, node: Node) -> str:
 
 @writer("in_range")
 def _in_range(to: _Writing, node: Node) -> str:
+    """Writes indices as int64 within [0, extent): negative ones count from the end, others are clamped."""
     extent = max(node.attrs["extent"], 1)
     indices = to.emit("Cast", to.inputs(node), to=to.code("int64"))
     zero, last = to.constant(0), to.constant(extent - 1)

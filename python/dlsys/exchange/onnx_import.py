@@ -308,6 +308,7 @@ class _Reading(Reader):
                 raise self._wrong(f"the output {info.name!r} is made by nothing")
 
     def _require_operators(self) -> None:
+        """Raises GraphError that lists all operators of the file which have no reader here."""
         known = ("Constant", *onnx_operators.OPERATORS)
         applied = [
             (f"{n.domain}.{n.op_type}" if n.domain else n.op_type, n.name or f"node {place}",
@@ -351,12 +352,15 @@ class _Reading(Reader):
         return self._leaves[name]
 
     def _initial(self, tensor: Any) -> Value:
+        """The value of an initializer: a leaf for floats of more than one element, else the array itself."""
         found = self._array(tensor, tensor.name)
         if str(found.dtype) not in FLOATS or found.size <= 1:
             return found
         return self._stored(found, tensor.name, tensor.name not in self._fixed)
 
     def _input_of(self, info: Any, shape: Sequence[int] | None) -> Node:
+        """The variable of an input, of the shape that the file states or `shape`. Raises ShapeError where they differ
+        or none is known, DataError for what is no tensor."""
         told = f"{self._source}: {info.name}"
         if (held := info.type.WhichOneof("value")) != "tensor_type":
             raise DataError(f"{told} is no tensor, but {held or 'has no type'}")
@@ -393,6 +397,7 @@ class _Reading(Reader):
             raise GraphError(f"{self._source}: {told}: its output {unmade[0]} is not supported")
 
     def _attribute(self, node: Any, item: Any) -> Any:
+        """The value of an attribute: an array of a tensor, text of bytes."""
         value = self._onnx.helper.get_attribute_value(item)
         if isinstance(value, self._onnx.TensorProto):
             return self._array(value, f"{item.name} of {node.op_type} {node.name}")
@@ -403,6 +408,7 @@ class _Reading(Reader):
         return value
 
     def _constant(self, node: Any) -> np.ndarray:
+        """The array of a Constant. Raises DataError, and GraphError for text and sparse tensors."""
         if len(node.attribute) != 1:
             raise DataError(f"a Constant has one attribute, its value, not {len(node.attribute)}")
         (item,) = node.attribute

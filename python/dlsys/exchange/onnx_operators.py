@@ -221,6 +221,8 @@ def _axes(x: Node, axes: Value, noop: int) -> tuple[int, ...] | None:
 
 
 def _reduction(name: str, function: Callable[[Node, Any, bool], Node]) -> None:
+    """Enters a reduction over axes, which newer versions give as an input, by ONNX's name."""
+
     def reduced(x: Node, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Node:
         return function(x, _axes(x, axes, noop_with_empty_axes), bool(keepdims))
 
@@ -254,6 +256,8 @@ def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axe
 
 
 def _place(name: str, function: Callable[..., Node]) -> None:
+    """Enters ArgMax or ArgMin; the last of equal places is the first from the end."""
+
     def found(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
         if select_last_index:
             (axis,) = axes_of(len(shape_of(x)), [axis])

@@ -11,7 +11,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import GraphError
-from ..tensors import shape_of
+from ..tensors import Tensor, shape_of
 
 CUBIC = -0.75
 """The parameter of PyTorch's cubic kernel, and the default of ONNX's."""
@@ -29,7 +29,7 @@ def kernel(mode: str, t: Any, a: float) -> Any:
     return where(t <= 1, near, where(t < 2, far, 0.0))
 
 
-def _reflected(at: Node, low: float, high: float) -> Node:
+def _reflected(at: Tensor, low: float, high: float) -> Tensor:
     """Places beyond `low` and `high` mirrored there, as often as they must be."""
     span = high - low
     if span == 0:
@@ -66,7 +66,7 @@ def grid_sample(x: Node, grid: Node, mode: str, padding: str, align_corners: boo
         elif padding == "reflection":
             at = _reflected(at, low, high)
         base = at if mode == "nearest" else ad.floor_op(at)
-        found = []
+        found: list[tuple[Node, Node]] = []
         for step in {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]:
             place = base + float(step)
             weight = ad.oneslike_op(at) if mode == "nearest" else kernel(mode, place - at, CUBIC)

@@ -98,6 +98,7 @@ class _Reading(Reader):
         return outputs
 
     def _leaf(self, node: Any) -> Any:
+        """The value of a placeholder: a parameter, a buffer, a constant, or the variable of an argument."""
         own, program = self._signature, self._program
         for table, trained in ((own.inputs_to_parameters, True), (own.inputs_to_buffers, False)):
             if node.name in table:
@@ -118,6 +119,7 @@ class _Reading(Reader):
         return value.detach().cpu().numpy()
 
     def _dtype(self, dtype: Any) -> str:
+        """The name of one of PyTorch's dtypes. Raises GraphError for one that there is not."""
         found = str(dtype).removeprefix("torch.")
         if found not in DTYPES:
             raise GraphError(f"from_torch: the dtype {found} is not one of {', '.join(DTYPES)}")
@@ -132,6 +134,8 @@ class _Reading(Reader):
         return self._dtype(value) if isinstance(value, self._torch.dtype) else value
 
     def _called(self, node: Any, function: Any) -> Any:
+        """The result of an operator's function on a call's arguments, checked against the shape that PyTorch has noted.
+        """
         with self._applying(f"{node.target} {node.name}"):
             args = [self._value(value) for value in node.args]
             given = {

@@ -136,6 +136,8 @@ def conv_transposed(
 
 
 def _upsample(name: str, mode: str) -> None:
+    """Enters an upsampling operator by PyTorch's name, in a mode of `interpolate`."""
+
     def resized(x: Node, size: Any, *given: Any, **named: Any) -> Node:
         """`given`: whether corners are aligned, for "bilinear", and the factors of the axes, which may be None."""
         corners = bool(named.get("align_corners", given[0])) if mode == "bilinear" else None
@@ -306,6 +308,8 @@ def attention(
 
 
 def _recurrent(name: str, kind: str, nonlinearity: str = "tanh") -> None:
+    """Enters a recurrent operator of several layers, "RNN", "LSTM" or "GRU", by PyTorch's name."""
+
     def layers(
         x: Node,
         hx: Any,

@@ -123,6 +123,7 @@ def _cut(text: str, most: int = LONG) -> str:
 
 
 def _draw_kernel(axes: Any, kernel: Kernel) -> None:
+    """Draws a kernel as a box: its title, and a row for each value that it reads, computes or writes."""
     left, y = kernel.x - kernel.width / 2, kernel.y
     axes.add_patch(_box((left, y), kernel.width, kernel.height, kernel.kind))
     if kernel.title:
@@ -225,6 +226,7 @@ def _axes(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _box(corner: tuple[float, float], width: float, height: float, kind: str, **style: Any) -> Any:
+    """A rectangle in the colours of a kind; `style` replaces them."""
     from matplotlib.patches import Rectangle
 
     fill, edge = COLOURS.get(kind, ("", ""))

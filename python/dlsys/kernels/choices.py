@@ -136,6 +136,7 @@ def of_loops(path: Any, how: TargetName) -> Mapping[str, Choice]:
 
 @lru_cache(maxsize=16)
 def _choices(path: str, key: str, machine: str, changed: int, size: int) -> Mapping[str, Choice]:
+    """The best recorded choice by `record[key]`, of this machine and these versions, that gains enough."""
     lines = [line for line in _content(path).splitlines() if _VERDICT in line]  # the rest is for the search
     found: dict[str, Choice] = {}
     for record in _parsed(path, lines):
@@ -151,6 +152,7 @@ def _content(path: Any) -> str:
 
 
 def _parsed(path: Any, lines: Iterable[str]) -> Iterator[Record]:
+    """The whole records of lines of JSON; warns of damaged lines, which are left out."""
     damaged = 0
     for line in filter(str.strip, lines):
         try:

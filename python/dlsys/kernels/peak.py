@@ -6,6 +6,7 @@ the second as its slope.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from timeit import repeat
 
@@ -87,7 +88,7 @@ def measure_fma(threads: int, dtype: str = "float32") -> float:
     return best
 
 
-fma_peak = cache(measure_fma)  # once a process
+fma_peak: Callable[..., float] = cache(measure_fma)  # once a process
 
 
 @cache

@@ -135,6 +135,8 @@ class Table:
         results: the word that is not 0 after a call that failed.
     """
 
+    results: int
+
     def __init__(self, calls: Calls, count: int, device: tuple[int, int] = (DLPACK_CPU, 0)) -> None:
         """`device`: where all arrays lie, as DLPack says it."""
         self.count = count
@@ -168,8 +170,8 @@ class Table:
         starts = np.cumsum([HEAD + count + 2, *(part.size for part in parts)])
         of_calls, of_turns, self.results, of_tensors, of_arguments, of_extents, of_strides, end = starts.tolist()
         head = [end, of_calls, of_turns, self.results, len(ranges), 0]
-        self.words = np.concatenate([np.array(head, np.int64), np.zeros(count + 2, np.int64), *parts])
-        self.handles = of_calls + 3 * np.arange(len(made)), made
+        self.words: np.ndarray = np.concatenate([np.array(head, np.int64), np.zeros(count + 2, np.int64), *parts])
+        self.handles: tuple[np.ndarray, np.ndarray] = of_calls + 3 * np.arange(len(made)), made
         base = np.array([count if place.base is None else place.base for place in places], np.int64)[order]
         offset = np.array([place.offset for place in places], np.int64)[order] + moved
         number, start = np.arange(len(order)), np.cumsum([0, *rank])[order]
@@ -182,7 +184,7 @@ class Table:
             """Moves that let words point to others."""
             return np.stack([words, np.full(len(words), count + 1), 8 * to], 1)
 
-        self.moves = np.concatenate([
+        self.moves: np.ndarray = np.concatenate([
             np.stack([field("data"), base, offset], 1),
             within(field("shape"), of_extents + start),
             within(field("strides"), of_strides + start),
@@ -214,7 +216,8 @@ class Runner:
         whole[word] = np.array([*[0] * count, arena.data_ptr(), whole.ctypes.data], np.int64)[array] + byte
         word, call = table.handles
         whole[word] = np.array([function.__chandle__() for function in functions], np.int64)[call]
-        self.given = whole[HEAD : HEAD + count].data  # a view that is written thrice as fast as NumPy does
+        # a view that is written thrice as fast as NumPy does
+        self.given: memoryview[int] = whole[HEAD : HEAD + count].data
         self._kept = (functions, arena)  # what the table points to
         self._calls = len(word)
         self._table = to_tensor(whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +36,12 @@ class Tensor(DlsysTensor):
     `backend_ndarray.BACKEND`, arrays of floats keep theirs. Two tensors are equal where they are one."""
 
     __slots__ = ()
-    __hash__ = DlsysTensor.__hash__
+
+    if TYPE_CHECKING:
+
+        def __hash__(self) -> int: ...
+    else:
+        __hash__ = DlsysTensor.__hash__
 
     def __init__(
         self,
@@ -180,7 +185,7 @@ class TensorTuple(tuple[Any, ...]):
     tensors. Two of one length are added item by item."""
 
     __slots__ = ()
-    op = MakeTensorTuple()
+    op: MakeTensorTuple = MakeTensorTuple()
 
     @classmethod
     def make_const(cls, data: Iterable[Any], *, requires_grad: bool = False) -> TensorTuple:

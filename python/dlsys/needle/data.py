@@ -84,11 +84,12 @@ class MNISTDataset(Dataset):
     def __init__(self, image_filename: Any, label_filename: Any, transforms: Any = None) -> None:
         """Raises DataError for what are no such files."""
         super().__init__(transforms)
-        images, self.labels = read_idx(image_filename), read_idx(label_filename)
+        images = read_idx(image_filename)
+        self.labels: np.ndarray = read_idx(label_filename)
         if images.ndim != 3 or self.labels.ndim != 1 or len(images) != len(self.labels):
             shapes = f"images of shape {images.shape}, labels of shape {self.labels.shape}"
             raise DataError(f"MNISTDataset: {shapes} in {image_filename} and {label_filename}")
-        self.images = images[..., None].astype(np.float32) / np.float32(255)
+        self.images: np.ndarray = images[..., None].astype(np.float32) / np.float32(255)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -145,6 +146,7 @@ class DataLoader:
         return -(-len(self.dataset) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        """The batches of one epoch, as tensors."""
         order = np.arange(len(self.dataset))
         if self.shuffle:
             np.random.shuffle(order)
@@ -160,9 +162,9 @@ class Corpus:
 
     def __init__(self, base_dir: str | os.PathLike[str], max_lines: int | None = None) -> None:
         """Raises DataError where a file cannot be read."""
-        self.dictionary = Dictionary()
-        self.train = self.tokenize(Path(base_dir) / "train.txt", max_lines)
-        self.test = self.tokenize(Path(base_dir) / "test.txt", max_lines)
+        self.dictionary: Dictionary = Dictionary()
+        self.train: list[int] = self.tokenize(Path(base_dir) / "train.txt", max_lines)
+        self.test: list[int] = self.tokenize(Path(base_dir) / "test.txt", max_lines)
 
     def tokenize(self, path: str | os.PathLike[str], max_lines: int | None = None) -> list[int]:
         """The numbers of a file's words, of its first `max_lines` lines; new words come into the dictionary."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import ops as of
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS
+from ..graph import FLOATS, Node
 from ..nn.functional import attended, causal_mask
 from ..tensors import is_leaf
 from ..tensors.state import advance_op, with_updates_op
@@ -92,9 +92,11 @@ def _activation(function: Callable[[Any], Any], name: str) -> type[Module]:
     return type(name, (Module,), {"forward": lambda self, x: function(x), "__doc__": function.__doc__})
 
 
-Identity = _activation(lambda x: x, "Identity")
-ReLU, Tanh, Sigmoid = _activation(ops.relu, "ReLU"), _activation(ops.tanh, "Tanh"), _activation(ops.sigmoid, "Sigmoid")
-Flatten = _activation(lambda x: x.reshape((x.shape[0], math.prod(x.shape[1:]))), "Flatten")
+Identity: type[Module] = _activation(lambda x: x, "Identity")
+ReLU: type[Module] = _activation(ops.relu, "ReLU")
+Tanh: type[Module] = _activation(ops.tanh, "Tanh")
+Sigmoid: type[Module] = _activation(ops.sigmoid, "Sigmoid")
+Flatten: type[Module] = _activation(lambda x: x.reshape((x.shape[0], math.prod(x.shape[1:]))), "Flatten")
 
 
 class Linear(Module):
@@ -103,8 +105,9 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, **where: Any) -> None:
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(init.kaiming_uniform(in_features, out_features, **where))
-        self.bias = Parameter(init.kaiming_uniform(out_features, 1, shape=(1, out_features), **where)) if bias else None
+        self.weight: Parameter = Parameter(init.kaiming_uniform(in_features, out_features, **where))
+        made = Parameter(init.kaiming_uniform(out_features, 1, shape=(1, out_features), **where)) if bias else None
+        self.bias: Parameter | None = made
 
     def forward(self, x: Any) -> Any:
         product = x @ self.weight
@@ -162,8 +165,10 @@ class BatchNorm1d(Module):
         self.dim = dim
         self.eps = eps
         self.momentum = momentum
-        self.weight, self.bias = Parameter(init.ones(dim, **where)), Parameter(init.zeros(dim, **where))
-        self.running_mean, self.running_var = init.zeros(dim, **where), init.ones(dim, **where)
+        self.weight: Parameter = Parameter(init.ones(dim, **where))
+        self.bias: Parameter = Parameter(init.zeros(dim, **where))
+        self.running_mean: Tensor = init.zeros(dim, **where)
+        self.running_var: Tensor = init.ones(dim, **where)
 
     def forward(self, x: Any) -> Any:
         if not self.training:
@@ -193,7 +198,8 @@ class LayerNorm1d(Module):
     def __init__(self, dim: int, eps: float = 1e-5, **where: Any) -> None:
         self.dim = dim
         self.eps = eps
-        self.weight, self.bias = Parameter(init.ones(dim, **where)), Parameter(init.zeros(dim, **where))
+        self.weight: Parameter = Parameter(init.ones(dim, **where))
+        self.bias: Parameter = Parameter(init.zeros(dim, **where))
 
     def forward(self, x: Any) -> Any:
         return of.layer_norm_op(x, self.weight, self.bias, (-1,), self.eps)
@@ -208,12 +214,14 @@ class Conv(Module):
     ) -> None:
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.kernel_size = k = kernel_size[0] if isinstance(kernel_size, tuple) else kernel_size
-        self.stride = stride[0] if isinstance(stride, tuple) else stride
+        self.kernel_size: int = kernel_size[0] if isinstance(kernel_size, tuple) else kernel_size
+        k = self.kernel_size
+        self.stride: int = stride[0] if isinstance(stride, tuple) else stride
         fans, shape = (in_channels * k * k, out_channels * k * k), (k, k, in_channels, out_channels)
-        self.weight = Parameter(init.kaiming_uniform(*fans, shape=shape, **where))
+        self.weight: Parameter = Parameter(init.kaiming_uniform(*fans, shape=shape, **where))
         bound = 1 / math.sqrt(in_channels * k * k)
-        self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **where)) if bias else None
+        made = Parameter(init.rand(out_channels, low=-bound, high=bound, **where)) if bias else None
+        self.bias: Parameter | None = made
 
     def forward(self, x: Any) -> Any:
         filters = of.transpose_op(self.weight, (3, 2, 0, 1))
@@ -232,13 +240,15 @@ class RNNCell(Module):
         """Raises GraphError for a nonlinearity that is neither "tanh" nor "relu"."""
         if nonlinearity not in ("tanh", "relu"):
             raise GraphError(f"{type(self).__name__}: nonlinearity must be tanh or relu, not {nonlinearity!r}")
-        self.hidden_size, self.nonlinearity = hidden_size, ops.tanh if nonlinearity == "tanh" else ops.relu
+        self.hidden_size = hidden_size
+        self.nonlinearity: Callable[[Any], Node] = ops.tanh if nonlinearity == "tanh" else ops.relu
         bound, wide = math.sqrt(1 / hidden_size), self.gates * hidden_size
 
         def drawn(*shape: int) -> Parameter:
             return Parameter(init.rand(*shape, low=-bound, high=bound, **where))
 
-        self.W_ih, self.W_hh = drawn(input_size, wide), drawn(hidden_size, wide)
+        self.W_ih: Parameter = drawn(input_size, wide)
+        self.W_hh: Parameter = drawn(hidden_size, wide)
         self.bias_ih: Any = drawn(wide) if bias else None
         self.bias_hh: Any = drawn(wide) if bias else None
 
@@ -262,7 +272,8 @@ class RNNCell(Module):
 class LSTMCell(RNNCell):
     """(h, c) of x (N, input_size) and (h, c), zeros for None; gates in the order i, f, g, o."""
 
-    gates, states = 4, 2
+    gates = 4
+    states = 2
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, **where: Any) -> None:
         super().__init__(input_size, hidden_size, bias, **where)
@@ -304,7 +315,7 @@ class RNN(Module):
         **where: Any,
     ) -> None:
         sizes = [input_size, *[hidden_size] * (num_layers - 1)]
-        self.rnn_cells = [RNNCell(size, hidden_size, bias, nonlinearity, **where) for size in sizes]
+        self.rnn_cells: list[RNNCell] = [RNNCell(size, hidden_size, bias, nonlinearity, **where) for size in sizes]
 
     def forward(self, X: Any, h0: Any = None) -> Any:
         output, (last,) = _through(self.rnn_cells, X, None if h0 is None else (h0,))
@@ -316,7 +327,7 @@ class LSTM(Module):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, **where: Any) -> None:
         sizes = [input_size, *[hidden_size] * (num_layers - 1)]
-        self.lstm_cells = [LSTMCell(size, hidden_size, bias, **where) for size in sizes]
+        self.lstm_cells: list[LSTMCell] = [LSTMCell(size, hidden_size, bias, **where) for size in sizes]
 
     def forward(self, X: Any, h: Any = None) -> Any:
         output, last = _through(self.lstm_cells, X, h)
@@ -327,7 +338,7 @@ class Embedding(Module):
     """The rows of weight (num_embeddings, embedding_dim) whose numbers are in x: (..., embedding_dim)."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, **where: Any) -> None:
-        self.weight = Parameter(init.randn(num_embeddings, embedding_dim, **where))
+        self.weight: Parameter = Parameter(init.randn(num_embeddings, embedding_dim, **where))
 
     def forward(self, x: Any) -> Any:
         return of.embedding_op(self.weight, _numbers("Embedding", x))
@@ -339,7 +350,8 @@ class MultiHeadAttention(Module):
     i + S - L."""
 
     def __init__(self, *, dropout: float = 0.0, causal: bool = False, **where: Any) -> None:
-        self.causal, self.dropout = causal, Dropout(dropout)
+        self.causal = causal
+        self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, q: Any, k: Any, v: Any) -> Any:
         if k.shape != v.shape or (*q.shape[:2], q.shape[3]) != (*k.shape[:2], k.shape[3]):
@@ -356,6 +368,13 @@ class AttentionLayer(Module):
     projection: q (N, L, q_features), k (N, S, k_features), v (N, S, v_features) give (N, L, out_features). k and v are
     q where they are not given. No projection has a bias."""
 
+    prenorm_q: LayerNorm1d
+    prenorm_k: LayerNorm1d
+    prenorm_v: LayerNorm1d
+    q_projection: Linear
+    k_projection: Linear
+    v_projection: Linear
+
     def __init__(
         self,
         q_features: int,
@@ -369,13 +388,15 @@ class AttentionLayer(Module):
         causal: bool = True,
         **where: Any,
     ) -> None:
-        self.num_head, self.dim_head, inner = num_head, dim_head, num_head * dim_head
+        self.num_head = num_head
+        self.dim_head = dim_head
+        inner = num_head * dim_head
         sizes = q_features, k_features or q_features, v_features or q_features
         self.prenorm_q, self.prenorm_k, self.prenorm_v = (LayerNorm1d(size, **where) for size in sizes)
         projections = [Linear(size, inner, bias=False, **where) for size in sizes]
         self.q_projection, self.k_projection, self.v_projection = projections
-        self.attn = MultiHeadAttention(dropout=dropout, causal=causal, **where)
-        self.out_projection = Linear(inner, out_features or q_features, bias=False, **where)
+        self.attn: MultiHeadAttention = MultiHeadAttention(dropout=dropout, causal=causal, **where)
+        self.out_projection: Linear = Linear(inner, out_features or q_features, bias=False, **where)
 
     def forward(self, q: Any, k: Any = None, v: Any = None) -> Any:
         k, v = q if k is None else k, q if v is None else v
@@ -405,11 +426,12 @@ class TransformerLayer(Module):
         causal: bool = True,
         **where: Any,
     ) -> None:
-        self.attention = AttentionLayer(q_features, num_head, dim_head, dropout=dropout, causal=causal, **where)
+        settings = {"dropout": dropout, "causal": causal, **where}
+        self.attention: AttentionLayer = AttentionLayer(q_features, num_head, dim_head, **settings)
         wide, back = (q_features, hidden_size), (hidden_size, q_features)
         norm, first = LayerNorm1d(q_features, **where), Linear(*wide, **where)
-        self.feed_forward = Sequential(norm, first, ReLU(), Dropout(dropout), Linear(*back, **where))
-        self.dropout = Dropout(dropout)
+        self.feed_forward: Sequential = Sequential(norm, first, ReLU(), Dropout(dropout), Linear(*back, **where))
+        self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, x: Any) -> Any:
         x = x + self.dropout(self.attention(x))
@@ -436,8 +458,8 @@ class Transformer(Module):
     ) -> None:
         self.batch_first = batch_first
         self.sequence_len = sequence_len
-        self.positions = Embedding(sequence_len, embedding_size, **where)
-        self.layers = [
+        self.positions: Embedding = Embedding(sequence_len, embedding_size, **where)
+        self.layers: list[TransformerLayer] = [
             TransformerLayer(embedding_size, num_head, dim_head, hidden_size, dropout=dropout, causal=causal, **where)
             for _ in range(num_layers)
         ]

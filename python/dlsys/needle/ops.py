@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from .. import ops
 from ..checks import integer
@@ -15,11 +15,23 @@ from ..ops.rules import axes_attribute
 from ..ops.slicing import Slice, SliceGradient, strided_key
 from .autograd import MakeTensorTuple, Tensor, TensorTuple
 
-summation, transpose, reshape, broadcast_to = Tensor.sum, Tensor.transpose, Tensor.reshape, Tensor.broadcast_to
-add, multiply, divide, power = operator.add, operator.mul, operator.truediv, operator.pow
-negate, matmul = operator.neg, operator.matmul
-exp, log, relu, tanh = Tensor.exp, Tensor.log, Tensor.relu, Tensor.tanh
-sigmoid, logsoftmax = Tensor.sigmoid, Tensor.log_softmax
+Method: TypeAlias = Callable[..., Node]
+summation: Method = Tensor.sum
+transpose: Method = Tensor.transpose
+reshape: Method = Tensor.reshape
+broadcast_to: Method = Tensor.broadcast_to
+add: Method = operator.add
+multiply: Method = operator.mul
+divide: Method = operator.truediv
+power: Method = operator.pow
+negate: Method = operator.neg
+matmul: Method = operator.matmul
+exp: Method = Tensor.exp
+log: Method = Tensor.log
+relu: Method = Tensor.relu
+tanh: Method = Tensor.tanh
+sigmoid: Method = Tensor.sigmoid
+logsoftmax: Method = Tensor.log_softmax
 
 
 def _with_scalar(name: str, function: Any) -> Any:
@@ -35,8 +47,10 @@ def _with_scalar(name: str, function: Any) -> Any:
     return apply
 
 
-add_scalar, mul_scalar = _with_scalar("add_scalar", add), _with_scalar("mul_scalar", multiply)
-divide_scalar, power_scalar = _with_scalar("divide_scalar", divide), _with_scalar("power_scalar", power)
+add_scalar: Any = _with_scalar("add_scalar", add)
+mul_scalar: Any = _with_scalar("mul_scalar", multiply)
+divide_scalar: Any = _with_scalar("divide_scalar", divide)
+power_scalar: Any = _with_scalar("power_scalar", power)
 
 
 def logsumexp(a: Node, axes: Any = None) -> Node:

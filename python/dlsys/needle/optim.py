@@ -17,7 +17,7 @@ class Optimizer:
     """Base of the optimizers; `params` is a list of Parameters."""
 
     def __init__(self, params: Iterable[Any]) -> None:
-        self.params = list(params)
+        self.params: list[Any] = list(params)
 
     def step(self) -> None:
         """Take one step down the parameters' `grad`; one without is passed over."""

@@ -12,7 +12,7 @@ from ..autodiff import Node
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
 from ..graph import Shape
-from ..tensors import known_dtype
+from ..tensors import Tensor, known_dtype
 from . import functional as F
 from . import init
 from .checks import as_node, checked_layers, known_shape, placed
@@ -66,7 +66,7 @@ class MultiheadAttention(Module):
         need_weights: bool = True,
         attn_mask: Any = None,
         is_causal: bool = False,
-    ) -> tuple[Node, Node | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """The output, of query's shape, and the attention weights.
 
         Args:
@@ -135,7 +135,7 @@ class MultiheadAttention(Module):
         return [q * (1 / math.sqrt(self.head_dim)), k, v]
 
 
-def _masked(scores: Node, mask: Node) -> Node:
+def _masked(scores: Tensor, mask: Node) -> Tensor:
     """The scores with -inf where a mask of booleans is True, or plus a mask of floats."""
     dtype = known_dtype(mask)
     if dtype is None:
@@ -172,14 +172,15 @@ class TransformerEncoderLayer(Module):
         dtype = placed(device, dtype)
         if isinstance(activation, str) and activation not in ACTIVATIONS:
             raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
-        self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        self.activation: Callable[[Node], Node] = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
         attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
         self.self_attn: MultiheadAttention = attention
         self.linear1: Linear = Linear(d_model, dim_feedforward, bias, dtype=dtype)
         self.dropout: Dropout = Dropout(dropout)
         self.linear2: Linear = Linear(dim_feedforward, d_model, bias, dtype=dtype)
-        self.norm1, self.norm2 = (LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2))
+        self.norm1: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm2: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
         self.dropout1: Dropout = Dropout(dropout)
         self.dropout2: Dropout = Dropout(dropout)
 

@@ -38,6 +38,7 @@ def _cast(module: Any, dtype: str) -> None:
 
 
 def _as(old: Tensor, dtype: str) -> Tensor:
+    """A copy of a parameter or a buffer in another dtype, with its name."""
     values = np.array(old, dtype)
     if isinstance(old, Parameter):
         return Parameter(values, old.name, old.requires_grad)

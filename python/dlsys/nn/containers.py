@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from typing import Any, Self
 
 from ..autodiff import Node, Parameter
 from ..errors import GraphError
@@ -31,6 +31,7 @@ class _Numbered(Module):
     """Modules by number: "0", "1", ...; Sequential's may have names."""
 
     def _add(self, modules: Iterable[Any]) -> None:
+        """Adds modules under the next free numbers."""
         for module in _listed(self, modules, "modules"):
             number = len(self._modules)
             while str(number) in self._modules:
@@ -57,11 +58,11 @@ class _Numbered(Module):
     def __setitem__(self, index: int, module: Module) -> None:
         self.add_module(self._name(index), module)
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns the container."""
         return self.extend([module])
 
-    def extend(self, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns the container. Raises GraphError for what are none."""
         self._add(modules)
         return self

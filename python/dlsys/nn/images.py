@@ -107,13 +107,15 @@ class _Conv(Module):
 class Conv1d(_Conv):
     """Cross-correlation of signals (N, in_channels, L), see the base class."""
 
-    space, function = 1, F.conv1d
+    space = 1
+    function: ClassVar[Callable[..., Node]] = F.conv1d
 
 
 class Conv2d(_Conv):
     """Cross-correlation of images (N, in_channels, H, W), see the base class."""
 
-    space, function = 2, F.conv2d
+    space = 2
+    function: ClassVar[Callable[..., Node]] = F.conv2d
 
 
 class ConvTranspose2d(_Conv):
@@ -123,7 +125,9 @@ class ConvTranspose2d(_Conv):
     Parameters: weight (in_channels, out_channels / groups, *kernel_size), bias (out_channels,), drawn as of Conv2d.
     """
 
-    space, function, modes = 2, F.conv_transpose2d, ("zeros",)
+    space = 2
+    function: ClassVar[Callable[..., Node]] = F.conv_transpose2d
+    modes: ClassVar[tuple[str, ...]] = ("zeros",)
 
     def __init__(
         self,
@@ -170,7 +174,9 @@ class Upsample(Module):
         recompute_scale_factor: bool | None = None,
     ) -> None:
         """Raises GraphError for another mode than "nearest" and "bilinear"."""
-        self.size, self.scale_factor, self.align_corners = size, scale_factor, align_corners
+        self.size = size
+        self.scale_factor = scale_factor
+        self.align_corners = align_corners
         self.mode: str = word("Upsample", "mode", mode, ("nearest", "bilinear"))
         self.recompute_scale_factor = recompute_scale_factor
 
@@ -184,8 +190,10 @@ class Unfold(Module):
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         """Integers or pairs (rows, columns). Raises GraphError."""
-        self.kernel_size, self.dilation = pair("Unfold", "kernel_size", kernel_size, 1), dilation
-        self.padding, self.stride = padding, stride
+        self.kernel_size: tuple[int, int] = pair("Unfold", "kernel_size", kernel_size, 1)
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
 
     def forward(self, x: Node) -> Node:
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
@@ -222,6 +230,7 @@ class _Pool(Module):
             raise GraphError(f"{owner}: {told}")
 
     def _require_fit(self, x: Node) -> None:
+        """Raises ShapeError where x is known to have other than four axes, or less space than a window."""
         shape = known_shape(x)
         if shape is not None:
             spans = zip(shape[-2:], self.kernel_size, self.padding, strict=False)
@@ -288,7 +297,8 @@ class ConstantPad2d(Module):
 
     def __init__(self, padding: Any, value: float) -> None:
         """Raises GraphError."""
-        self.padding, self.value = integers(type(self).__name__, "padding", padding, 0, 4), value
+        self.padding: tuple[int, ...] = integers(type(self).__name__, "padding", padding, 0, 4)
+        self.value = value
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)

@@ -196,49 +196,49 @@ class _Function(Module):
 class ReLU(_Function):
     """max(x, 0)."""
 
-    function = F.relu
+    function: ClassVar[Callable[[Any], Node]] = F.relu
 
 
 class ReLU6(_Function):
     """x within [0, 6]."""
 
-    function = F.relu6
+    function: ClassVar[Callable[[Any], Node]] = F.relu6
 
 
 class Tanh(_Function):
     """tanh(x)."""
 
-    function = F.tanh
+    function: ClassVar[Callable[[Any], Node]] = F.tanh
 
 
 class Sigmoid(_Function):
     """1 / (1 + exp(-x))."""
 
-    function = F.sigmoid
+    function: ClassVar[Callable[[Any], Node]] = F.sigmoid
 
 
 class SiLU(_Function):
     """x sigmoid(x)."""
 
-    function = F.silu
+    function: ClassVar[Callable[[Any], Node]] = F.silu
 
 
 class Hardswish(_Function):
     """x relu6(x + 3) / 6."""
 
-    function = F.hardswish
+    function: ClassVar[Callable[[Any], Node]] = F.hardswish
 
 
 class Hardsigmoid(_Function):
     """relu6(x + 3) / 6."""
 
-    function = F.hardsigmoid
+    function: ClassVar[Callable[[Any], Node]] = F.hardsigmoid
 
 
 class Mish(_Function):
     """x tanh(softplus(x))."""
 
-    function = F.mish
+    function: ClassVar[Callable[[Any], Node]] = F.mish
 
 
 class PReLU(Module):
@@ -311,7 +311,7 @@ class Softmax(Module):
 class LogSoftmax(Softmax):
     """The logarithm of softmax along `dim`."""
 
-    function = F.log_softmax
+    function: ClassVar[Callable[[Any, int], Node]] = F.log_softmax
 
 
 class GELU(Module):
@@ -435,7 +435,7 @@ class KLDivLoss(_OfEqualShapes):
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; "batchmean" is the sum
     over the number of examples."""
 
-    words = (*_Loss.words, "batchmean")
+    words: ClassVar[tuple[*tuple[str, ...], str]] = (*_Loss.words, "batchmean")
 
     def __init__(self, reduction: str = "mean", *, log_target: bool = False) -> None:
         """Raises GraphError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -100,9 +100,14 @@ class Module:
     """
 
     training: bool
+    _parameters: dict[str, Parameter]
+    _buffers: dict[str, Tensor]
+    _modules: dict[str, Module]
+    _not_saved: set[str]
     _forward_hooks: dict[Removable, Hook]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """The module with empty tables, so that a subclass need not call `super().__init__()`."""
         self = super().__new__(cls)
         for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, {})
@@ -161,6 +166,8 @@ class Module:
     # Names ---------------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Puts a Parameter, a Module or a buffer's new state into its table, anything else among the attributes. Raises
+        GraphError for a parameter's or module's name with another kind of value."""
         tables: dict[str, dict[str, Any]] = {key: self.__dict__[key] for key in ("_parameters", "_buffers", "_modules")}
         owned = isinstance(value, Parameter)
         if name in tables["_buffers"] and isinstance(value, Node) and not owned:
@@ -188,14 +195,17 @@ class Module:
             return
         self.__dict__.pop(name, None)
 
-    def __getattr__(self, name: str) -> Any:
-        for table in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(table, {})
-            if name in found:
-                return found[name]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    if not TYPE_CHECKING:  # for a checker a name is what `__init__` assigns or the class declares; another is an error
+
+        def __getattr__(self, name: str) -> Any:
+            for table in ("_parameters", "_buffers", "_modules"):
+                found = self.__dict__.get(table, {})
+                if name in found:
+                    return found[name]
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
+        """Removes a parameter, a buffer, a module or another attribute."""
         for table in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__[table]:
                 del self.__dict__[table][name]
@@ -238,6 +248,7 @@ class Module:
         self._modules[name] = module
 
     def _check_name(self, function: str, name: Any) -> None:
+        """Raises GraphError for a name that is no text, has a dot, or is an attribute of the class."""
         if not isinstance(name, str) or not name or "." in name:
             raise GraphError(f"{function}: a name must be text without dots, not {name!r}")
         if hasattr(type(self), name):
@@ -290,6 +301,8 @@ class Module:
         return iter(self._modules.items())
 
     def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Module, str, Any]]:
+        """Of each entry of a table, "_parameters" or "_buffers", once: its dotted name, its module, its own name, its
+        value."""
         seen: set[Node] = set()
         for path, module in self.named_modules(prefix) if flag("parameters", "recurse", recurse) else [(prefix, self)]:
             for key, value in getattr(module, table).items():

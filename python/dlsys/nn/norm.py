@@ -127,6 +127,8 @@ class LayerNorm(Module):
     Parameters: weight, bias of `normalized_shape`, ones and zeros.
     """
 
+    normalized_shape: Shape
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -156,6 +158,8 @@ class RMSNorm(Module):
 
     Parameter: weight of `normalized_shape`, ones.
     """
+
+    normalized_shape: Shape
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..checks import flag, integer, number, word
 from ..errors import GraphError, ShapeError
-from ..tensors import known_shape, shape_of, tensor
+from ..tensors import Tensor, known_shape, shape_of, tensor
 from . import functional, init
 from .checks import checked_layers, placed
 from .module import Module
@@ -44,6 +44,7 @@ class _Gates:
         self.biases = self._biases(bias_ih, bias_hh)
 
     def _parts(self, whole: Node | None, axis: int = 0) -> list[Any]:
+        """The parts of a weight or bias, one for each gate, in the order of `order`; None for each without it."""
         if whole is None:
             return [None] * self.count
         found = [whole] if self.count == 1 else ad.split_op(whole, self.count, axis)
@@ -121,7 +122,7 @@ class _GRUGates(_Gates):
         return (n + z * (h - n),)
 
 
-GATES = {"RNN": _Gates, "LSTM": _LSTMGates, "GRU": _GRUGates}
+GATES: dict[str, type[_Gates]] = {"RNN": _Gates, "LSTM": _LSTMGates, "GRU": _GRUGates}
 
 
 def _given(owner: str, hx: Any, states: int) -> list[Any]:
@@ -177,6 +178,7 @@ class _Cell(_Gated):
         self._make(input_size, hidden_size, bias, device, dtype)
 
     def _next(self, x: Node, hx: Any) -> State:
+        """The states after one step from `hx`, zeros for None."""
         shape = known_shape(x)
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
         count = self._gates.states
@@ -264,7 +266,7 @@ class _Recurrent(_Gated):
         ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in _WAYS[: self._ways]]
         self._make(input_size, hidden_size, bias, device, dtype, ends)
 
-    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
         shape = known_shape(x)
         if shape is None:
             raise ShapeError(
@@ -283,7 +285,7 @@ class _Recurrent(_Gated):
     def _start(self, hx: Any, batch: int) -> list[State]:
         """The initial state of each layer, and way."""
         if hx is None:
-            zeros = ad.full_op((batch, self.hidden_size), 0.0, self.weight_hh_l0.dtype)
+            zeros = ad.full_op((batch, self.hidden_size), 0.0, self.get_parameter("weight_hh_l0").dtype)
             return [(zeros,) * self._gates.states] * (self.num_layers * self._ways)
         owner, count = type(self).__name__, self.num_layers * self._ways
         given, needed = _given(owner, hx, self._gates.states), (count, batch, self.hidden_size)
@@ -293,7 +295,7 @@ class _Recurrent(_Gated):
                 raise ShapeError(f"{owner}: the initial state {state.name} has shape {found}, not {needed}")
         return [tuple(state[k] for state in given) for k in range(count)]
 
-    def _layers(self, x: Node, start: list[State]) -> tuple[Node, list[Node]]:
+    def _layers(self, x: Any, start: list[State]) -> tuple[Tensor, list[Node]]:
         """The last layer's outputs of all steps, and the final states of all layers."""
         last: list[State] = []
         for layer in range(self.num_layers):

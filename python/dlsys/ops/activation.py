@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, word
 from ..errors import GraphError, ShapeError
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
 from .family import ZERO, OfNode, OfNodes, binary, unary
@@ -68,9 +68,12 @@ class _RowWise(Op):
 class Softmax(_RowWise):
     """s = exp(x) / sum(exp(x)) over the last axis; dx = s (g - sum(g s))."""
 
-    name, onnx = "softmax", "Softmax"
-    flops, flops_of_input = 0, 5
-    formula, reference = compute.softmax, softmax_func
+    name = "softmax"
+    onnx = "Softmax"
+    flops = 0
+    flops_of_input = 5
+    formula: ClassVar[Formula] = compute.softmax
+    reference = softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         inner = reducesum_op(mul_op(output_grad, node), -1, keepdims=True)
@@ -81,16 +84,19 @@ class Softmax(_RowWise):
 class LogSoftmax(_RowWise):
     """log(softmax(x)) over the last axis; dx = g - softmax(x) sum(g)."""
 
-    name, onnx = "log_softmax", "LogSoftmax"
-    flops, flops_of_input = 0, 5
-    formula, reference = compute.log_softmax, log_softmax_func
+    name = "log_softmax"
+    onnx = "LogSoftmax"
+    flops = 0
+    flops_of_input = 5
+    formula: ClassVar[Formula] = compute.log_softmax
+    reference = log_softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)
         return [sub_op(output_grad, mul_op(softmax_op(node.inputs[0]), total))]
 
 
-def gelu_op(x: Node, approximate: str = "none") -> Node:
+def gelu_op(x: Node, approximate: str = "none") -> Made:
     """x times the normal distribution's function, x (1 + erf(x / sqrt 2)) / 2, or with approximate="tanh"
     x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
 
@@ -104,7 +110,7 @@ def gelu_op(x: Node, approximate: str = "none") -> Node:
     return mul_op(mul_byconst_op(x, 0.5), add_byconst_op(inner, 1.0))
 
 
-def _along(operator: type[Op], node: Node, axis: Any) -> Node:
+def _along(operator: type[Op], node: Node, axis: Any) -> Made:
     """An operator of the last axis along another one: axes change places before and after it."""
     along = integer(operator.name, "the axis", axis)
     if is_scalar(node, along):
@@ -115,11 +121,11 @@ def _along(operator: type[Op], node: Node, axis: Any) -> Node:
     return swapaxes_op(operator.make([swapaxes_op(node, along, -1)]), along, -1)
 
 
-def softmax_op(node: Node, axis: int = -1) -> Node:
+def softmax_op(node: Node, axis: int = -1) -> Made:
     """exp(x) / sum(exp(x)) over an axis, without overflow. Raises GraphError for an axis that is no integer."""
     return _along(Softmax, node, axis)
 
 
-def log_softmax_op(node: Node, axis: int = -1) -> Node:
+def log_softmax_op(node: Node, axis: int = -1) -> Made:
     """The logarithm of softmax over an axis. Raises GraphError for an axis that is no integer."""
     return _along(LogSoftmax, node, axis)

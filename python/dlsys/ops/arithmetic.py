@@ -10,39 +10,39 @@ from __future__ import annotations
 import numpy as np
 
 from .. import compute
-from ..graph import NUMBERS, Node
-from .family import OfNode, OfNodes, binary, by_const, unary
+from ..graph import NUMBERS, Made, Node
+from .family import OfConst, OfNode, OfNodes, binary, by_const, unary
 from .inputs import constant_op
 
 neg_op: OfNode = unary("neg", "-node.", compute.neg, np.negative, lambda g, y, x: neg_op(g), dtypes=NUMBERS, onnx="Neg")
 
-add_op = binary(
+add_op: OfNodes = binary(
     "add", "a + b, broadcast.", compute.add, np.add,
     lambda g, y, a, b: (g, g),
     dtypes=NUMBERS,
-    commutative=True, onnx="Add",
+    commutative=True, shifts=np.positive, onnx="Add",
 )
-sub_op = binary(
+sub_op: OfNodes = binary(
     "sub", "a - b, broadcast.", compute.sub, np.subtract, lambda g, y, a, b: (g, neg_op(g)), dtypes=NUMBERS,
-    onnx="Sub",
+    shifts=np.negative, onnx="Sub",
 )
 mul_op: OfNodes = binary(
     "mul", "a * b, broadcast.", compute.mul, np.multiply,
     lambda g, y, a, b: (mul_op(g, b), mul_op(g, a)),
     dtypes=NUMBERS,
-    commutative=True, onnx="Mul",
+    commutative=True, scales=np.positive, onnx="Mul",
 )
 div_op: OfNodes = binary(
     "div", "a / b, broadcast; d/da = 1 / b, d/db = -(a / b) / b.", compute.div, np.divide,
     lambda g, y, a, b: (div_op(g, b), neg_op(mul_op(div_op(g, b), y))),
-    onnx="Div",
+    scales=np.reciprocal, onnx="Div",
 )
-add_byconst_op = by_const("add_byconst", "node + const.", add_op)
-mul_byconst_op = by_const("mul_byconst", "node * const.", mul_op)
-div_byconst_op = by_const("div_byconst", "node / const.", div_op)
+add_byconst_op: OfConst = by_const("add_byconst", "node + const.", add_op)
+mul_byconst_op: OfConst = by_const("mul_byconst", "node * const.", mul_op)
+div_byconst_op: OfConst = by_const("div_byconst", "node / const.", div_op)
 
 
-def const_div_op(const: float, node: Node) -> Node:
+def const_div_op(const: float, node: Node) -> Made:
     """const / node. Raises GraphError for a constant that is no real number."""
     return div_op(constant_op(const), node)
 

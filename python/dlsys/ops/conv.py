@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .rules import in_product_dtype, product_dtype
 
 Pair = tuple[int, int]
@@ -93,6 +93,7 @@ def images_gradient(
 def _filter_gradient(
     x: np.ndarray, g: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> np.ndarray:
+    """The convolution's gradient with respect to its filters, by NumPy."""
     windows = windows_of(padded(x, padding), shape[2:], stride, dilation)
     return _by_groups(groups, "noyz,ncyzij->ocij", g, windows, (1, 1), 0)
 
@@ -148,8 +149,9 @@ class Conv2d(_Convolution):
     """
 
     name = "conv2d"
-    reads = ("images", "filters")
-    formula, reference = compute.conv2d, convolved
+    reads: ClassVar[tuple[str, str]] = ("images", "filters")
+    formula: ClassVar[Formula] = compute.conv2d
+    reference = convolved
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return product_dtype(self, node, input_dtypes)
@@ -160,8 +162,10 @@ class Conv2dInputGradient(_Convolution):
     """From filters f and the output's gradient g the gradient of the images, of like's shape."""
 
     name = "conv2d_input_gradient"
-    reads, shape_only = ("filters", "output", "images"), (2,)
-    formula, reference = compute.conv2d_input_gradient, images_gradient
+    reads: ClassVar[tuple[str, str, str]] = ("filters", "output", "images")
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.conv2d_input_gradient
+    reference = images_gradient
 
     def scatters(self, node: Node) -> bool:
         return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
@@ -172,8 +176,10 @@ class Conv2dFilterGradient(_Convolution):
     """From images x and the output's gradient g the gradient of the filters, of like's shape."""
 
     name = "conv2d_filter_gradient"
-    reads, shape_only = ("images", "output", "filters"), (2,)
-    formula, reference = compute.conv2d_filter_gradient, _filter_gradient
+    reads: ClassVar[tuple[str, str, str]] = ("images", "output", "filters")
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.conv2d_filter_gradient
+    reference = _filter_gradient
 
 
 _GIVES = {"output": Conv2d, "images": Conv2dInputGradient, "filters": Conv2dFilterGradient}
@@ -191,7 +197,7 @@ def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: A
 
 def conv2d_op(
     x: Node, f: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Node:
+) -> Made:
     """Cross-correlation of images x (N, C, H, W) with filters f (O, C / groups, h, w) -> (N, O, H', W').
 
     H' = (H + 2 padding - dilation (h - 1) - 1) // stride + 1. Stride, padding and dilation are ints or pairs (rows,
@@ -203,7 +209,7 @@ def conv2d_op(
 
 def conv2d_input_gradient_op(
     f: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Node:
+) -> Made:
     """The gradient of conv2d_op with respect to images of like's shape, from filters and output gradient."""
     attrs = conv_attributes("conv2d_input_gradient", stride, padding, dilation, groups)
     return Conv2dInputGradient.make([f, grad, like], attrs)
@@ -211,7 +217,7 @@ def conv2d_input_gradient_op(
 
 def conv2d_filter_gradient_op(
     x: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Node:
+) -> Made:
     """The gradient of conv2d_op with respect to filters of like's shape, from images and output gradient."""
     attrs = conv_attributes("conv2d_filter_gradient", stride, padding, dilation, groups)
     return Conv2dFilterGradient.make([x, grad, like], attrs)

@@ -14,7 +14,7 @@ import numpy as np
 from .. import compute
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, INTEGERS, Formula, IndexRange, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
 from .arithmetic import add_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
@@ -62,6 +62,8 @@ def _chosen(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _losses(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> np.ndarray:
+    """The loss of each sample by NumPy: -sum(chosen * log_softmax(logits)); 0 where the class is ignored, NaN without
+    classes."""
     chosen = _chosen(logits, targets)
     terms = chosen * log_softmax_func(logits, 1)
     terms[chosen == 0] = 0
@@ -81,7 +83,8 @@ class CrossEntropy(_CrossEntropy):
     """-log_softmax(logits) at each target's class; 0 for a number that is ignored, NaN for one that is no class."""
 
     name = "cross_entropy"
-    formula, reference = compute.cross_entropy, _losses
+    formula: ClassVar[Formula] = compute.cross_entropy
+    reference = _losses
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return self._of_targets(node, *input_shapes)
@@ -98,7 +101,8 @@ class CrossEntropyGradient(_CrossEntropy):
     """
 
     name = "cross_entropy_gradient"
-    formula, reference = compute.cross_entropy_gradient, _loss_gradient
+    formula: ClassVar[Formula] = compute.cross_entropy_gradient
+    reference = _loss_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         each = self._of_targets(node, *input_shapes[:2])
@@ -115,7 +119,7 @@ class CrossEntropyGradient(_CrossEntropy):
         return [mul_op(mul_op(share, sub_op(v, mean)), amount), None, reducesum_op(mul_op(v, once), 1)]
 
 
-def _counted(targets: Node, ignore_index: int, like: Node) -> Node:
+def _counted(targets: Node, ignore_index: int, like: Node) -> Made:
     """1 of each class number that counts, 0 of one that is ignored, in the dtype of `like`."""
     return cast_like_op(not_equal_op(cast_op(targets, "int64"), ignore_index), like)
 
@@ -133,7 +137,7 @@ def cross_entropy_op(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
     weight: Node | None = None,
-) -> Node:
+) -> Made:
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with targets: class numbers (N, d1, ...) of an integer
     dtype, or probabilities of the logits' shape and dtype; variables of probabilities declare their dtype.
 
@@ -164,7 +168,7 @@ def cross_entropy_op(
 
 def class_losses(
     op: str, logits: Node, targets: Node, ignored: int, weight: Node | None
-) -> tuple[Node, Node]:
+) -> tuple[Made, Made]:
     """The cross-entropy with each class number, times its class's weight, and what each counts in a mean. Raises
     ShapeError for a weight that is not (C,)."""
     losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
@@ -179,12 +183,12 @@ def class_losses(
     return mul_op(losses, counts), counts
 
 
-def _of_classes(weight: Node, logits: Node) -> Node:
+def _of_classes(weight: Node, logits: Node) -> Made:
     """(C,) as (C, 1, ...), beside logits (N, C, d1, ...)."""
     return reshape_op(weight, (-1, *(1,) * (len(shape_of(logits)) - 2)))
 
 
-def _of_probabilities(logits: Node, targets: Node) -> Node:
+def _of_probabilities(logits: Node, targets: Node) -> Made:
     """-sum_j y_j log_softmax(logits)_j of each target."""
     shape, given = known_shape(logits), known_shape(targets)
     if shape is not None and given is not None and (given != shape or len(shape) < 2):

@@ -6,13 +6,13 @@ All take `exclusive`, without the element's own, and `reverse`, from the last el
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, integer
-from ..graph import NUMBERS, Node, Op, Shape, register
+from ..graph import NUMBERS, Formula, Made, Node, Op, Shape, register
 from .arithmetic import add_op, mul_op
 from .rules import own_axis, require_same
 from .types import known_shape
@@ -35,6 +35,7 @@ def _accumulated(function: Callable[..., np.ndarray], start: int) -> Reference:
 
 
 def _recurrence(a: np.ndarray, b: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+    """y_i = a_i y_(i-1) + b_i along an axis by NumPy, step by step in float64."""
     factors, terms = (np.moveaxis(x, axis, 0).astype("float64") for x in (a, b))
     found, value = np.empty_like(terms), np.zeros(terms.shape[1:])
     for i in range(len(found))[:: -1 if reverse else 1]:
@@ -58,9 +59,11 @@ class Cumulative(Op):
 class Cumsum(Cumulative):
     """y_i = y_(i-1) + x_i, 0 before the first; y_(i-1) if exclusive. dx is the same sum of g, from the other end."""
 
-    name, onnx = "cumsum", "CumSum"
+    name = "cumsum"
+    onnx = "CumSum"
     dtypes = NUMBERS
-    formula, reference = compute.cumsum, _accumulated(np.cumsum, 0)
+    formula: ClassVar[Formula] = compute.cumsum
+    reference: ClassVar[Formula] = _accumulated(np.cumsum, 0)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [Cumsum.make([output_grad], {**node.attrs, "reverse": not node.attrs["reverse"]})]
@@ -73,7 +76,8 @@ class Cumprod(Cumulative):
 
     name = "cumprod"
     dtypes = NUMBERS
-    formula, reference = compute.cumprod, _accumulated(np.cumprod, 1)
+    formula: ClassVar[Formula] = compute.cumprod
+    reference: ClassVar[Formula] = _accumulated(np.cumprod, 1)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -88,7 +92,8 @@ class Recurrence(Cumulative):
 
     name = "recurrence"
     flops = 2
-    formula, reference = compute.recurrence, _recurrence
+    formula: ClassVar[Formula] = compute.recurrence
+    reference = _recurrence
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return super().infer_shape(node, [require_same(node, *input_shapes)])
@@ -100,7 +105,7 @@ class Recurrence(Cumulative):
         return [mul_op(of_term, before), of_term]
 
 
-def _backwards(node: Node, a: Node, g: Node) -> Node:
+def _backwards(node: Node, a: Node, g: Node) -> Made:
     """The gradient d_i of h_i, where h_(i+1) = a_(i+1) h_i + ...: d_i = g_i + a_(i+1) d_(i+1); where h_i is the result
     number i + 1, if exclusive, d_i = g_(i+1) + a_(i+1) d_(i+1)."""
     attrs = {**node.attrs, "exclusive": True, "reverse": not node.attrs["reverse"]}
@@ -109,7 +114,8 @@ def _backwards(node: Node, a: Node, g: Node) -> Node:
     return add_op(g, Recurrence.make([a, mul_op(a, g)], attrs))
 
 
-def _make(op: type[Cumulative], inputs: list[Node], axis: Any, exclusive: Any, reverse: Any) -> Node:
+def _make(op: type[Cumulative], inputs: list[Node], axis: Any, exclusive: Any, reverse: Any) -> Made:
+    """A node of a cumulative operator. Raises GraphError for arguments of other types, ShapeError for no axis."""
     flags = {"exclusive": flag(op.name, "exclusive", exclusive), "reverse": flag(op.name, "reverse", reverse)}
     node = op.make(inputs, {"axis": integer(op.name, "the axis", axis), **flags})
     if (shape := known_shape(inputs[0])) is not None:
@@ -117,7 +123,7 @@ def _make(op: type[Cumulative], inputs: list[Node], axis: Any, exclusive: Any, r
     return node
 
 
-def cumsum_op(x: Node, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Node:
+def cumsum_op(x: Node, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Made:
     """The sums of all elements up to each along an axis, in x's shape and dtype; floats are added up in float64.
 
     `exclusive`: without the element itself. `reverse`: from each element to the last. Raises GraphError for what is no
@@ -126,12 +132,12 @@ def cumsum_op(x: Node, axis: int = -1, exclusive: bool = False, reverse: bool = 
     return _make(Cumsum, [x], axis, exclusive, reverse)
 
 
-def cumprod_op(x: Node, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Node:
+def cumprod_op(x: Node, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Made:
     """The products of all elements up to each along an axis; see `cumsum_op`."""
     return _make(Cumprod, [x], axis, exclusive, reverse)
 
 
-def recurrence_op(a: Node, b: Node, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Node:
+def recurrence_op(a: Node, b: Node, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Made:
     """h with h_i = a_i h_(i-1) + b_i along an axis, from 0 on, as discounted sums and moving means are; a and b are of
     one shape and dtype, of floats. `exclusive`: h_(i-1) at index i. `reverse`: from the last index on, each from the
     one behind. Raises GraphError, ShapeError."""

@@ -6,21 +6,21 @@ All are broadcast as NumPy does. Beside a node a Python number is a constant of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..errors import GraphError
-from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, register
+from ..graph import DTYPES, INTEGERS, NUMBERS, Formula, Made, Node, Shape, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
-from .family import ZERO, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
+from .family import ZERO, OfConst, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
 from .inputs import constant_op, number_pair, zeroslike_op
 from .rules import real_constant, require_constant
 
 
-def one_minus(node: Node) -> Node:
+def one_minus(node: Node) -> Made:
     """1 - node."""
     return sub_op(constant_op(1.0), node)
 
@@ -106,6 +106,7 @@ fmod_op: OfNodes = binary(
 
 
 def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node | Zero, Node | Zero]:
+    """d(a ** b) / da = b a ** (b - 1), d/db = y log(a); 0 where 0 * inf would be NaN."""
     if b.op.immediate:
         const = b.attrs["value"]
         if const == 0:  # 0 * x ** -1 would be NaN at 0
@@ -124,7 +125,7 @@ power_op: OfNodes = binary(
     compute.power, np.power, _power_derivative,
     costly=True, onnx="Pow",
 )
-power_byconst_op = by_const("power_byconst", "node ** const; d/dx = const * x ** (const - 1).", power_op)
+power_byconst_op: OfConst = by_const("power_byconst", "node ** const; d/dx = const * x ** (const - 1).", power_op)
 
 copy_op: OfNode = unary(
     "copy", "The node's value in memory of its own, which nothing else writes.", compute.copy, np.array,
@@ -138,16 +139,17 @@ copy_op: OfNode = unary(
 def _compared(
     name: str, sign: str, formula: Any, reference: Any, onnx: str, dtypes: Sequence[str] = NUMBERS
 ) -> OfNodes:
+    """The function of a new comparison of numbers."""
     doc = f"Whether a {sign} b: bool, broadcast."
     return comparison(name, doc, formula, reference, operands=number_pair, dtypes=dtypes, onnx=onnx)
 
 
-equal_op = _compared("equal", "==", compute.equal, np.equal, "Equal", DTYPES)
-not_equal_op = _compared("not_equal", "!=", compute.not_equal, np.not_equal, "Equal Not", DTYPES)
-less_op = _compared("less", "<", compute.less, np.less, "Less")
-less_equal_op = _compared("less_equal", "<=", compute.less_equal, np.less_equal, "LessOrEqual")
-greater_op = _compared("greater", ">", compute.greater, np.greater, "Greater")
-greater_equal_op = _compared("greater_equal", ">=", compute.greater_equal, np.greater_equal, "GreaterOrEqual")
+equal_op: OfNodes = _compared("equal", "==", compute.equal, np.equal, "Equal", DTYPES)
+not_equal_op: OfNodes = _compared("not_equal", "!=", compute.not_equal, np.not_equal, "Equal Not", DTYPES)
+less_op: OfNodes = _compared("less", "<", compute.less, np.less, "Less")
+less_equal_op: OfNodes = _compared("less_equal", "<=", compute.less_equal, np.less_equal, "LessOrEqual")
+greater_op: OfNodes = _compared("greater", ">", compute.greater, np.greater, "Greater")
+greater_equal_op: OfNodes = _compared("greater_equal", ">=", compute.greater_equal, np.greater_equal, "GreaterOrEqual")
 logical_and_op: OfNodes = comparison(
     "logical_and", "a and b, of booleans, broadcast.", compute.logical_and, np.logical_and, dtypes=("bool",),
     onnx="And",
@@ -183,10 +185,13 @@ bitwise_not_op: OfNode = unary(
 class Where(Pointwise):
     """a where the condition holds, else b, by selection: nothing leaks from the side that is not taken."""
 
-    name, onnx = "where", "Where"
+    name = "where"
+    onnx = "Where"
     broadcasts = True
-    dtypes, apart = DTYPES, {0: ("bool",)}
-    formula, reference = compute.where, np.where
+    dtypes = DTYPES
+    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {0: ("bool",)}
+    formula: ClassVar[Formula] = compute.where
+    reference: ClassVar[Formula] = np.where
 
     @staticmethod
     def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Zero, Node, Node]:
@@ -194,12 +199,12 @@ class Where(Pointwise):
         return ZERO, where_op(condition, g, zero), where_op(condition, zero, g)
 
 
-def where_op(condition: Node, a: Any, b: Any) -> Node:
+def where_op(condition: Node, a: Any, b: Any) -> Made:
     """a where the condition, of booleans, holds, else b; broadcast. One of a and b may be a number."""
     return Where.make([condition, *number_pair(a, b)])
 
 
-def _shares(a: Node, b: Node, g: Node, beaten: Node, beats: Node) -> tuple[Node, Node]:
+def _shares(a: Node, b: Node, g: Node, beaten: Node, beats: Node) -> tuple[Made, Made]:
     """The gradients of an extremum, where `beaten` is whether a is not taken, and `beats` whether b is not."""
     zero = zeroslike_op(g)
     shared = where_op(equal_op(a, b), mul_byconst_op(g, 0.5), g)
@@ -233,7 +238,8 @@ class Clip(Pointwise):
 
     name = "clip"
     dtypes = NUMBERS
-    formula, reference = compute.clip, _clipped
+    formula: ClassVar[Formula] = compute.clip
+    reference = _clipped
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         dtype = super().infer_dtype(node, input_dtypes)
@@ -253,7 +259,7 @@ class Clip(Pointwise):
         return node.attrs["low"], node.attrs["high"]
 
 
-def clip_op(x: Node, low: float | None = None, high: float | None = None) -> Node:
+def clip_op(x: Node, low: float | None = None, high: float | None = None) -> Made:
     """x, but no less than `low` and no more than `high`, which comes last; None is no bound.
 
     Raises GraphError for bounds that are no real numbers, and where there is none.

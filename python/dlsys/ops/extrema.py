@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..errors import GraphError
-from ..graph import NUMBERS, Node, Shape, register, shape_error
+from ..graph import NUMBERS, Formula, Made, Node, Shape, register, shape_error
 from .arithmetic import div_op, mul_op
 from .elementary import equal_op
 from .reduction import Reduction, reducesum_op, reduction_attributes
@@ -29,7 +29,8 @@ def _place_of(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Extremum(Reduction):
     """An extremum over `axes`. Where several elements are equal to it the gradient is shared evenly."""
 
-    flops, flops_of_input = 0, 1
+    flops = 0
+    flops_of_input = 1
     dtypes = NUMBERS
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -53,14 +54,20 @@ class _Extremum(Reduction):
 class ReduceMax(_Extremum):
     """The maximum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
-    name, onnx, formula, reference = "reducemax", "ReduceMax", compute.reduce_max, _over(np.max)
+    name = "reducemax"
+    onnx = "ReduceMax"
+    formula: ClassVar[Formula] = compute.reduce_max
+    reference: ClassVar[Formula] = _over(np.max)
 
 
 @register
 class ReduceMin(_Extremum):
     """The minimum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
-    name, onnx, formula, reference = "reducemin", "ReduceMin", compute.reduce_min, _over(np.min)
+    name = "reducemin"
+    onnx = "ReduceMin"
+    formula: ClassVar[Formula] = compute.reduce_min
+    reference: ClassVar[Formula] = _over(np.min)
 
 
 class _Place(_Extremum):
@@ -77,17 +84,23 @@ class _Place(_Extremum):
 class ArgMax(_Place):
     """The first place of the maximum along an axis, of all in row-major order for None; int64."""
 
-    name, onnx, formula, reference = "argmax", "ArgMax", compute.argmax, _place_of(np.argmax)
+    name = "argmax"
+    onnx = "ArgMax"
+    formula: ClassVar[Formula] = compute.argmax
+    reference: ClassVar[Formula] = _place_of(np.argmax)
 
 
 @register
 class ArgMin(_Place):
     """The first place of the minimum along an axis, of all in row-major order for None; int64."""
 
-    name, onnx, formula, reference = "argmin", "ArgMin", compute.argmin, _place_of(np.argmin)
+    name = "argmin"
+    onnx = "ArgMin"
+    formula: ClassVar[Formula] = compute.argmin
+    reference: ClassVar[Formula] = _place_of(np.argmin)
 
 
-def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
+def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """The maximum over `axes`: None (all), an int or a tuple; NaN if there is one.
 
     Raises GraphError for axes that are no integers.
@@ -95,7 +108,7 @@ def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
     return ReduceMax.make([x], reduction_attributes("reducemax", x, axes, keepdims))
 
 
-def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
+def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """The minimum over `axes`: None (all), an int or a tuple; NaN if there is one.
 
     Raises GraphError for axes that are no integers.
@@ -103,14 +116,15 @@ def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
     return ReduceMin.make([x], reduction_attributes("reducemin", x, axes, keepdims))
 
 
-def _place(operator: type[_Place], x: Node, axis: Any, keepdims: bool) -> Node:
+def _place(operator: type[_Place], x: Node, axis: Any, keepdims: bool) -> Made:
+    """A node of ArgMax or ArgMin. Raises GraphError for several axes."""
     found = reduction_attributes(operator.name, x, axis, keepdims)
     if found["axes"] is not None and len(found["axes"]) != 1:
         raise GraphError(f"{operator.name}: axis must be None or an integer, not {axis!r}")
     return operator.make([x], found)
 
 
-def argmax_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
+def argmax_op(x: Node, axis: Any = None, keepdims: bool = False) -> Made:
     """int64: the first place of the maximum along an axis, of all in row-major order for None.
 
     NaN counts as the maximum. Raises GraphError for an axis that is no integer.
@@ -118,7 +132,7 @@ def argmax_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     return _place(ArgMax, x, axis, keepdims)
 
 
-def argmin_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
+def argmin_op(x: Node, axis: Any = None, keepdims: bool = False) -> Made:
     """int64: the first place of the minimum along an axis, of all in row-major order for None.
 
     NaN counts as the minimum. Raises GraphError for an axis that is no integer.

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 from ..compute import Tensor
 from ..errors import GraphError
-from ..graph import DTYPES, Node, Op, Shape, error_at, register, require_takes
+from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, require_takes
 from .inputs import constant_op
 from .rules import broadcast_operands, require_same
 from .shape import sum_to_like_op
 
-OfNode = Callable[[Node], Node]
-OfNodes = Callable[[Any, Any], Node]
-OfConst = Callable[[Node, float], Node]
+OfNode = Callable[[Node], Made]
+OfNodes = Callable[[Any, Any], Made]
+OfConst = Callable[[Node, float], Made]
 
 
 class Zero(Enum):
@@ -74,6 +74,7 @@ class Pointwise(Op):
 
 
 def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[Op]:
+    """A new operator's class, registered, in the module of the program that defines it."""
     if facts["derivative"] is None:
         raise GraphError(f"{name}: there is no derivative: pass one, or derivative=ZERO if it is zero everywhere")
     frame = sys._getframe(1)
@@ -83,7 +84,8 @@ def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[
     return register(type(name, (base,), {"name": name, "__doc__": doc, "__module__": module, **facts}))
 
 
-def _named(function: Callable[..., Node], name: str, doc: str, module: str) -> Callable[..., Node]:
+def _named(function: Callable[..., Made], name: str, doc: str, module: str) -> Callable[..., Made]:
+    """The function with the name, docstring and module of an operator."""
     function.__name__ = function.__qualname__ = f"{name}_op"
     function.__module__ = module  # where pickles look for it
     function.__doc__ = doc
@@ -103,7 +105,7 @@ def unary(
     parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative}
     operator = _member(Pointwise, name, doc, {**parts, **facts})
 
-    def function(node: Node) -> Node:
+    def function(node: Node) -> Made:
         return operator.make([node])
 
     return _named(function, name, doc, operator.__module__)
@@ -123,7 +125,7 @@ def binary(
     parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "broadcasts": True}
     operator = _member(Pointwise, name, doc, {**parts, **facts})
 
-    def function(a: Any, b: Any) -> Node:
+    def function(a: Any, b: Any) -> Made:
         return operator.make(operands(a, b))
 
     return _named(function, name, doc, operator.__module__)
@@ -140,7 +142,7 @@ def by_const(name: str, doc: str, function: OfNodes) -> OfConst:
     """The function of a node and a number that is an operator of two nodes. It raises GraphError for what is no real
     number."""
 
-    def of_number(node: Node, const: float) -> Node:
+    def of_number(node: Node, const: float) -> Made:
         return function(node, constant_op(const))
 
     return _named(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ..errors import GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register
@@ -34,7 +34,7 @@ class Stated(Op):
 
     name = "function"
     dtypes = DTYPES
-    shape_only = range(1, 2**31)
+    shape_only: ClassVar[Sequence[int]] = range(1, 2**31)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         rule: Rule = node.attrs["rule"]

@@ -8,14 +8,26 @@ computes is clamped into range: a kernel cannot raise an error, and never reads 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer
 from ..errors import IndexRangeError
-from ..graph import DTYPES, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
+from ..graph import (
+    DTYPES,
+    INTEGERS,
+    Formula,
+    IndexRange,
+    Made,
+    Node,
+    Op,
+    Shape,
+    error_at,
+    register,
+    shape_error,
+)
 from .arithmetic import add_op
 from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
@@ -71,7 +83,7 @@ def require_in_range(node: Node, of: IndexRange, indices: np.ndarray) -> None:
         raise error_at(node, IndexRangeError, f"index {number} is out of range for {of.told} [{name}]")
 
 
-def checked(node: Node) -> Node:
+def checked(node: Made) -> Made:
     """The node. Raises IndexRangeError where an index is out of range, as far as values and shapes are known."""
     shapes = [known_shape(value) for value in node.inputs]
     if None not in shapes and (of := node.op.index_range(node, shapes)) is not None:  # type: ignore[arg-type]
@@ -110,9 +122,12 @@ class Take(Linear, IndexedAlong):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`; with
     `from_start` none is negative."""
 
-    name, onnx, adjoint = "take", "Gather", "take_gradient"
+    name = "take"
+    onnx = "Gather"
+    adjoint = "take_gradient"
     flops = 0
-    formula, reference = compute.take, _take
+    formula: ClassVar[Formula] = compute.take
+    reference = _take
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -127,18 +142,23 @@ class TakeGradient(Adjoint, IndexedAlong):
     """Zeros of like's shape, to whose slices along `axis` with the numbers `indices` the gradient's are added, in their
     order: inputs (gradient, indices, like)."""
 
-    name, forward = "take_gradient", "take"
-    shape_only = (2,)
-    formula, reference = compute.take_gradient, _take_gradient
+    name = "take_gradient"
+    forward = "take"
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.take_gradient
+    reference = _take_gradient
 
 
 @register
 class TakeAlongAxis(Linear, IndexedAlong):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
-    name, onnx, adjoint = "take_along_axis", "GatherElements", "take_along_axis_gradient"
+    name = "take_along_axis"
+    onnx = "GatherElements"
+    adjoint = "take_along_axis_gradient"
     flops = 0
-    formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
+    formula: ClassVar[Formula] = compute.take_along_axis
+    reference: ClassVar[Formula] = lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -155,9 +175,11 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
     """Zeros of like's shape, to which the gradient is added where `take_along_axis` reads: inputs (gradient, indices,
     like)."""
 
-    name, forward = "take_along_axis_gradient", "take_along_axis"
-    shape_only = (2,)
-    formula, reference = compute.take_gradient, _take_along_axis_gradient
+    name = "take_along_axis_gradient"
+    forward = "take_along_axis"
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.take_gradient
+    reference = _take_along_axis_gradient
 
 
 @register
@@ -168,7 +190,8 @@ class OneHot(Op):
     flops = 0
     flat = True
     dtypes = INTEGERS
-    formula, reference = compute.one_hot, _one_hot
+    formula: ClassVar[Formula] = compute.one_hot
+    reference = _one_hot
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (*input_shapes[0], node.attrs["classes"])
@@ -190,10 +213,12 @@ class InRange(Op):
     """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
 
     name = "in_range"
-    result, flat = "int64", True
+    result = "int64"
+    flat = True
     kind = "elementwise"
     dtypes = INTEGERS
-    formula, reference = compute.in_range, _inside
+    formula: ClassVar[Formula] = compute.in_range
+    reference = _inside
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (max(node.attrs["extent"], 1),)
@@ -203,7 +228,7 @@ class InRange(Op):
         return IndexRange(0, -extent, extent, f"an axis of {extent}")
 
 
-def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
+def take_op(x: Node, indices: Node, axis: int = 0) -> Made:
     """The slices of x along `axis` with the numbers `indices`, of any integer shape: (..., *indices.shape, ...).
 
     Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
@@ -212,15 +237,15 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
     return checked(Take.make([x, indices], {"axis": integer("take", "the axis", axis)}))
 
 
-def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
+def take_along_axis_op(x: Node, indices: Node, axis: int) -> Made:
     """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
     along = integer("take_along_axis", "the axis", axis)
     if is_scalar(x, along) and is_scalar(indices, along):
-        return x
+        return cast("Made", x)
     return checked(TakeAlongAxis.make([x, indices], {"axis": along}))
 
 
-def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
+def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Made:
     """x with `values` added at `indices` along `axis`, where `take_along_axis_op` reads.
 
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
@@ -229,20 +254,20 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
     return add_op(x, checked(TakeAlongAxisGradient.make([values, indices, x], {"axis": along})))
 
 
-def embedding_op(weight: Node, indices: Node) -> Node:
+def embedding_op(weight: Node, indices: Node) -> Made:
     """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
 
     Raises IndexRangeError as `take_op` does, also for a negative number."""
     return checked(Take.make([weight, indices], {"axis": 0, "from_start": True}))
 
 
-def in_range_op(indices: Node, extent: int) -> Node:
+def in_range_op(indices: Node, extent: int) -> Made:
     """Indices of an axis as int64 from 0 to below its extent: negative ones count from the end, see `take_op` for what
     is out of range."""
     return checked(InRange.make([indices], {"extent": extent}))
 
 
-def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
+def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Made:
     """Ones at the indices along a new last axis of extent `classes`, zeros elsewhere.
 
     Raises GraphError for a number of classes below 0 or an unknown dtype, IndexRangeError for an index out of range

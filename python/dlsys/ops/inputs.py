@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, shape_error
 from .rules import dtype_attribute, holds, real_constant, shape_attribute
 from .shape import broadcast_shape_op
 from .types import NUMBER
@@ -49,7 +49,7 @@ class _Constant(Op):
     shape_only = (0,)
     dtypes = DTYPES
     flat = True
-    value: float
+    value: ClassVar[float]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         return full_op(shapes[0], self.value, dtypes[0])
@@ -93,7 +93,7 @@ class Full(Op):
     def number(self, node: Node, which: int) -> np.ndarray:
         return np.asarray(node.attrs["value"], node.attrs["dtype"])
 
-    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+    def lifted(self, node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
         return broadcast_shape_op(numbers[0], node.attrs["shape"])
 
 
@@ -112,7 +112,7 @@ class Constant(Op):
         return NUMBER
 
 
-def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
+def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Made:
     """A variable; see `Variable`."""
     if name is not None and not isinstance(name, str):
         raise GraphError(f"placeholder: the name must be text, not {type(name).__name__}")
@@ -123,7 +123,7 @@ def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None
     return Placeholder.make([], {"shape": shape, "dtype": dtype}, name)
 
 
-def Variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
+def Variable(name: str, shape: Any = None, dtype: Any = None) -> Made:
     """A value that is fed to `Executor.run`.
 
     Args:
@@ -138,17 +138,17 @@ def Variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
     return placeholder_op(name, shape, dtype)
 
 
-def oneslike_op(node: Node) -> Node:
+def oneslike_op(node: Node) -> Made:
     """Ones of the node's shape and dtype."""
     return OnesLike.make([node])
 
 
-def zeroslike_op(node: Node) -> Node:
+def zeroslike_op(node: Node) -> Made:
     """Zeros of the node's shape and dtype."""
     return ZerosLike.make([node])
 
 
-def constant_op(value: Any) -> Node:
+def constant_op(value: Any) -> Made:
     """A number as an operand, in the dtype of the other one. Raises GraphError for what is no real number."""
     number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
     return _constant(number, repr(number))
@@ -171,11 +171,11 @@ def number_pair(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 @functools.lru_cache(1024)  # of equal numbers there is one node
-def _constant(number: float, text: str) -> Node:
+def _constant(number: float, text: str) -> Made:
     return Constant.make([], {"value": number}, text)
 
 
-def full_op(shape: Any, value: float, dtype: Any = "float32") -> Node:
+def full_op(shape: Any, value: float, dtype: Any = "float32") -> Made:
     """`value`, rounded to the dtype, at every index of the shape; of integers a fraction is cut off.
 
     Raises GraphError for a shape or dtype that is none, and a value that is no real number, DTypeError for one beyond

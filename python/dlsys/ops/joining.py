@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from .. import compute
 from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_op
 from .inputs import zeroslike_op
 from .rules import axes_attribute, own_axis, require_same
@@ -68,7 +68,7 @@ class SplitLike(Op):
 
     name = "split_like"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         whole, like = input_shapes
@@ -144,7 +144,7 @@ def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
     return found
 
 
-def _side_by_side(row: Sequence[tuple[Span, Node]], x: Node) -> Node:
+def _side_by_side(row: Sequence[tuple[Span, Node]], x: Node) -> Made:
     """The gradient of x that these of its slices are, which lie in order along an axis."""
     (axis, parts, *_), _ = row[0]
     joined: list[Node] = []
@@ -167,20 +167,20 @@ def _side_by_side(row: Sequence[tuple[Span, Node]], x: Node) -> Node:
     return concatenate_op(joined, axis)
 
 
-def _several(op: str, nodes: Any) -> list[Node]:
+def _several(op: str, nodes: Any) -> list[Made]:
     if isinstance(nodes, Node) or not isinstance(nodes, Sequence) or not nodes:
         raise GraphError(f"{op}: takes a list of one node or more, not {nodes!r}")
     return list(nodes)
 
 
-def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Node:
+def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Made:
     """The nodes joined along `axis`. Raises GraphError for another argument than a list of nodes, and for a wrong
     axis."""
     along = integer("concatenate", "the axis", axis)
     return Concatenate.make(_several("concatenate", nodes), {"axis": along})
 
 
-def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
+def stack_op(nodes: Sequence[Node], axis: int = 0) -> Made:
     """The nodes, all of one shape, along a new axis number `axis` of the result.
 
     Raises GraphError for what is no list of nodes or no axis.
@@ -188,7 +188,7 @@ def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
     return Stack.make(_several("stack", nodes), {"axis": integer("stack", "the axis", axis)})
 
 
-def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
+def split_op(x: Node, sections: Any, axis: int = 0) -> list[Made]:
     """x taken apart along `axis`, as by `np.split`: into a number of equal parts, or at a list of indices.
 
     Raises GraphError for sections that are neither; at the run ShapeError where equal parts do not come out even.

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, word
 from ..errors import ShapeError
-from ..graph import NUMBERS, Node, Op, Shape, register, shape_error
+from ..graph import NUMBERS, Formula, Made, Node, Op, Shape, register, shape_error
 from .rules import broadcast_rule, in_product_dtype, product_dtype
 from .shape import reshape_op
 from .types import known_shape
@@ -94,7 +94,8 @@ class MatMul(Op):
     name = "matmul"
     kind = "contraction"
     dtypes = NUMBERS
-    formula, reference = compute.matmul, _matmul
+    formula: ClassVar[Formula] = compute.matmul
+    reference = _matmul
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
@@ -128,8 +129,9 @@ class MatMulGradient(Op):
     name = "matmul_gradient"
     kind = "contraction"
     dtypes = NUMBERS
-    shape_only = (2,)
-    formula, reference = compute.matmul_gradient, _matmul_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.matmul_gradient
+    reference = _matmul_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         other, grad, like = input_shapes
@@ -180,7 +182,7 @@ class MatMulGradient(Op):
         return reshape_op(matmul_op(*product), shape)
 
 
-def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) -> Node:
+def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) -> Made:
     """The product of matrices, (..., m, k) x (..., k, n) -> (..., m, n), each transposed first if its flag says so.
 
     As np.matmul: leading axes broadcast, and a vector is a row on the left, a column on the right, whose other axis
@@ -192,7 +194,7 @@ def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) ->
 
 def matmul_gradient_op(
     other: Node, grad: Node, like: Node, operand: str, trans_A: bool = False, trans_B: bool = False
-) -> Node:
+) -> Made:
     """The gradient of matmul_op with respect to operand "A" or "B", of like's shape, from the other operand and the
     product's gradient. Raises GraphError for another operand."""
     name = "matmul_gradient"
@@ -207,7 +209,8 @@ class PackPanels(Op):
 
     name = "pack_panels"
     flops = 0
-    formula, reference = compute.pack_panels, _pack_panels
+    formula: ClassVar[Formula] = compute.pack_panels
+    reference = _pack_panels
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if len(input_shapes[0]) != 2:
@@ -228,7 +231,8 @@ class MatMulPanels(Op):
 
     name = "matmul_panels"
     kind = "contraction"
-    formula, reference = compute.matmul_panels, _matmul_panels
+    formula: ClassVar[Formula] = compute.matmul_panels
+    reference = _matmul_panels
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
@@ -246,12 +250,12 @@ class MatMulPanels(Op):
         return (shape,)
 
 
-def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:
+def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Made:
     """The matrix (k, n), or with trans (n, k), in panels of `width` columns."""
     return PackPanels.make([node], {"width": width, "n": n, "trans": trans})
 
 
-def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Node:
+def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Made:
     """The product of a (..., m, k) and the (k, n) matrix in panels of `width` columns, or of a (b, m, k) and b
     matrices."""
     return MatMulPanels.make([a, panels], {"n": n, "width": width})

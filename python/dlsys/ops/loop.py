@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..graph import OPS, Node, Shape, below, error_at, find_topo_sort, shape_error
+from ..graph import OPS, Made, Node, Shape, below, error_at, find_topo_sort, shape_error
 from ..scopes import precision
 from .inputs import Variable
 from .types import SHAPE, Inference, known_dtype, known_shape
@@ -25,6 +25,11 @@ class Body:
         length: the number of steps, where nothing is sliced.
     """
 
+    carried: int
+    sliced: int
+    constant: int
+    number: dict[Node, int]
+    reverse: bool
     __slots__ = ("carried", "constant", "digest", "length", "nodes", "number", "out", "reverse", "sliced")
 
     def __init__(
@@ -40,16 +45,17 @@ class Body:
         first = [variable for kind in variables for variable in kind]
         below = find_topo_sort([*out, *others])
         known = set(first)
-        self.nodes = (*first, *(node for node in below if node not in known))
+        self.nodes: tuple[Node, ...] = (*first, *(node for node in below if node not in known))
         self.number = number = {node: i for i, node in enumerate(self.nodes)}
-        self.out = tuple([number[node] for node in out])
-        self.reverse, self.length = reverse, None if self.sliced else length
+        self.out: tuple[int, ...] = tuple([number[node] for node in out])
+        self.reverse = reverse
+        self.length: int | None = None if self.sliced else length
         told = [
             (node.op.name, node.op.edition, sorted(node.attrs.items()), [number[v] for v in node.inputs], node.no_grad)
             for node in self.nodes
         ]
         text = repr((self.carried, self.sliced, self.out, reverse, self.length, told))
-        self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.digest: str = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Body) and self.digest == other.digest
@@ -123,7 +129,7 @@ def loop_length(node: Node, input_shapes: Sequence[Shape]) -> int:
     return int(lengths.pop())
 
 
-def last_value(loop: Node, of: int) -> Node:
+def last_value(loop: Node, of: int) -> Made:
     """The value that is number `of` in the body, of the last step."""
     return OPS["scan_result"].make([loop], {"of": of, "last": True})
 
@@ -136,7 +142,7 @@ def value_in_steps(loop: Node, of: int) -> Node:
     return OPS["scan_result"].make([loop], {"of": of, "last": False})
 
 
-def variable_like(node: Node, name: str) -> Node:
+def variable_like(node: Node, name: str) -> Made:
     """A variable of a node's shape and dtype, as far as they are known."""
     return Variable(name, known_shape(node), known_dtype(node))
 
@@ -153,7 +159,7 @@ def loop_of(
     outer: Callable[[Node], tuple[Node, bool]],
     reverse: bool,
     length: int | None,
-) -> tuple[Node, list[int]]:
+) -> tuple[Made, list[int]]:
     """A loop, and the numbers in its body of the next values and of `others`, which are wanted of all steps.
 
     The body has copies of the nodes below these. What it reads of the graph outside becomes variables.

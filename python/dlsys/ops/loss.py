@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, cast
+
 import numpy as np
 
 from .. import compute
 from ..checks import word
 from ..errors import GraphError, ShapeError
-from ..graph import OPS, Node, Op, Shape, register, shape_error
+from ..graph import OPS, Formula, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
 from .arithmetic import div_op, mul_op, neg_op, sub_op
 from .operators import pair
@@ -31,9 +33,11 @@ class SoftmaxCrossEntropy(Op):
     """
 
     name = "softmaxcrossentropy"
-    flops, flops_of_input = 0, 7
+    flops = 0
+    flops_of_input = 7
     kind = "rows"
-    formula, reference = compute.softmax_cross_entropy, _softmax_cross_entropy
+    formula: ClassVar[Formula] = compute.softmax_cross_entropy
+    reference = _softmax_cross_entropy
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not require_same(node, *input_shapes):
@@ -48,29 +52,29 @@ class SoftmaxCrossEntropy(Op):
         return [grad_logits, neg_op(mul_op(log_softmax_op(logits), scale))]
 
 
-def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:
+def softmaxcrossentropy_op(logits: Node, labels: Node) -> Made:
     """The mean softmax cross-entropy, shape (1,), of logits and labels of one shape."""
     return SoftmaxCrossEntropy.make([logits, labels])
 
 
-def reduced(op: str, losses: Node, reduction: str, counts: Node | None = None) -> Node:
+def reduced(op: str, losses: Node, reduction: str, counts: Node | None = None) -> Made:
     """The losses, for "none", their "sum", or their "mean", which is the sum over that of `counts`, of which each is 1
     if there are none; shape (). Raises GraphError for any other `reduction`."""
     if word(op, "reduction", reduction, ("mean", "sum", "none")) == "none":
-        return losses
+        return cast("Made", losses)
     if reduction == "sum":
         return reducesum_op(losses)
     return mean_op(losses) if counts is None else div_op(reducesum_op(losses), reducesum_op(counts))
 
 
-def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
+def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Made:
     """(x - y)^2 of one shape, of each element for "none", else their "mean" or "sum", shape (). Raises GraphError for
     any other `reduction`, ShapeError for two shapes, at the run where they are not known before."""
     difference = difference_of("mse_loss", x, y)
     return reduced("mse_loss", mul_op(difference, difference), reduction)
 
 
-def difference_of(op: str, x: Node, y: Node) -> Node:
+def difference_of(op: str, x: Node, y: Node) -> Made:
     """x - y of one shape. Raises GraphError and ShapeError as `mse_loss_op` does."""
     found = pair(x, y) if isinstance(x, Node) else None
     if found is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import real
 from ..errors import GraphError
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
 from .elementary import rsqrt_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
@@ -19,6 +19,7 @@ from .shape import reshape_like_op, sum_to_like_op
 
 
 def _normalize(x: np.ndarray, mean: np.ndarray, var: np.ndarray, *rest: Any) -> np.ndarray:
+    """(x - mean) / sqrt(var + eps), times the weight, plus the bias, where they are given, by NumPy."""
     *affine, eps = rest
     n = (x - mean) / np.sqrt(var + x.dtype.type(eps))
     for i, value in enumerate(affine):
@@ -39,7 +40,8 @@ class Normalize(Op):
 
     name = "normalize"
     kind = "elementwise"
-    formula, reference = compute.normalize, _normalize
+    formula: ClassVar[Formula] = compute.normalize
+    reference = _normalize
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         x, *others = input_shapes
@@ -73,7 +75,7 @@ class Normalize(Op):
         return (node.attrs["eps"],)
 
 
-def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Node, Node]:
+def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Made, Made]:
     """Mean and variance (divided by the number of elements) of x along `axes`, which are kept with extent 1."""
     mean = mean_op(x, axes, keepdims=True)
     centred = sub_op(x, mean)
@@ -82,7 +84,7 @@ def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Node, Node]:
 
 def batch_norm_op(
     x: Node, weight: Node | None = None, bias: Node | None = None, axes: Any = (0, 2, 3), eps: float = 1e-5
-) -> tuple[Node, Node, Node]:
+) -> tuple[Made, Made, Made]:
     """x normalised along `axes`, all but that of the channels, times weight plus bias (both of the channels' number, or
     both None); with its mean and variance, axes kept, from which running ones are made.
 
@@ -99,7 +101,7 @@ def batch_norm_op(
 
 def layer_norm_op(
     x: Node, weight: Node | None = None, bias: Node | None = None, axes: Any = (-1,), eps: float = 1e-5
-) -> Node:
+) -> Made:
     """x normalised along its last axes `axes`, times weight plus bias of the shape of these axes."""
     axes = axes_attribute("layer_norm", axes)
     statistics = statistics_op(x, axes)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..devices import host_array
 from ..errors import DTypeError, GraphError
-from ..graph import INTEGERS, Node, set_arithmetic
+from ..graph import INTEGERS, Made, Node, set_arithmetic
 from .arithmetic import add_op, div_op, mul_op, neg_op, sub_op, whole_power
 from .elementary import (
     bitwise_and_op,
@@ -72,7 +72,7 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def constant_beside(value: Any, node: Node) -> Node:
+def constant_beside(value: Any, node: Node) -> Made:
     """A number as the other operand of a node. Raises DTypeError for one beyond the limits of the node's integers."""
     dtype = known_dtype(node)
     if dtype is not None and isinstance(value, numbers.Integral) and not holds(dtype, int(value)):
@@ -134,6 +134,7 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _matmul(a: Any, b: Any) -> Any:
+    """The product of two nodes; NotImplemented where one is no operand."""
     a, b = _operands(a, b)
     if not (isinstance(a, Node) and isinstance(b, Node)):
         return NotImplemented

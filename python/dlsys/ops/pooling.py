@@ -6,7 +6,8 @@ first in its window; its own gradient is what lies there.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from .. import compute
 from ..checks import pair
 from ..compute import Windows
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op
 from .conv import images_gradient, padded, windows_of
 from .indexing import Indexed, TakeAlongAxis, scattered
@@ -57,6 +58,7 @@ def max_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
 
 
 def _place(x: np.ndarray, maxima: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+    """The flat place of each window's maximum by NumPy, the first of several."""
     windows = _windows(x, rows, columns, -np.inf)
     inside = _windows(np.ones_like(x), rows, columns, 0) != 0  # where windows of -inf have their maximum, too
     found = inside & ((windows == maxima[..., None]) | np.isnan(windows))
@@ -99,8 +101,10 @@ class _Windowed(Op):
 class MaxPool2d(_Windowed):
     """The maximum of each window, NaN if there is one; padding is -inf."""
 
-    name, onnx = "max_pool2d", "MaxPool"
-    formula, reference = compute.max_pool, max_pool
+    name = "max_pool2d"
+    onnx = "MaxPool"
+    formula: ClassVar[Formula] = compute.max_pool
+    reference = max_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -113,8 +117,10 @@ class MaxPool2dPlace(_Windowed):
     """Of images and the maxima of their windows: where in its image, in row-major order, each lies first; int32."""
 
     name = "max_pool2d_place"
-    result, flat = "int32", True
-    formula, reference = compute.max_pool_place, _place
+    result = "int32"
+    flat = True
+    formula: ClassVar[Formula] = compute.max_pool_place
+    reference = _place
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, super().infer_shape(node, input_shapes), input_shapes[1])
@@ -127,8 +133,9 @@ class MaxPool2dGradient(Indexed):
 
     name = "max_pool2d_gradient"
     dtypes = FLOATS
-    shape_only = (2,)
-    formula, reference = compute.max_pool_gradient, _max_pool_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.max_pool_gradient
+    reference = _max_pool_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, place, like = input_shapes
@@ -147,17 +154,22 @@ class MaxPool2dGradient(Indexed):
 class AvgPool2d(Linear, _Windowed):
     """The mean of each window, in which padding counts as zeros."""
 
-    name, onnx, adjoint = "avg_pool2d", "AveragePool", "avg_pool2d_gradient"
-    formula, reference = compute.mean_pool, mean_pool
+    name = "avg_pool2d"
+    onnx = "AveragePool"
+    adjoint = "avg_pool2d_gradient"
+    formula: ClassVar[Formula] = compute.mean_pool
+    reference = mean_pool
 
 
 @register
 class AvgPool2dGradient(Adjoint):
     """From the gradient of the means that of the images, of like's shape: each window's share of all its elements."""
 
-    name, forward = "avg_pool2d_gradient", "avg_pool2d"
-    shape_only = (1,)
-    formula, reference = compute.mean_pool_gradient, _mean_pool_gradient
+    name = "avg_pool2d_gradient"
+    forward = "avg_pool2d"
+    shape_only: ClassVar[Sequence[int]] = (1,)
+    formula: ClassVar[Formula] = compute.mean_pool_gradient
+    reference = _mean_pool_gradient
 
 
 def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
@@ -172,7 +184,7 @@ def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str
     return attrs
 
 
-def max_pool2d_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0) -> Node:
+def max_pool2d_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0) -> Made:
     """The maxima of windows of images x (N, C, H, W) -> (N, C, H', W'), H' = (H + 2 padding - kernel) // stride + 1.
 
     All are ints or pairs (rows, columns); stride is the kernel's for None, padding at most half of the kernel.
@@ -183,7 +195,7 @@ def max_pool2d_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0) ->
 
 def avg_pool2d_op(
     x: Node, kernel: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True
-) -> Node:
+) -> Made:
     """The means of windows of images, as `max_pool2d_op`; what of a window is padding counts as zeros, or not at all
     without `count_include_pad`. Raises GraphError."""
     attrs = pool_attributes("avg_pool2d", kernel, stride, padding)
@@ -193,7 +205,7 @@ def avg_pool2d_op(
     return div_op(mean, AvgPool2d.make([oneslike_op(x)], attrs))
 
 
-def adaptive_avg_pool2d_op(x: Node, output_size: Any) -> Node:
+def adaptive_avg_pool2d_op(x: Node, output_size: Any) -> Made:
     """Images x (N, C, H, W) -> (N, C, H', W') of `output_size`, an int or a pair: the means of equal windows.
 
     Raises GraphError for any other size; unless it is 1, ShapeError for images whose shape is not known, or does not

@@ -9,15 +9,15 @@ M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from .. import compute
 from ..checks import number
 from ..errors import GraphError
-from ..graph import FLOATS, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
 from .elementary import clip_op
 from .family import ZERO, OfNode, Pointwise, unary
@@ -48,6 +48,7 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def _random_bits(key: np.ndarray, shape: Shape) -> np.ndarray:
+    """Words of 32 random bits by NumPy: Philox of the counters 0, 1, 2, ..., four words each."""
     size = math.prod(shape)
     blocks = np.arange(-(-size // 4), dtype=np.uint64)
     counter = np.empty((blocks.size, 4), np.uint32)
@@ -76,9 +77,10 @@ class RandomBits(Op):
 
     name = "random_bits"
     flat = True
-    dtypes = ("uint32",)
-    shape_only = (1,)
-    formula, reference = compute.random_bits, _random_bits
+    dtypes: ClassVar[tuple[str]] = ("uint32",)
+    shape_only: ClassVar[Sequence[int]] = (1,)
+    formula: ClassVar[Formula] = compute.random_bits
+    reference = _random_bits
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != (4,):
@@ -101,9 +103,11 @@ class RandomNormal(Op):
     G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958."""
 
     name = "random_normal"
-    result, flat = "float32", True
-    dtypes = ("uint32",)
-    formula, reference = compute.normal, _normal
+    result = "float32"
+    flat = True
+    dtypes: ClassVar[tuple[str]] = ("uint32",)
+    formula: ClassVar[Formula] = compute.normal
+    reference = _normal
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0][:1] != (2,):
@@ -120,7 +124,8 @@ class Dropout(Pointwise):
 
     name = "dropout"
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("uint32",)}
-    formula, reference = compute.dropout, _dropped
+    formula: ClassVar[Formula] = compute.dropout
+    reference = _dropped
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         p = node.attrs["p"]
@@ -130,7 +135,7 @@ class Dropout(Pointwise):
         return [Dropout.make([output_grad, node.inputs[1]], node.attrs), None]
 
 
-def random_bits_op(key: Node, shape: Any) -> Node:
+def random_bits_op(key: Node, shape: Any) -> Made:
     """Uniform words of uint32 of a shape, by a key of uint32, (4,): (seed low, seed high, stream, step).
 
     Raises GraphError for a shape that is none.
@@ -138,12 +143,12 @@ def random_bits_op(key: Node, shape: Any) -> Node:
     return RandomBits.make([key, full_op(shape_attribute("random_bits", shape), 0.0, "uint32")])
 
 
-def random_bits_like_op(key: Node, like: Node) -> Node:
+def random_bits_like_op(key: Node, like: Node) -> Made:
     """Uniform words of uint32 of like's shape; see `random_bits_op`."""
     return RandomBits.make([key, like])
 
 
-def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Node:
+def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Made:
     """Numbers uniform in [low, high): multiples of (high - low) / 2^24, rounded to float32.
 
     Raises GraphError for a wrong shape or dtype, and for limits that are not finite or not in order.
@@ -161,7 +166,7 @@ def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0
     return unit if known == "float32" else cast_op(unit, known)
 
 
-def random_normal_op(key: Node, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Node:
+def random_normal_op(key: Node, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Made:
     """Numbers of the normal distribution, rounded to float32. Raises GraphError for a shape or dtype that is none, or a
     negative std."""
     known = dtype_attribute("random_normal", dtype, FLOATS)
@@ -174,12 +179,12 @@ def random_normal_op(key: Node, shape: Any, mean: float = 0.0, std: float = 1.0,
     return unit if known == "float32" else cast_op(unit, known)
 
 
-def dropout_op(x: Node, key: Node, p: float) -> Node:
+def dropout_op(x: Node, key: Node, p: float) -> Made:
     """x with elements set to 0 with probability p, the others divided by 1 - p; the key as `random_bits_op` takes it.
 
     p = 0 gives x itself. Raises GraphError for a p outside [0, 1).
     """
     probability = number("dropout", "p", p, below=1)
     if probability == 0:
-        return x
+        return cast("Made", x)
     return Dropout.make([x, random_bits_like_op(key, x)], {"p": probability})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag
-from ..graph import NUMBERS, OPS, Node, Op, Shape, register
+from ..graph import NUMBERS, OPS, Formula, Made, Node, Op, Shape, register
 from .arithmetic import div_byconst_op, div_op, mul_op, sub_op
 from .elementary import clip_op, equal_op, exp_op, sqrt_op, where_op
 from .rules import real_constant, reduced_shape, resolve_axes
@@ -47,10 +47,13 @@ def reduction_attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[st
 class ReduceSum(Reduction):
     """The sum over `axes`."""
 
-    name, onnx = "reducesum", "ReduceSum"
-    flops, flops_of_input = 0, 1
+    name = "reducesum"
+    onnx = "ReduceSum"
+    flops = 0
+    flops_of_input = 1
     dtypes = NUMBERS
-    formula, reference = compute.reduce_sum, lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims)
+    formula: ClassVar[Formula] = compute.reduce_sum
+    reference: ClassVar[Formula] = lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [self.spread(node, output_grad)]
@@ -65,7 +68,7 @@ class DivByExtent(Op):
     """
 
     name = "div_by_extent"
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def _divisor(self, node: Node, like: Shape) -> float:
         axes = node.attrs["axes"]
@@ -84,6 +87,7 @@ class DivByExtent(Op):
 
 
 def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """log(sum(exp(x))) by NumPy, shifted by the maximum so that nothing overflows."""
     largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
     result = np.log(np.exp(x - shift).sum(axis=axes, keepdims=True)) + shift
@@ -95,9 +99,11 @@ class LogSumExp(Reduction):
     """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), not
     g exp(x - y), since a large y has lost its last digits."""
 
-    name, onnx = "logsumexp", "ReduceLogSumExp"
+    name = "logsumexp"
+    onnx = "ReduceLogSumExp"
     kind = "rows"
-    formula, reference = compute.logsumexp, _logsumexp
+    formula: ClassVar[Formula] = compute.logsumexp
+    reference = _logsumexp
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -106,7 +112,7 @@ class LogSumExp(Reduction):
         return [mul_op(self.spread(node, output_grad), div_op(shifted, self.spread(node, total)))]
 
 
-def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Node:
+def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """The sum over `axes`: None (all), an int or a tuple, negative ones from the end. Of integers in their dtype.
 
     Raises GraphError for axes that are no integers.
@@ -117,19 +123,19 @@ def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Node:
 sum_op = reducesum_op
 
 
-def reducesumaxiszero_op(node: Node) -> Node:
+def reducesumaxiszero_op(node: Node) -> Made:
     """The sum over the first axis, which is dropped."""
     return reducesum_op(node, 0)
 
 
-def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = False) -> Node:
+def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """a repeated to like's shape along `axes`, which it lacks, or has with extent 1 if `keepdims`; a sum's gradient."""
     along = over_axes("broadcast_axes", like, axes)
     lacks = not flag("broadcast_axes", "keepdims", keepdims) and along is not None  # of all it is a number
     return broadcastto_op(expand_dims_op(a, along) if lacks else a, like)
 
 
-def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 0) -> Node:
+def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 0) -> Made:
     """x divided by the product of like's extents along `axes` (None: all; "rows": all but the last) less `correction`,
     by 0 if that is negative. Raises GraphError for a correction that is no real number."""
     along = axes if isinstance(axes, str) and axes == "rows" else over_axes("div_by_extent", like, axes)
@@ -137,12 +143,12 @@ def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 
     return DivByExtent.make([x, like], {"axes": along, "correction": less} if less else {"axes": along})
 
 
-def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
+def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """The mean over `axes`: None (all), an int or a tuple; NaN of nothing. Raises GraphError for other axes."""
     return div_by_extent_op(reducesum_op(x, axes, keepdims), x, axes)
 
 
-def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
+def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Made:
     """The variance over `axes`: the squared distances from the mean over their number less `correction`.
 
     The mean is rounded: of numbers far from 0 the distances d from it have a sum s that is not 0, and their squares are
@@ -156,13 +162,13 @@ def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float 
     return div_by_extent_op(clip_op(squares, low=0.0), x, axes, correction)
 
 
-def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
+def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Made:
     """The square root of `var_op`'s variance; the gradient is 0 where that is 0."""
     variance = var_op(x, axes, keepdims, correction)
     is_zero = equal_op(variance, 0.0)
     return where_op(is_zero, 0.0, sqrt_op(where_op(is_zero, 1.0, variance)))
 
 
-def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
+def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """log(sum(exp(x))) over `axes`: None (all), an int or a tuple; without overflow, -inf of nothing."""
     return LogSumExp.make([x], reduction_attributes("logsumexp", x, axes, keepdims))

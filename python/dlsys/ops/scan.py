@@ -7,7 +7,7 @@ body. A `scan_result` takes one of these values of all steps or of the last: onl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, below, error_at, register, stamp
@@ -50,7 +50,7 @@ class ScanResult(Op):
 
     name = "scan_result"
     dtypes = DTYPES
-    never = Scan.never
+    never: ClassVar[str] = Scan.never
 
     def infer_shape(self, node: Node, input_shapes: list[Any]) -> Shape:
         shape = input_shapes[0][node.attrs["of"]]
@@ -69,7 +69,7 @@ class ScanResultGradient(Op):
     they have no type and are never computed."""
 
     name = "scan_result_gradient"
-    never = Scan.never
+    never: ClassVar[str] = Scan.never
 
 
 def scan_op(
@@ -114,14 +114,14 @@ def scan_op(
     out, kept = _listed("the body's carried values", returned[0]), _listed("what the body keeps", returned[1])
     if len(out) != len(carried):
         raise GraphError(f"scan: {len(carried)} values are carried, and the body returns {len(out)}")
-    inside = set(variables)
+    inside: set[Node] = set(variables)
     for node in below([*out, *kept], lambda node: node.id <= mark or node in inside):
         if isinstance(node.op, State):
             raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
         if node.op.constant or not inside.isdisjoint(node.inputs):
             inside.add(node)
     triples = list(zip(variables, carried, out, strict=False))
-    whole = dict(zip(variables[len(carried) :], slices, strict=True))
+    whole: dict[Node, Node] = dict(zip(variables[len(carried) :], slices, strict=True))
     outside = lambda node: node not in inside  # noqa: E731
     loop, numbers = loop_of(triples, whole, kept, outside, lambda node: (node, False), reverse, length)
     last = [last_value(loop, number) for number in numbers[: len(out)]]

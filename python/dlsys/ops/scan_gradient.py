@@ -30,7 +30,7 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
         of = term.attrs["of"]
         sums, key = (at_end, body.out.index(of)) if term.attrs["last"] else (in_steps, of)
         sums[key] = _sum(sums.get(key), term.inputs[0])
-    of_step = {of: variable_like(body.nodes[of], f"grad{of}") for of in in_steps}
+    of_step: dict[int, Node] = {of: variable_like(body.nodes[of], f"grad{of}") for of in in_steps}
     totals, found = _of_a_step(body, at_end.keys(), of_step)
     carried: list[Carried] = []
     for k, own in totals.items():
@@ -49,7 +49,7 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
             totals[i] = own = variable_like(variables[i], f"grad_constant{i}")
             carried.append((own, zeroslike_op(inputs[i]), add_op(own, reduce(add_op, rest))))
 
-    sliced = {own: in_steps[of] for of, own in of_step.items()}
+    sliced: dict[Node, Node] = {own: in_steps[of] for of, own in of_step.items()}
     if not sliced and body.sliced:  # which says how many steps there are
         sliced = {variable_like(variables[body.carried], "slice"): inputs[body.carried]}
     inside = body.differing()
@@ -84,7 +84,7 @@ def _of_a_step(
     wanted = [variable for variable in body.variables if known_dtype(variable) in (None, *FLOATS)]
     live = [k for k in range(body.carried) if body.nodes[k] in set(wanted)]
     while True:
-        totals = {k: variable_like(body.nodes[k], f"grad_carried{k}") for k in live}
+        totals: dict[int, Node] = {k: variable_like(body.nodes[k], f"grad_carried{k}") for k in live}
         seeds = [(body.nodes[body.out[k]], own) for k, own in totals.items()]
         seeds += [(body.nodes[of], own) for of, own in of_step.items()]
         grads = zip(wanted, hooks.adjoints(seeds, wanted), strict=True)

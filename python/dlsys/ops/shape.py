@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import DTYPES, OPS, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, OPS, Formula, Made, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
 from .types import over_axes
 from .views import View
@@ -23,7 +23,7 @@ class BroadcastTo(Op):
 
     name = "broadcastto"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, *input_shapes)
@@ -45,7 +45,8 @@ class BroadcastShape(Op):
     flops = 0
     dtypes = DTYPES
     kind = "elementwise"
-    formula, reference = compute.broadcast_to, np.broadcast_to
+    formula: ClassVar[Formula] = compute.broadcast_to
+    reference: ClassVar[Formula] = np.broadcast_to
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, input_shapes[0], node.attrs["shape"])
@@ -68,7 +69,7 @@ class SumToLike(Op):
     """
 
     name = "sum_to_like"
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         require_broadcast(node, input_shapes[1], input_shapes[0])
@@ -98,7 +99,8 @@ class _View(Op):
     picks = True
     dtypes = DTYPES
     kind = "view"
-    formula, reference = compute.reshape, np.reshape
+    formula: ClassVar[Formula] = compute.reshape
+    reference: ClassVar[Formula] = np.reshape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [reshape_like_op(output_grad, node.inputs[0])]
@@ -123,7 +125,7 @@ class ReshapeLike(Op):
 
     name = "reshape_like"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reshaped(node, *input_shapes)
@@ -143,7 +145,8 @@ class Transpose(Op):
     picks = True
     flops = 0
     dtypes = DTYPES
-    formula, reference = compute.transpose, np.transpose
+    formula: ClassVar[Formula] = compute.transpose
+    reference: ClassVar[Formula] = np.transpose
 
     def order(self, node: Node, rank: int) -> tuple[int, ...]:
         """For each axis of the result the input's axis that it is. Raises ShapeError."""
@@ -231,32 +234,32 @@ class SwapAxes(Transpose):
         return [swapaxes_op(output_grad, *node.attrs["axes"])]
 
 
-def broadcastto_op(a: Node, b: Node) -> Node:
+def broadcastto_op(a: Node, b: Node) -> Made:
     """a broadcast to the shape of b."""
     return BroadcastTo.make([a, b])
 
 
-def broadcast_shape_op(node: Node, shape: Any) -> Node:
+def broadcast_shape_op(node: Node, shape: Any) -> Made:
     """The node broadcast to `shape`, an int or a tuple. Raises GraphError for anything else."""
     return BroadcastShape.make([node], {"shape": shape_attribute("broadcast_shape", shape, signed=True)})
 
 
-def sum_to_like_op(a: Node, b: Node) -> Node:
+def sum_to_like_op(a: Node, b: Node) -> Made:
     """a summed back to the shape of b."""
     return SumToLike.make([a, b])
 
 
-def reshape_op(node: Node, shape: Any) -> Node:
+def reshape_op(node: Node, shape: Any) -> Made:
     """The node under `shape`, an int or a tuple with at most one -1. Raises GraphError for anything else."""
     return Reshape.make([node], {"shape": shape_attribute("reshape", shape, signed=True)})
 
 
-def reshape_like_op(a: Node, b: Node) -> Node:
+def reshape_like_op(a: Node, b: Node) -> Made:
     """a under the shape of b, which has as many elements."""
     return ReshapeLike.make([a, b])
 
 
-def transpose_op(node: Node, axes: Any = None) -> Node:
+def transpose_op(node: Node, axes: Any = None) -> Made:
     """The node with its axes in the order `axes`, reversed for None.
 
     Raises GraphError for axes that are no integers.
@@ -264,7 +267,7 @@ def transpose_op(node: Node, axes: Any = None) -> Node:
     return Transpose.make([node], {"axes": axes_attribute("transpose", axes)})
 
 
-def expand_dims_op(node: Node, axes: Any) -> Node:
+def expand_dims_op(node: Node, axes: Any) -> Made:
     """The node with new axes of extent 1, the result's axes number `axes`, an int or a tuple.
 
     Raises GraphError for axes that are no integers.
@@ -275,12 +278,12 @@ def expand_dims_op(node: Node, axes: Any) -> Node:
     return ExpandDims.make([node], {"axes": found})
 
 
-def squeeze_op(node: Node, axes: Any = None) -> Node:
+def squeeze_op(node: Node, axes: Any = None) -> Made:
     """The node without `axes`, an int or a tuple, of extent 1; for None without all such axes."""
     return Squeeze.make([node], {"axes": over_axes("squeeze", node, axes)})
 
 
-def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
+def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Made:
     """The node with the axes from `start_axis` to `end_axis`, both included, as one, as `torch.flatten`.
 
     Raises GraphError for an axis that is no integer.
@@ -289,6 +292,6 @@ def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     return Flatten.make([node], {"start": start, "end": end})
 
 
-def swapaxes_op(node: Node, a: int, b: int) -> Node:
+def swapaxes_op(node: Node, a: int, b: int) -> Made:
     """The node with the axes a and b exchanged. Raises GraphError for an axis that is no integer."""
     return SwapAxes.make([node], {"axes": tuple(integer("swapaxes", "an axis", axis) for axis in (a, b))})

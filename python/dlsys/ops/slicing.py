@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, OPS, Node, Op, Shape, register, set_arithmetic, shape_error
+from ..graph import DTYPES, OPS, Made, Node, Op, Shape, register, set_arithmetic, shape_error
 from .indexing import take_op
 from .rules import Adjoint, Linear, real_constant, require_constant
 from .state import leaf
@@ -161,7 +161,7 @@ class _WithKey(Op):
         found = np.asarray(_read(item, shape[axis]), np.int64)
         return np.asarray(found[0] if isinstance(item, int) else found)
 
-    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+    def lifted(self, node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
         """The items that stay first, then along each other axis what it takes, from the last one on: so axes stay in
         place."""
         key, places = _spelled(node, shape_of(node.inputs[-1])), _places(node)
@@ -186,7 +186,8 @@ class _WithKey(Op):
 class Slice(Linear, _WithKey):
     """x[key] by NumPy's basic indexing: integers, slices with any steps, new axes, an ellipsis."""
 
-    name, adjoint = "slice", "slice_gradient"
+    name = "slice"
+    adjoint = "slice_gradient"
     picks = True
     flops = 0
 
@@ -212,10 +213,11 @@ class Slice(Linear, _WithKey):
 class SliceGradient(Adjoint, _WithKey):
     """Zeros of like's shape, with the gradient where a slice by the same key reads: inputs (gradient, like)."""
 
-    name, forward = "slice_gradient", "slice"
+    name = "slice_gradient"
+    forward = "slice"
     flops = 0
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         region = region_of(node, shape)
@@ -271,7 +273,7 @@ def key_at(axis: int, item: Any) -> Key:
     return (*(_WHOLE,) * axis, item) if axis >= 0 else (Ellipsis, item, *(_WHOLE,) * (-axis - 1))
 
 
-def slice_op(x: Node, key: Any) -> Node:
+def slice_op(x: Node, key: Any) -> Made:
     """x[key] by NumPy's basic indexing: an integer, a slice, None (a new axis), `...`, or a tuple of them.
 
     Raises GraphError for a key of something else; at the run ShapeError for an integer that is out of range.
@@ -283,7 +285,7 @@ def slice_op(x: Node, key: Any) -> Node:
     return Slice.make([x], {"key": found})
 
 
-def slice_gradient_op(grad: Node, like: Node, key: Any) -> Node:
+def slice_gradient_op(grad: Node, like: Node, key: Any) -> Made:
     """Zeros of like's shape, with `grad` where `slice_op` by the same key reads. Raises GraphError."""
     return SliceGradient.make([grad, like], slice_op(like, key).attrs)
 
@@ -312,7 +314,7 @@ def _key_item(item: Any) -> Any:
     )
 
 
-def _getitem(x: Node, key: Any) -> Node:
+def _getitem(x: Node, key: Any) -> Made:
     """x[key]: `slice_op`, or `take_op` along the first axis for a node, array or list of integers."""
     if isinstance(key, Node):
         return take_op(x, key)
@@ -340,12 +342,12 @@ def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
     return (Ellipsis, *items) if min(found, default=0) < 0 else tuple(items)
 
 
-def flip_op(x: Node, axes: Any = None) -> Node:
+def flip_op(x: Node, axes: Any = None) -> Made:
     """x turned round along `axes`: None (all), an int or a tuple. Raises GraphError for axes that are no integers."""
     return Slice.make([x], {"key": strided_key("flip", x, axes, -1)})
 
 
-def pad_op(x: Node, padding: Any, value: float = 0.0) -> Node:
+def pad_op(x: Node, padding: Any, value: float = 0.0) -> Made:
     """x with `value` around it: padding is ((before, after), ...), a pair for every axis, as `np.pad` takes it.
 
     Raises GraphError for padding that is no such pairs, or negative.

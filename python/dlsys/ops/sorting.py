@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, integer
 from ..errors import GraphError
-from ..graph import DTYPES, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, Formula, Made, Node, Op, Shape, register, shape_error
 from .indexing import take_along_axis_op
 from .rules import own_axis
 from .types import known_shape
@@ -28,10 +28,12 @@ class Argsort(Op):
     """Along `axis` the places of the first `count` elements in order, all for None; int64."""
 
     name = "argsort"
-    result, flat = "int64", True
+    result = "int64"
+    flat = True
     flops = 0
     dtypes = DTYPES
-    formula, reference = compute.argsort, _argsort
+    formula: ClassVar[Formula] = compute.argsort
+    reference = _argsort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,) = input_shapes
@@ -44,12 +46,13 @@ class Argsort(Op):
         return (axis := own_axis(node, len(shape))), node.attrs["descending"], shape[axis]
 
 
-def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Node:
+def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Made:
     """int64: where the elements in order are, along an axis; x's shape. Raises GraphError for an axis that is none."""
     return _places("argsort", x, axis, descending, None)
 
 
-def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None) -> Node:
+def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None) -> Made:
+    """A node of Argsort, of all places or the first `count`. Raises GraphError, ShapeError."""
     attrs = {"axis": integer(op, "the axis", axis), "descending": flag(op, "descending", descending), "count": count}
     node, shape = Argsort.make([x], attrs), known_shape(x)
     if shape is not None:
@@ -57,14 +60,14 @@ def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None) ->
     return node
 
 
-def sort_op(x: Node, axis: int = -1, descending: bool = False) -> tuple[Node, Node]:
+def sort_op(x: Node, axis: int = -1, descending: bool = False) -> tuple[Made, Made]:
     """The elements in order along an axis, and where they were, to which their gradients go. Raises GraphError for an
     axis that is none."""
     places = _places("sort", x, axis, descending, None)
     return take_along_axis_op(x, places, axis), places
 
 
-def topk_op(x: Node, k: int, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
+def topk_op(x: Node, k: int, axis: int = -1, largest: bool = True) -> tuple[Made, Made]:
     """The k largest elements along an axis in order, or the smallest, and where they were; as `sort_op`. Raises
     GraphError for a k that is none, ShapeError for more than there are: at the run, if x's shape is not known."""
     if (count := integer("topk", "k", k)) < 0:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from ..checks import flag
 from ..devices import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
+from ..graph import DTYPES, OPS, Made, Node, Op, Shape, error_at, register, shape_error, stamp
 from ..system import free_at_fork
 
 _lock = free_at_fork(threading.RLock())
@@ -94,7 +94,7 @@ class Cell:
         self.content.written = stamp()
 
 
-def leaf(value: Any, name: str | None = None) -> Node:
+def leaf(value: Any, name: str | None = None) -> Made:
     """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises
     DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`."""
     shared = value if isinstance(value, Array) else to_array(value, cpu())
@@ -147,7 +147,7 @@ class Assign(State):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
-    shape_only = (0,)
+    shape_only: ClassVar[Sequence[int]] = (0,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != input_shapes[1]:
@@ -208,7 +208,7 @@ class WithUpdates(State):
         return inputs[0]
 
 
-def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
+def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Made:
     """A node that has `node`'s value, and gives it to the parameter at the end of a run that evaluates it.
 
     All reads in that run, also those of other assignments, see the old value. Raises GraphError for a first argument
@@ -241,7 +241,7 @@ def unchanged(nodes: Sequence[Node]) -> None:
         node.inputs[0].cell.take_back(node)
 
 
-def group_op(nodes: Sequence[Node]) -> Node:
+def group_op(nodes: Sequence[Node]) -> Made:
     """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it. Raises
     GraphError for what is no list of nodes."""
     if isinstance(nodes, (Node, np.ndarray)) or not isinstance(nodes, Iterable):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Node, Op, Shape, error_at, register
+from ..graph import DTYPES, FLOATS, Made, Node, Op, Shape, error_at, register
 from .rules import axes_attribute, dtype_attribute, require_constant
 
 
@@ -50,7 +50,7 @@ class CastAs(Op):
 
     name = "cast_as"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
@@ -69,7 +69,7 @@ class AsGradient(Op):
     read. Type inference compares them, and puts the gradient in this node's place."""
 
     name = "as_gradient"
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, own = input_shapes
@@ -97,7 +97,7 @@ class AsGradient(Op):
         return node.inputs[0]
 
 
-def cast_op(x: Node, dtype: Any) -> Node:
+def cast_op(x: Node, dtype: Any) -> Made:
     """x as dtype, one of `dlsys.graph.DTYPES`, as NumPy's `astype`: fractions are cut off, a number is True unless 0.
 
     Raises GraphError for any other dtype.
@@ -105,7 +105,7 @@ def cast_op(x: Node, dtype: Any) -> Node:
     return Cast.make([x], {"dtype": dtype_attribute("cast", dtype)})
 
 
-def cast_like_op(x: Node, like: Node) -> Node:
+def cast_like_op(x: Node, like: Node) -> Made:
     """x in the dtype of `like`, whose values are not read."""
     return CastAs.make([x, like])
 
@@ -146,7 +146,9 @@ class Inference:
     kept in the slot number `slot` of each node's `types`, also that they are not known."""
 
     def __init__(self, slot: int, error: type[DlsysError], rule: Callable[[Node, list[Any]], Any]) -> None:
-        self.error, self._slot, self._rule = error, slot, rule
+        self.error = error
+        self._slot = slot
+        self._rule = rule
 
     def along(self, nodes: Iterable[Node], found: dict[Node, Any]) -> None:
         """Add what is found of nodes, inputs first, to what is given."""
@@ -170,6 +172,7 @@ class Inference:
         return self._rule(node, [value.types[slot] for value in node.inputs])
 
     def _kept(self, node: Node) -> Any:
+        """The node's shape or dtype, `_UNKNOWN` where it is not known; kept in each node below, without recursion."""
         slot = self._slot
         try:
             if (found := node.types[slot]) is not None:
@@ -224,6 +227,7 @@ def category(dtype: str) -> int:
 
 
 def _category_of(number: Any) -> int:
+    """The category of a number, or of an array of numbers: 0 for booleans, 1 for integers, 2 for floats."""
     if isinstance(number, (bool, np.bool_)) or (isinstance(number, np.ndarray) and number.dtype == np.bool_):
         return 0
     whole = isinstance(number, numbers.Integral) or (

@@ -35,9 +35,11 @@ class ParameterGroup(UserDict[str, Any]):
     def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
         """`owner` is the optimizer's name, `accept` checks and sets a group's options. Raises GraphError."""
         self._owner, self._accept, rate = owner, accept, number(owner, "lr", lr)
-        self.data = {"params": parameters, "lr": rate, "initial_lr": rate}
+        self.data: dict[str, Any] = {"params": parameters, "lr": rate, "initial_lr": rate}
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
-        self.rates = {dtype: ad.Parameter(np.asarray(rate, dtype), "lr", requires_grad=False) for dtype in dtypes}
+        self.rates: dict[str, ad.Parameter] = {
+            dtype: ad.Parameter(np.asarray(rate, dtype), "lr", requires_grad=False) for dtype in dtypes
+        }
         self.steps: dict[str, ad.Parameter] = {}
         self.momenta: dict[str, ad.Parameter] = {}
 
@@ -108,6 +110,7 @@ class ParameterGroup(UserDict[str, Any]):
         return self._with_momentum(None) if self.momenta else self.options
 
     def __setitem__(self, key: str, value: Any) -> None:
+        """Changes a setting of the group, in the compiled steps too. Raises GraphError for an unknown one."""
         if key == "lr":
             self.lr = value
         elif key == "initial_lr":
@@ -121,7 +124,9 @@ class ParameterGroup(UserDict[str, Any]):
     def __delitem__(self, key: str) -> None:
         raise GraphError(f"{self._owner}: a parameter group keeps its settings: {key!r}")
 
-    __eq__ = object.__eq__  # a mapping's would compare the parameters
+    def __eq__(self, other: object) -> bool:
+        return self is other  # a mapping's would compare the parameters
+
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:

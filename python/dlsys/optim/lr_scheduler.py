@@ -27,11 +27,15 @@ class LRScheduler:
         base_lrs: each parameter group's initial rate, the one that was last set by hand.
     """
 
+    base_lrs: list[float]
+    last_epoch: int
+
     def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float], last_epoch: int = -1) -> None:
         """Begins with the step behind `last_epoch`. Raises GraphError for an argument that is no optimizer."""
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
-        self.optimizer, self.lr_at = optimizer, lr_at
+        self.optimizer = optimizer
+        self.lr_at = lr_at
         self.base_lrs = [group.initial_lr for group in optimizer.groups]
         self.last_epoch = integer(type(self).__name__, "last_epoch", last_epoch, -1) + 1
         self._set()
@@ -63,10 +67,12 @@ class LRScheduler:
         if not isinstance(given, (list, tuple)) or len(given) != len(self.base_lrs):
             raise GraphError(f"{name}: base_lrs must be a list of {len(self.base_lrs)}, one per parameter group")
         base_lrs = [number(name, "base_lrs", lr) for lr in given]
-        self.last_epoch, self.base_lrs = integer(name, "last_epoch", state["last_epoch"], 0), base_lrs
+        self.last_epoch = integer(name, "last_epoch", state["last_epoch"], 0)
+        self.base_lrs = base_lrs
         self._set()
 
     def _set(self) -> None:
+        """Gives each group the learning rate of the present epoch."""
         self.base_lrs += [group.initial_lr for group in self.optimizer.groups[len(self.base_lrs) :]]  # joined since
         self._last_lr = [self.lr_at(base_lr, self.last_epoch) for base_lr in self.base_lrs]
         for group, lr in zip(self.optimizer.groups, self._last_lr, strict=True):
@@ -238,6 +244,11 @@ class ReduceLROnPlateau:
     do not change by `eps` or less. Attributes: best, num_bad_epochs, cooldown_counter, last_epoch.
     """
 
+    best: float
+    num_bad_epochs: int
+    cooldown_counter: int
+    last_epoch: int
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -254,7 +265,8 @@ class ReduceLROnPlateau:
         name = "ReduceLROnPlateau"
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{name}: needs an optimizer, not {type(optimizer).__name__}")
-        self.optimizer, self._sign = optimizer, 1 if word(name, "mode", mode, ("min", "max")) == "min" else -1
+        self.optimizer = optimizer
+        self._sign = 1 if word(name, "mode", mode, ("min", "max")) == "min" else -1
         self._factor, self._eps = number(name, "factor", factor, below=1.0), number(name, "eps", eps)
         self._patience, self._cooldown = integer(name, "patience", patience, 0), integer(name, "cooldown", cooldown, 0)
         self._is_relative = word(name, "threshold_mode", threshold_mode, ("rel", "abs")) == "rel"
@@ -276,7 +288,8 @@ class ReduceLROnPlateau:
         margin = self._sign * self._threshold
         bound = self.best * (1 - margin) if self._is_relative else self.best - margin
         if self._sign * found < self._sign * bound:
-            self.best, self.num_bad_epochs = found, 0
+            self.best = found
+            self.num_bad_epochs = 0
         else:
             self.num_bad_epochs += 1
         if self.cooldown_counter:
@@ -285,7 +298,8 @@ class ReduceLROnPlateau:
             for group, least in zip(self.optimizer.groups, self._least, strict=True):
                 if group.lr - (lr := max(group.lr * self._factor, least)) > self._eps:
                     group.schedule_lr(lr)
-            self.cooldown_counter, self.num_bad_epochs = self._cooldown, 0
+            self.cooldown_counter = self._cooldown
+            self.num_bad_epochs = 0
 
     def get_last_lr(self) -> list[float]:
         """The learning rate of each parameter group."""

@@ -20,7 +20,7 @@ from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .stepping import Stepping
 
-IDLE = {
+IDLE: dict[str, bool | int | None] = {
     **dict.fromkeys(("params", "param_names", "foreach", "fused", "capturable", "differentiable"), None),
     **dict.fromkeys(("amsgrad", "maximize", "centered"), False),
     "decoupled_weight_decay": None, "dampening": 0,

@@ -32,6 +32,7 @@ class _Compiled:
     targets: dict[ad.Parameter, ad.Parameter]
 
     def run(self, gradients: Mapping[ad.Parameter, Any]) -> None:
+        """Runs the step; each parameter takes the array that was written."""
         for target in self.targets.values():
             # the last run's array belongs to the parameter
             target.cell.content = empty(target.shape, target.dtype, self.executor.ctx)
@@ -68,6 +69,7 @@ class Stepping:
 
 
 def _made(found: Mapping[ad.Parameter, Any], update: Update) -> _Compiled:
+    """The compiled step of these parameters, on the GPU of their gradients if they are on one."""
     gradients: dict[ad.Parameter, ad.Node] = {
         p: ad.Variable(f"{p.name}.grad", value.shape, value.dtype) for p, value in found.items()
     }

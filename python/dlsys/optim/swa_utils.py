@@ -10,7 +10,7 @@ import numpy as np
 
 from ..checks import number
 from ..errors import GraphError
-from ..tensors import Tensor, leaf, no_grad
+from ..tensors import Parameter, Tensor, leaf, no_grad
 from ..tensors.values import arrays_of
 
 Average = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -31,6 +31,8 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
 
 
 def _together(average: Average) -> Averages:
+    """A function that averages all tensors, from one that averages a pair."""
+
     def write(averages: Sequence[Tensor], parameters: Sequence[Tensor], n_averaged: Tensor) -> None:
         pairs = zip(averages, parameters, strict=True)
         for tensor, value in zip(averages, arrays_of([average(a, p, n_averaged) for a, p in pairs]), strict=True):
@@ -64,10 +66,11 @@ class AveragedModel:
             raise GraphError(f"AveragedModel: takes a module, not {type(model).__name__}")
         if avg_fn is not None and multi_avg_fn is not None:
             raise GraphError("AveragedModel: takes avg_fn or multi_avg_fn, not both")
-        self.module, self.use_buffers = copy.deepcopy(model), use_buffers
+        self.module: Any = copy.deepcopy(model)
+        self.use_buffers = use_buffers
         if device is not None:
             self.module.to(device)
-        self.n_averaged = leaf(np.zeros((), np.int64), name="n_averaged")
+        self.n_averaged: Tensor = leaf(np.zeros((), np.int64), name="n_averaged")
         self._average = multi_avg_fn or _together(avg_fn or (lambda a, p, n: a + (p - a) / (n + 1)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +92,7 @@ class AveragedModel:
                 mine.value = theirs
         self.n_averaged.value = self.n_averaged.item() + 1
 
-    def parameters(self) -> Any:
+    def parameters(self) -> list[Parameter]:
         """The averages."""
         return self.module.parameters()
 

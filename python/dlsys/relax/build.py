@@ -51,16 +51,18 @@ class Compiled(Machine):
     """
 
     def __init__(self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str]) -> None:
-        self.stages, self.rules = stages, rules
+        self.stages = stages
+        self.rules = rules
         self._refusal = refusal(target)
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
-        self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
+        self.planned: int = _our_plan(module["main"])
+        self.relax_planned: int = _relax_plan(planned["main"])
         with compiling(target):
             self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
         super().__init__(self._executable.jit(), context("cuda" if target.kind.name == "cuda" else "cpu"))
         arrays = [array(Array(value, context("cpu")), self.ctx) for value in values]
-        self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
+        self.parameters: dict[str, Any] = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
 
     def __call__(self, *inputs: Any) -> list[Array]:
         """As `Machine`'s; the arguments are all inputs, or the feeds alone, which `parameters` then follow. Raises
@@ -84,6 +86,7 @@ class Compiled(Machine):
             raise OSError(f"{path} cannot be written: {told[0]}") from None
 
     def __str__(self) -> str:
+        """How many kernels each rule made, and the bytes planned, by us and by Relax."""
         kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
         count = sum(self.rules.values())
         memory = f"{self.planned:,} bytes planned, by Relax {self.relax_planned:,}"

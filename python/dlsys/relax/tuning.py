@@ -37,9 +37,11 @@ class Tuning:
     """
 
     def __init__(self, seconds: dict[str, list[float]], path: Path) -> None:
-        self.seconds, self.path = seconds, path
+        self.seconds = seconds
+        self.path = path
 
     def __str__(self) -> str:
+        """Of each kernel how many candidates were measured and the best time; where that is stored."""
         lines = []
         for name, own in self.seconds.items():
             lines.append(f"{name}: {len(own)} measured" + (f", best {1e6 * own[-1]:.1f} us" if own else ""))

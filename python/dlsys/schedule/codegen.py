@@ -23,8 +23,10 @@ from .common import found_in, is_branch, mutated, renamed
 from .stages import Expr, Stage, buffers
 from .varying import Varying, bound
 
-SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
-VECTORIZED = tirx.ForKind.VECTORIZED
+SERIAL: int = tirx.ForKind.SERIAL
+UNROLLED: int = tirx.ForKind.UNROLLED
+PARALLEL: int = tirx.ForKind.PARALLEL
+VECTORIZED: int = tirx.ForKind.VECTORIZED
 
 Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
@@ -51,7 +53,7 @@ class VectorCode:
     def __init__(self, width: int, dtype: str = "int32") -> None:
         """`dtype`: of the lane."""
         self.width = width
-        self.lane = tirx.Var("lane", dtype)
+        self.lane: tirx.Var = tirx.Var("lane", dtype)
         self.before: list[tirx.Stmt] = []
         self._own: set[Any] = set()
         self._allocated: list[tirx.Stmt] = []

@@ -29,14 +29,19 @@ class Levels:
         count: how many levels there are.
     """
 
+    outer: list[int]
+    inner: int
+    count: int
+
     def __init__(self, extents: Sequence[int], width: int, additions: int, dtype: str = "int32") -> None:
         *self.outer, self.inner = extents
-        self.width, self.dtype = width, dtype
+        self.width = width
+        self.dtype = dtype
         steps = -(-self.inner // width)
-        self.by_row = 2 * steps <= additions  # short rows are counted, else steps along them
-        self.steps = 1 if self.by_row else steps
+        self.by_row: bool = 2 * steps <= additions  # short rows are counted, else steps along them
+        self.steps: int = 1 if self.by_row else steps
         rows = additions // max(steps, 1)
-        self.every = 1 << rows.bit_length() - 1 if self.by_row and rows else additions  # whose rest is soon found
+        self.every: int = 1 << rows.bit_length() - 1 if self.by_row and rows else additions  # whose rest is soon found
         self.count = 1
         while additions and self.every * LEVEL ** (self.count - 1) < self.steps * math.prod(self.outer):
             self.count += 1
@@ -78,9 +83,14 @@ class Accumulators:
 
     def __init__(self, stage: Stage, width: int, levels: int, lanes: int, dtype: str = "int32") -> None:
         """`lanes`: of a vector. `dtype`: of an index."""
-        self.stage, self.width, self.lanes, self.dtype = stage, width, lanes, dtype
+        self.stage = stage
+        self.width = width
+        self.lanes = lanes
+        self.dtype = dtype
         name, own = stage.name, str(stage.buffer.dtype)
-        self.arrays = [tirx.decl_buffer((width,), own, name, data_alignment=4) for _ in range(levels)]
+        self.arrays: list[tirx.Buffer] = [
+            tirx.decl_buffer((width,), own, name, data_alignment=4) for _ in range(levels)
+        ]
 
     def _each(self, code: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
         """The code for each accumulator, along vectors; as sums are added to, if registers hold them."""

@@ -23,7 +23,7 @@ from tvm import s_tir, sym, tirx
 
 from .common import renamed
 
-ROWS = tirx.Var("rows", "int32")
+ROWS: tirx.Var = tirx.Var("rows", "int32")
 """The number of rows."""
 _standing: ContextVar[int] = ContextVar("standing", default=0)
 
@@ -94,6 +94,8 @@ class Varying(int):
         return self
 
     def _made(self, other: Any, of: Callable[[Any, Any], Any], turned: bool = False) -> Any:
+        """The result of an operation on the number and on its expression; a float gives a plain number, for decisions.
+        """
         mine = self.expr
         if not isinstance(other, int):  # an expression of TVM's, or a float, which is for decisions alone
             if isinstance(other, float):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from .. import ops
 from ..checks import dtype_named, flag, has_no_effect
 from ..devices import Context
 from ..errors import DTypeError
@@ -14,7 +15,7 @@ from ..ops import dtype_name, dtype_of, known_dtype, shape_of
 from .arguments import node_of
 from .creation import context_named, zeros
 from .node import TensorNode
-from .typing import ArrayLike, Device, DType, Size, ops
+from .typing import ArrayLike, Device, DType, Size
 from .values import array_of, context_of, moved
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import no_attribute
 from .node import TensorNode
@@ -26,9 +26,10 @@ class Absent(TensorNode):
 
     __slots__ = ()
 
-    half, bfloat16 = _Absent(), _Absent()
-    real, imag, conj = _Absent(), _Absent(), _Absent()
-    to_sparse, is_sparse, coalesce = _Absent(), _Absent(), _Absent()
-    register_hook, retain_grad, grad_fn = _Absent(), _Absent(), _Absent()
-    svd, inverse, det, cholesky, qr = _Absent(), _Absent(), _Absent(), _Absent(), _Absent()
-    data_ptr, storage, untyped_storage, share_memory_ = _Absent(), _Absent(), _Absent(), _Absent()
+    if not TYPE_CHECKING:  # for a checker they are not there
+        half, bfloat16 = _Absent(), _Absent()
+        real, imag, conj = _Absent(), _Absent(), _Absent()
+        to_sparse, is_sparse, coalesce = _Absent(), _Absent(), _Absent()
+        register_hook, retain_grad, grad_fn = _Absent(), _Absent(), _Absent()
+        svd, inverse, det, cholesky, qr = _Absent(), _Absent(), _Absent(), _Absent(), _Absent()
+        data_ptr, storage, untyped_storage, share_memory_ = _Absent(), _Absent(), _Absent(), _Absent()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from .. import ops
 from ..checks import integer
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Node
 from ..ops import is_operand, known_dtype, operand, pair, shape_of
 from .creation import tensor
-from .typing import ArrayLike, Axis, ops
+from .typing import ArrayLike, Axis
 
 if TYPE_CHECKING:
     from .base import Tensor

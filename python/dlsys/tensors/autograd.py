@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 def _listed(what: str, values: Node | Sequence[Node]) -> list[TensorNode]:
+    """One tensor, or several, as a list. Raises GraphError for none, and for what is no tensor."""
     found = []
     for value in values if isinstance(values, (tuple, list)) else [values]:
         if not isinstance(value, TensorNode):

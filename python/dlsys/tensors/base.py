@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self, cast, overload
 
 import numpy as np
 
+from .. import ops
 from ..checks import flag
 from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
@@ -23,7 +24,7 @@ from .inplace import InPlace, require_writable, write
 from .node import TensorNode
 from .reductions import Reductions
 from .shapes import Shapes
-from .typing import ArrayLike, Device, DType, Nested, ops
+from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
@@ -38,6 +39,7 @@ class Values(TensorNode):
     """Types and values."""
 
     __slots__ = ()
+    wants_grad: bool
 
     @property
     def shape(self) -> Shape:
@@ -220,6 +222,7 @@ class Values(TensorNode):
         return self
 
     def __repr__(self) -> str:
+        """The values as NumPy prints them; the name of a tensor that depends on variables."""
         if self.op.immediate:
             return repr(self.attrs["value"])
         try:
@@ -246,6 +249,7 @@ class Values(TensorNode):
             return None
 
     def __format__(self, spec: str) -> str:
+        """The one element in a format, `f"{loss:.3f}"`; without one, `repr` of several."""
         if spec:
             return format(self.item(), spec)
         try:

@@ -55,7 +55,7 @@ def leaf(
         value = devices.array(value, ctx)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
-    made = cast("Tensor", leaf_of(value, name))
+    made = leaf_of(value, name)
     made.requires_grad = requires_grad
     return made
 
@@ -142,6 +142,7 @@ def from_dlpack(value: SupportsDLPack, copy: bool = True) -> Tensor:
 
 
 def _imported(function: str, value: SupportsDLPack, copy: bool) -> Tensor:
+    """A leaf of another library's array, copied or in its memory. Raises DTypeError for one that cannot be shared."""
     copy, ctx = flag(function, "copy", copy), lies_on(value)
     if ctx.kind == "cpu":
         host = host_array(value)
@@ -237,10 +238,11 @@ def full(
 
 
 def _like(x: Nested, fill: int, dtype: DType, requires_grad: bool, device: Device) -> Tensor:
+    """A leaf of x's shape filled with a number; a node where the shape is not known yet."""
     node = x if isinstance(x, Node) else tensor(x)
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
-        made = cast("Tensor", zeroslike_op(node)) + fill
+        made = zeroslike_op(node) + fill
         return made if dtype is None else made.to(dtype)
     known = dtype_of(node) if dtype is None else dtype
     return full(shape, fill, dtype=known, requires_grad=requires_grad, device=device)

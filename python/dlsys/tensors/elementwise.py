@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 import numpy as np
 
+from .. import ops
 from ..checks import flag, number, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
@@ -20,7 +21,7 @@ from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shap
 from .arguments import float_of, node_of, pair_of, require_operand
 from .creation import leaf
 from .node import TensorNode
-from .typing import ArrayLike, ops
+from .typing import ArrayLike
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -87,6 +88,7 @@ def _product(op: str, rank: int, a: ArrayLike, b: ArrayLike) -> Tensor:
 
 
 def _require_rank(op: str, rank: int, *nodes: Node) -> None:
+    """Raises ShapeError for a node that has not `rank` axes."""
     for node in nodes:
         if len(shape_of(node)) != rank:
             raise ShapeError(

@@ -76,8 +76,8 @@ class Function:
         raise GraphError("autograd.Function: a subclass must have a static method forward(ctx, *arguments)")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        """The gradient for each argument of `apply`, from one for each output."""
+    def backward(*arguments: Any, **keywords: Any) -> Any:
+        """The gradient for each argument of `apply`, from a `Context` and one gradient for each output."""
         raise GraphError("autograd.Function: a subclass must have a static method backward(ctx, *gradients)")
 
     @staticmethod

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import ops
 from ..checks import flag, integer
 from ..devices import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
@@ -21,7 +22,7 @@ from ..ops import broadcast_rule, dtype_of, is_number, known_dtype, known_shape,
 from .arguments import dim_of, node_of
 from .creation import is_leaf, leaf
 from .node import TensorNode
-from .typing import ArrayLike, Index, ops
+from .typing import ArrayLike, Index
 from .values import array_of
 
 if TYPE_CHECKING:

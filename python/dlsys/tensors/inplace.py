@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import numpy as np
 
+from .. import ops
 from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
@@ -22,7 +23,7 @@ from .arguments import node_of, require_operand
 from .creation import leaf
 from .node import TensorNode
 from .state import changing
-from .typing import ArrayLike, Index, Nested, ops
+from .typing import ArrayLike, Index, Nested
 from .values import array_of, leaves_that_require_grad
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def changed_in_place(node: TensorNode, changed: Node) -> Node:
 
 
 def _refuse_history(node: Node) -> NoReturn:
+    """Raises GraphError: what is written into a leaf has no history."""
     raise GraphError(
         f"{node.name} is a leaf, and what is written has a history that gradients go through: "
         "where(), cat() and stack() make tensors of tensors; .detach() has no history"

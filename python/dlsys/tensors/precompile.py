@@ -57,6 +57,7 @@ def _is_one(given: object) -> bool:
 
 
 def _zeros(argument: object) -> Tensor:
+    """Zeros of an array's shape and dtype, or of a shape, as float32."""
     if isinstance(argument, (np.ndarray, Node, Array)):
         like = host_array(argument, np.float32)
         return tensor(np.zeros(like.shape, like.dtype))
@@ -81,6 +82,7 @@ def _plans_of(result: object) -> list[Plan]:
 
 
 def _tensors(result: object) -> Iterator[Tensor]:
+    """The tensors in a result, also in lists, tuples and dictionaries."""
     if isinstance(result, Tensor):
         yield result
     elif isinstance(result, Mapping):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from .. import ops
 from ..errors import GraphError, ShapeError
 from ..ops import promoted, shape_of
 from .arguments import node_of
-from .typing import ArrayLike, ops
+from .typing import ArrayLike
 
 if TYPE_CHECKING:
     from .base import Tensor

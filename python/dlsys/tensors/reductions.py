@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeGuard, Unpack, cast
 
 import numpy as np
 
+from .. import ops
 from ..checks import flag, number
 from ..errors import GraphError
 from ..graph import UNSIGNED, Node
@@ -18,7 +19,7 @@ from .arguments import dim_of, float_of, node_of, pair_of, require_float
 from .elementwise import as_bool
 from .node import TensorNode
 from .shapes import cat
-from .typing import ArrayLike, Axis, DType, ops
+from .typing import ArrayLike, Axis, DType
 from .values import array_of
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def _ordered(x: ArrayLike) -> Tensor:
 
 
 def _extremum(x: ArrayLike, dim: int, keepdim: bool, place: Callable[..., Tensor]) -> Extremum:
+    """The maxima or minima along an axis and their places, which `place`, argmax or argmin, finds."""
     where = place(_ordered(x), dim, True)
     found = ops.take_along_axis_op(node_of(x), where, dim)
     return (

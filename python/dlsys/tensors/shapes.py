@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import ops
 from ..checks import integer, word
 from ..errors import GraphError, ShapeError
 from ..graph import Node
-from ..ops import known_shape, promoted, shape_of
+from ..ops import known_shape, promoted, shape_of, split_op
 from .arguments import dim_of, dims_of, node_of
 from .creation import leaf
 from .node import TensorNode
-from .typing import ArrayLike, Axis, Size, ops, split_op
+from .typing import ArrayLike, Axis, Size
 from .values import array_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def meshgrid(*tensors: ArrayLike, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def _triangle(op: str, x: ArrayLike, diagonal: int, lower: bool) -> Tensor:
+    """x on and below the diagonal, or on and above it; 0 elsewhere."""
     node = node_of(x)
     shape = known_shape(node)
     if shape is None or len(shape) < 2:

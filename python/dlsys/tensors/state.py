@@ -11,16 +11,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from ..errors import GraphError
-from ..graph import Node
+from ..graph import Made, Node
 from ..ops import dtype_of, shape_of
 from ..ops.state import Assign, Cell, Latest, WithUpdates
 from ..system import free_at_fork
 from .node import TensorNode
 
-changing = free_at_fork(threading.RLock())
+changing: threading.RLock = free_at_fork(threading.RLock())
 """Held from the reading of a leaf to the writing of what was computed from it: where gradients are added, in place, in
 an optimizer's step, where state advances. It is one for all leaves, whose values are computed in turn in any case."""
 
@@ -56,7 +55,7 @@ def forget() -> None:
         _changing.clear()
 
 
-def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
+def advance_op(parameter: Node, after: Callable[[Made], Node]) -> Made:
     """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
     each finds the value that the one before it left. For running means and counters. Of tensors that hold data the
     state changes now: its cell holds the assignment.
@@ -68,13 +67,13 @@ def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
     if not isinstance(parameter, Node) or parameter.cell is None:
         raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
     with changing:
-        made = cast(TensorNode, Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True}))
+        made = Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
         if made.is_data:
             _wait(made)
     return made
 
 
-def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
+def with_updates_op(node: Node, assigns: Sequence[Node]) -> Made:
     """A node that has `node`'s value, and in whose evaluation the assignments are made, once a run however often it is
     read. Raises GraphError for what is no assignment.
 

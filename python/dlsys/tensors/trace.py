@@ -65,7 +65,7 @@ class Trace(Updates[Read]):
             self._add(root)
         for change in self.changes:  # grows as they are added
             self._add(change)
-        self.outputs = [node for node in self.place if node.cached and node.held is None]
+        self.outputs: list[TensorNode] = [node for node in self.place if node.cached and node.held is None]
 
     @property
     def context(self) -> Context:
@@ -167,6 +167,7 @@ class Trace(Updates[Read]):
         return at
 
     def _leaf(self, key: Any, node: TensorNode, array: Array) -> Place:
+        """The number of a leaf in the trace; the same for one that was read before."""
         known = self._read.get(key)
         if known is None:
             known = self._read[key] = len(self.entries), array
@@ -219,7 +220,8 @@ class Compiled:
     """A compiled trace: `run` it with arrays for its leaves, its numbers, and what else `build` made variables of."""
 
     def __init__(self, executor: Executor, variables: list[Node], result: Any) -> None:
-        self.executor, self.variables = executor, variables
+        self.executor = executor
+        self.variables = variables
         self.result = result
         """The result that `build` has left for later uses of the trace."""
 
@@ -299,7 +301,7 @@ class TraceCache:
         self._shapes.clear()
 
 
-traces = TraceCache()
+traces: TraceCache = TraceCache()
 
 
 @cache

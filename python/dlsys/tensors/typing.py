@@ -1,10 +1,10 @@
-"""Types of arguments, as editors and checkers read them, and the operators as they see them from here."""
+"""Types of arguments, as editors and checkers read them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -33,17 +33,3 @@ Device: TypeAlias = str | Context | None
 Index: TypeAlias = int | slice | EllipsisType | ArrayLike | Sequence[Any] | None
 """An index in the brackets of `x[...]`, alone or in a tuple."""
 
-if TYPE_CHECKING:
-    from .base import Tensor
-
-    class _Operators:
-        """Operators as functions that make Tensors, see `hooks.make_node`; their own annotations say Node."""
-
-        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
-
-    ops = _Operators()
-
-    def split_op(x: Node, sections: int | list[int], axis: int) -> list[Tensor]: ...
-else:
-    from .. import ops as ops
-    from ..ops import split_op as split_op

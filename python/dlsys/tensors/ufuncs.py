@@ -48,6 +48,8 @@ class UFuncs(TensorNode):
 
 
 def _array(ufunc: Any, value: Any) -> Any:
+    """The value of a tensor, anything else as it is. Raises GraphError for a tensor without a value or with a history.
+    """
     if not isinstance(value, TensorNode):
         return value
     if not value.is_data:

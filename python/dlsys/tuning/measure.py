@@ -108,6 +108,8 @@ class Worker:
                     stream.close()
 
     def _begin(self) -> float:
+        """Starts the process if there is none and loads the kernel; returns the seconds of our rule's. Raises
+        DlsysError."""
         if self._process is None:
             self._text = ""
             self._process = subprocess.Popen(
@@ -126,6 +128,7 @@ class Worker:
         return self._send(request)
 
     def _send(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer of the process to a request; an error of a process that has ended."""
         assert self._process is not None and self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")

@@ -43,12 +43,20 @@ class Search:
         failed: why choices could not be measured.
     """
 
+    best: Knobs
+    gain: float
+    ratio: float
+    trials: int
+    done: bool
+
     def __init__(
         self, task: Task, known: list[Record], models: Sequence[str], rule: float, seed: int = 0
     ) -> None:
         """`known`: records of all tasks, to which those of this one are added; `models`: names in MODELS, of which the
         first one leads; `rule`: seconds of a call by the rule's own choice."""
-        self.task, self.rule, self.gain = task, rule, 1.0
+        self.task = task
+        self.rule = rule
+        self.gain = 1.0
         self.best, self.ratio, self.trials = task.space.own, 1.0, 0
         self.history: list[float] = []
         self.failed: list[str] = []
@@ -70,6 +78,7 @@ class Search:
         return tuple(knobs[name] for name in self._names)
 
     def _note(self, knobs: Knobs, ratio: float) -> None:
+        """Notes a measured ratio, and the knobs if it is the best so far."""
         key = self._key(knobs)
         self._seen[key] = min(ratio, self._seen.get(key, math.inf))
         if ratio < self.ratio:
@@ -116,6 +125,7 @@ class Search:
             self._first = dict(self._models)
 
     def _features_of(self, choices: Iterable[Knobs]) -> np.ndarray:
+        """The features of choices, one row each; computed once for each choice."""
         rows = []
         for knobs in choices:
             if (key := self._key(knobs)) not in self._features:
@@ -234,7 +244,9 @@ class Search:
             if (one := measurer.compare(self.best)).gain >= max(LEAST_GAIN, found.gain):
                 found, own = one, self.best
             self._forget_best()
-        self.best, self.gain, self.ratio = own, found.gain, 1 / found.gain
+        self.best = own
+        self.gain = found.gain
+        self.ratio = 1 / found.gain
         record = {**about, **self._record(own, found), "gain": round(found.gain, 4)}
         return [{**record, "formula": formula} for formula in self.task.formulas or ("",)]
 

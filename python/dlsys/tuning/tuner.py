@@ -32,7 +32,9 @@ class Tuning:
     """
 
     def __init__(self, searches: list[Search], path: Path, kernels: int) -> None:
-        self.searches, self.path, self.kernels = searches, path, kernels
+        self.searches = searches
+        self.path = path
+        self.kernels = kernels
 
     @property
     def gain(self) -> float:
@@ -42,6 +44,7 @@ class Tuning:
         return before / after if after else 1.0
 
     def __str__(self) -> str:
+        """Of each kernel that was searched the gain; the time of a step before and after."""
         lines = [line for one in self.searches for line in (described(one), *models_of(one))]
         count = f"{len(self.searches)} of {self.kernels} kernel{'s' * (self.kernels != 1)} searched"
         before = sum(one.share for one in self.searches)

@@ -46,14 +46,16 @@ class Bench:
 
     def __init__(self, loops: str, target: Mapping[str, Any], precision: str, step_bytes: int) -> None:
         """`loops`: a module of the plain function, as TVM's JSON; `step_bytes`: of all arrays of a step."""
-        self.function, self.target, self.precision = tvm.ir.load_json(loops)[MAIN], Target(dict(target)), precision
+        self.function: Any = tvm.ir.load_json(loops)[MAIN]
+        self.target: Target = Target(dict(target))
+        self.precision = precision
         nbytes = sum(math.prod(map(int, v.shape)) * np.dtype(str(v.dtype)).itemsize for v in self.function.params)
         copies = min(max(1, math.ceil(min(step_bytes, MOST_BYTES) / max(nbytes, 1))), MOST_COPIES)
-        self.copies = [_arrays(self.function) for _ in range(copies)]
-        self.rule = self.built(None)
-        self.wanted = self.results(self.rule)
-        self.calls = timing.calls_lasting(self.runner(self.rule), MEASURED)
-        self.seconds = min(timing.seconds(self.runner(self.rule), self.calls) for _ in range(ROUNDS))
+        self.copies: list[list[Any]] = [_arrays(self.function) for _ in range(copies)]
+        self.rule: Any = self.built(None)
+        self.wanted: list[np.ndarray] = self.results(self.rule)
+        self.calls: int = timing.calls_lasting(self.runner(self.rule), MEASURED)
+        self.seconds: float = min(timing.seconds(self.runner(self.rule), self.calls) for _ in range(ROUNDS))
 
     def built(self, knobs: Knobs | None) -> Any:
         """The compiled function by some knobs; by the rule's own for None."""

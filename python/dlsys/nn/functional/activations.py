@@ -9,68 +9,70 @@ from ...autodiff import Node
 from ...checks import flag, number, real
 from ...random import default_generator
 from ...tensors import Tensor
+from ...tensors.arguments import node_of
+from ...tensors.elementwise import OfOne
 from ..checks import require_nodes, shape_of
 from .products import per_channel
 
-relu: Callable[..., Tensor] = Tensor.relu
-sigmoid: Callable[..., Tensor] = Tensor.sigmoid
-tanh: Callable[..., Tensor] = Tensor.tanh
+relu: OfOne = Tensor.relu
+sigmoid: OfOne = Tensor.sigmoid
+tanh: OfOne = Tensor.tanh
 softmax: Callable[..., Tensor] = Tensor.softmax
 log_softmax: Callable[..., Tensor] = Tensor.log_softmax
 
 
-def relu6(input: Node) -> Node:
+def relu6(input: Node) -> Tensor:
     """x within [0, 6]; the derivative is 0 at 0 and at 6."""
     rectified = ad.relu_op(input)
     return ad.where_op(input >= 6.0, 6.0, rectified)
 
 
-def gelu(input: Node, approximate: str = "none") -> Node:
+def gelu(input: Node, approximate: str = "none") -> Tensor:
     """x times the normal distribution's function; approximate="tanh" takes a formula with tanh for it."""
     return ad.gelu_op(input, approximate)
 
 
-def silu(input: Node) -> Node:
+def silu(input: Node) -> Tensor:
     """x sigmoid(x)."""
     return input * ad.sigmoid_op(input)
 
 
-def hardswish(input: Node) -> Node:
+def hardswish(input: Node) -> Tensor:
     """x relu6(x + 3) / 6."""
     return input * hardsigmoid(input)
 
 
-def hardsigmoid(input: Node) -> Node:
+def hardsigmoid(input: Node) -> Tensor:
     """relu6(x + 3) / 6."""
     return relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6)
 
 
-def mish(input: Node) -> Node:
+def mish(input: Node) -> Tensor:
     """x tanh(softplus(x)): Misra (2020)."""
     return input * ad.tanh_op(softplus(input))
 
 
-def prelu(input: Node, weight: Node) -> Node:
+def prelu(input: Node, weight: Node) -> Tensor:
     """x where x > 0, else weight x; weight (1,), or (C,) for x (N, C, *space), whose shapes are known."""
     shape = shape_of("prelu", input)
     slope = weight if shape_of("prelu", weight) == (1,) else per_channel(weight, len(shape) - 2)
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
-def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
+def leaky_relu(input: Node, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope x."""
     slope = real("leaky_relu", "negative_slope", negative_slope)
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
-def elu(input: Node, alpha: float = 1.0) -> Node:
+def elu(input: Node, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (exp(x) - 1)."""
     above = ad.greater_op(input, 0.0)
     below = ad.exp_op(ad.where_op(above, 0.0, input)) - 1.0  # of large x without infinities
     return ad.where_op(above, input, below * real("elu", "alpha", alpha))
 
 
-def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Node:
+def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
     beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)
     scaled = ad.mul_byconst_op(input, beta)
@@ -78,7 +80,7 @@ def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Node:
     return ad.where_op(scaled > threshold, input, soft / beta)
 
 
-def dropout(input: Node, p: float = 0.5, training: bool = True, *, key: Node | None = None) -> Node:
+def dropout(input: Node, p: float = 0.5, training: bool = True, *, key: Node | None = None) -> Tensor:
     """x with elements set to 0 with probability p, the others divided by 1 - p; x itself without `training`.
 
     `key`: see `autodiff.dropout_op`; None takes a stream of `dlsys.random.default_generator`, of which each run draws
@@ -87,7 +89,7 @@ def dropout(input: Node, p: float = 0.5, training: bool = True, *, key: Node | N
     p = number("dropout", "p", p, most=1)
     require_nodes("dropout", input)
     if not flag("dropout", "training", training) or p == 0:
-        return input
+        return node_of(input)
     if p == 1:
         return input * 0.0
     if key is not None:

@@ -13,7 +13,7 @@ from ...autodiff import Node
 from ...checks import dtype_named, flag, integer, real
 from ...errors import DTypeError
 from ...graph import FLOATS
-from ...tensors import known_dtype, known_shape, tensor
+from ...tensors import Tensor, known_dtype, known_shape, tensor
 from ..checks import require_nodes, shape_of
 from .activations import dropout
 
@@ -26,7 +26,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-) -> Node:
+) -> Tensor:
     """softmax(q k^T scale) v: (..., L, d), (..., S, d), (..., S, e) -> (..., L, e): Vaswani et al. (2017).
 
     Args:
@@ -59,7 +59,9 @@ def scaled_dot_product_attention(
     return attended(scores, value, lambda weights: dropout(weights, dropout_p), unseen)[0]
 
 
-def attended(scores: Node, value: Node, drop: Callable[[Node], Node], unseen: Node | None = None) -> tuple[Node, Node]:
+def attended(
+    scores: Node, value: Node, drop: Callable[[Node], Tensor], unseen: Node | None = None
+) -> tuple[Tensor, Tensor]:
     """softmax(scores) value, and the softmax, to which `drop` is applied; weights are 0 where `unseen` holds, also
     those of a query that sees no key."""
     weights = ad.softmax_op(scores)
@@ -69,7 +71,7 @@ def attended(scores: Node, value: Node, drop: Callable[[Node], Node], unseen: No
 
 def causal_mask(
     queries: int, keys: int, dtype: str = "float32", first: int = 1, finite: bool = False
-) -> Node:
+) -> Tensor:
     """(queries, keys): 0 where a query sees a key, those up to its own number, and -infinity, or the dtype's least
     number, from the diagonal number `first` on; to be added to scores. Raises GraphError for sizes that are no
     integers, DTypeError."""
@@ -82,9 +84,9 @@ def causal_mask(
 
 
 @functools.lru_cache(maxsize=64)
-def _causal_mask(queries: int, keys: int, dtype: str, first: int, finite: bool) -> Node:
+def _causal_mask(queries: int, keys: int, dtype: str, first: int, finite: bool) -> Tensor:
     """One leaf serves all layers of all models, and so decides for none where it is computed."""
     hidden = np.finfo(dtype).min if finite else -math.inf
-    made: Node = tensor(np.triu(np.full((queries, keys), hidden, dtype), first), name="causal_mask")
+    made = tensor(np.triu(np.full((queries, keys), hidden, dtype), first), name="causal_mask")
     made.cell.roams = True
     return made

@@ -10,13 +10,13 @@ from ...tensors import Tensor
 from ..checks import require_nodes
 
 
-def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Node:
+def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The norm number p of x1 - x2 + eps along the last axis, (..., M) -> (...). Raises GraphError."""
     apart = difference_of("pairwise_distance", x1, x2) + real("pairwise_distance", "eps", eps)
     return Tensor.norm(apart, p, -1, keepdim)
 
 
-def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Node:
+def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The product x1 x2 along `dim`, over both norms, which are `eps` at least. Raises GraphError."""
     require_nodes("cosine_similarity", x1, x2)
     least = number("cosine_similarity", "eps", eps)
@@ -34,7 +34,7 @@ def triplet_margin_loss(
     swap: bool = False,
     *,
     reduction: str = "mean",
-) -> Node:
+) -> Tensor:
     """max(d(anchor, positive) - d(anchor, negative) + margin, 0) of pairwise distances d, of vectors (N, M); reduced as
     `l1_loss`. With `swap` the second is the smaller of it and d(positive, negative). Raises GraphError."""
     near, far = (pairwise_distance(anchor, x, p, eps) for x in (positive, negative))

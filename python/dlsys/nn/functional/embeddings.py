@@ -11,12 +11,12 @@ from ...autodiff import Node
 from ...checks import integer, word
 from ...errors import DTypeError, GraphError, ShapeError
 from ...graph import INTEGERS
-from ...tensors import known_dtype, no_grad, tensor
+from ...tensors import Tensor, known_dtype, no_grad, tensor
 from ..checks import require_nodes, shape_of
 from .resizing import pad
 
 
-def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node:
+def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Tensor:
     """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); the row `padding_idx`,
     from the end where it is negative, gets no gradient."""
     if known_dtype(input) not in (None, *INTEGERS):
@@ -39,7 +39,7 @@ def embedding_bag(
     *,
     mode: str = "mean",
     per_sample_weights: Node | None = None,
-) -> Node:
+) -> Tensor:
     """The mean, sum or maximum of the rows of `weight`, (entries, width), with the numbers of each bag: (bags, width).
 
     Args:
@@ -71,7 +71,7 @@ def embedding_bag(
     return sums if mode == "sum" else sums / counts
 
 
-def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Node:
+def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Tensor:
     """Ones at the indices along a new last axis of extent `num_classes`, zeros elsewhere; -1: one more than the largest
     of the indices, which must hold data then."""
     require_nodes("one_hot", indices)

@@ -13,17 +13,17 @@ from ..checks import require_nodes
 from .activations import softplus
 
 
-def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Tensor:
     """(x - y)^2, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
     return ad.mse_loss_op(input, target, reduction)
 
 
-def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Tensor:
     """|x - y|, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
     return reduced("l1_loss", ad.abs_op(difference_of("l1_loss", input, target)), reduction)
 
 
-def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Node:
+def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2; reduced as `l1_loss`. Raises GraphError."""
     beta, difference = number("smooth_l1_loss", "beta", beta), difference_of("smooth_l1_loss", input, target)
     far = ad.abs_op(difference)
@@ -31,13 +31,13 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     return reduced("smooth_l1_loss", ad.where_op(far < beta, near, far - 0.5 * beta), reduction)
 
 
-def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
+def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """(x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta / 2); reduced as `l1_loss`. Raises
     GraphError."""
     return smooth_l1_loss(input, target, reduction, delta) * number("huber_loss", "delta", delta)
 
 
-def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
+def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
     or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
     require_nodes("kl_div", input, target)
@@ -60,7 +60,7 @@ def _require_one_shape(op: str, x: Node, y: Node) -> None:
 
 def binary_cross_entropy(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean"
-) -> Node:
+) -> Tensor:
     """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`, which
     broadcasts; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
     op = "binary_cross_entropy"
@@ -75,7 +75,7 @@ def binary_cross_entropy(
 
 def binary_cross_entropy_with_logits(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean", pos_weight: Node | None = None
-) -> Node:
+) -> Tensor:
     """-y log s - (1 - y) log(1 - s) with s = sigmoid(x), times `weight`; the first term times `pos_weight` too, both of
     which broadcast; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
     op = "binary_cross_entropy_with_logits"
@@ -88,7 +88,7 @@ def binary_cross_entropy_with_logits(
 
 def nll_loss(
     input: Node, target: Node, weight: Node | None = None, *, ignore_index: int = -100, reduction: str = "mean"
-) -> Node:
+) -> Tensor:
     """-x at each target's class, of logarithms (N, C) or (N, C, d1, ...), times the class's `weight` (C,); targets,
     reduction and errors are those of `cross_entropy`. Logarithms (C,), whose shape is known, are one example."""
     require_nodes("nll_loss", input, target, weight)
@@ -111,7 +111,7 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Node:
+) -> Tensor:
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with class numbers (N, d1, ...) or probabilities of the
     logits' shape; see `autodiff.cross_entropy_op`. Logits (C,), whose shape is known, are one example."""
     require_nodes("cross_entropy", weight)

@@ -13,12 +13,12 @@ from ...autodiff import Node
 from ...checks import flag, integer, number, real
 from ...errors import GraphError, ShapeError
 from ...ops.rules import axes_attribute, shape_attribute
-from ...tensors import known_dtype, known_shape
+from ...tensors import Tensor, known_dtype, known_shape
 from ..checks import require_nodes, shape_of
 from .products import per_channel
 
 
-def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Node:
+def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
     if not isinstance(p, (int, float)) or p not in (1, 2):
         raise GraphError(f"normalize: p must be 1 or 2, not {p!r}")
@@ -39,7 +39,7 @@ def batch_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
     axes: Sequence[int] | None = None,
-) -> Node:
+) -> Tensor:
     """x (N, C, *space) normalised for each channel, times weight plus bias (C,): Ioffe and Szegedy (2015).
 
     With `training` by x's own mean and variance; whoever evaluates the result then moves the running ones, Parameters,
@@ -77,7 +77,7 @@ def _unbiased(input: Node, var: Node, axes: Sequence[int]) -> Any:
     return ad.div_by_extent_op(one, input, axes, 1) / ad.div_by_extent_op(one, input, axes)
 
 
-def _advanced(running: Node, own: Node, momentum: Any) -> Node:
+def _advanced(running: Node, own: Node, momentum: Any) -> Tensor:
     """The assignment that moves a running statistic towards the batch's own."""
     own = ad.reshape_op(own, shape_of("batch_norm", running))
     momentum = momentum if isinstance(momentum, Node) else real("batch_norm", "momentum", momentum)
@@ -92,7 +92,7 @@ def layer_norm(
     weight: Node | None = None,
     bias: Node | None = None,
     eps: float = 1e-5,
-) -> Node:
+) -> Tensor:
     """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape. Raises
     GraphError for what is no shape, ShapeError for another than x's."""
     require_nodes("layer_norm", input, weight, bias)
@@ -101,7 +101,7 @@ def layer_norm(
 
 def group_norm(
     input: Node, num_groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5
-) -> Node:
+) -> Tensor:
     """x (N, C, *space), of known shape, normalised over each of `num_groups` groups of channels, times weight plus bias
     (C,): Wu and He (2018). Raises GraphError, ShapeError."""
     groups = integer("group_norm", "num_groups", num_groups, 1)
@@ -117,7 +117,7 @@ def group_norm(
 
 def rms_norm(
     input: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
-) -> Node:
+) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over its last axes, of extents `normalized_shape`, times weight of that shape: Zhang
     and Sennrich (2019). eps None is the dtype's distance of 1 to the next number. Raises GraphError, ShapeError."""
     require_nodes("rms_norm", input, weight)

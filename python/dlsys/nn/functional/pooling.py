@@ -8,9 +8,10 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag
 from ...errors import GraphError
+from ...tensors import Tensor
 
 
-def max_pool2d(input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Node:
+def max_pool2d(input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
     """The maxima of windows of images (N, C, H, W). Raises GraphError."""
     return ad.max_pool2d_op(input, kernel_size, stride, padding)
 
@@ -22,14 +23,14 @@ def avg_pool2d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Node:
+) -> Tensor:
     """The means of windows of images (N, C, H, W), see `autodiff.avg_pool2d_op`. Raises GraphError."""
     if flag("avg_pool2d", "ceil_mode", ceil_mode):
         raise GraphError("avg_pool2d: ceil_mode is not supported: pad the images")
     return ad.avg_pool2d_op(input, kernel_size, stride, padding, count_include_pad)
 
 
-def adaptive_avg_pool2d(input: Node, output_size: Any) -> Node:
+def adaptive_avg_pool2d(input: Node, output_size: Any) -> Tensor:
     """The means of equal windows of images (N, C, H, W): (N, C, *output_size). Raises GraphError, and ShapeError where
     H and W are no multiples of it."""
     return ad.adaptive_avg_pool2d_op(input, output_size)

@@ -11,11 +11,12 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import integer, integers, pair
 from ...errors import GraphError, ShapeError
-from ...tensors import known_dtype, tensor
+from ...tensors import Tensor, known_dtype, tensor
+from ...tensors.arguments import node_of
 from ..checks import require_nodes, shape_of
 
 
-def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
+def linear(input: Node, weight: Node, bias: Node | None = None) -> Tensor:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
     require_nodes("linear", input, weight, bias)
     product = ad.matmul_op(input, weight, trans_B=True)
@@ -30,7 +31,7 @@ def conv1d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Node:
+) -> Tensor:
     """Cross-correlation of signals (N, C, L) with weight (O, C / groups, l), plus bias (O,): as of images of one row.
     Raises GraphError."""
     require_nodes("conv1d", input, weight, bias)
@@ -50,7 +51,7 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Node:
+) -> Tensor:
     """Cross-correlation of images (N, C, H, W) with weight (O, C / groups, h, w), plus bias (O,): `autodiff.conv2d_op`.
     Raises GraphError."""
     require_nodes("conv2d", input, weight, bias)
@@ -67,7 +68,7 @@ def conv_transpose2d(
     output_padding: Any = 0,
     groups: int = 1,
     dilation: Any = 1,
-) -> Node:
+) -> Tensor:
     """The gradient of conv2d with respect to its images, of images (N, C, H, W), of known shape, with weight
     (C, O / groups, h, w), plus bias (O,): (N, O, H', W'), H' = (H - 1) stride - 2 padding + dilation (h - 1) +
     output_padding + 1. Raises GraphError, ShapeError."""
@@ -92,7 +93,7 @@ def conv_transpose2d(
     return y if bias is None else y + per_channel(bias)
 
 
-def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The windows of images (N, C, H, W), of known shape: (N, C h w, L), each a column of L, row after row. Computed as
     a convolution of each channel with filters of a single 1. Raises GraphError, ShapeError."""
     shape, window = shape_of("unfold", input), pair("unfold", "kernel_size", kernel_size, 1)
@@ -102,6 +103,6 @@ def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, s
     return ad.reshape_op(found, (shape[0], len(ones), -1))
 
 
-def per_channel(values: Node, space: int = 2) -> Node:
+def per_channel(values: Node, space: int = 2) -> Tensor:
     """(C,) as (C, 1, ...), which broadcasts against (N, C, *space)."""
-    return values if space == 0 else ad.reshape_op(values, (-1, *(1,) * space))
+    return node_of(values) if space == 0 else ad.reshape_op(values, (-1, *(1,) * space))

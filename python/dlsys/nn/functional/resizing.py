@@ -12,11 +12,12 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, integer, integers, number, real, word
 from ...errors import GraphError, ShapeError
-from ...tensors import tensor
+from ...tensors import Tensor, tensor
+from ...tensors.arguments import node_of
 from ..checks import require_nodes, shape_of
 
 
-def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Node:
+def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Tensor:
     """The input, of known shape, with `value` around it, or, for the modes "reflect" and "replicate", its own elements,
     mirrored at the first and the last, or these; pad is (before, after) of the last axis, then of the one before, ...
     Raises GraphError."""
@@ -30,7 +31,7 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     flat = [integer("pad", "a width", width, 0) for width in pad]
     pairs = [(0, 0)] * (len(shape) - len(flat) // 2) + list(zip(flat[-2::-2], flat[::-2], strict=True))
     if mode == "constant":
-        return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else input
+        return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else node_of(input)
     if value is not None and real("pad", "value", value):
         raise GraphError(f'pad: mode "{mode}" takes no value, and there is {value!r}')
     for axis, (extent, widths) in enumerate(zip(shape, pairs, strict=True)):
@@ -39,7 +40,7 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
                 raise ShapeError(f"pad: {widths} are too many to {mode} axis {axis} of {input.name} of shape {shape}")
             places = np.pad(np.arange(extent), widths, mode="reflect" if mode == "reflect" else "edge")
             input = ad.take_op(input, tensor(places), axis)
-    return input
+    return node_of(input)
 
 
 def interpolate(
@@ -49,7 +50,7 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
-) -> Node:
+) -> Tensor:
     """x (N, C, *space), of known shape, with its space in another size, given or `scale_factor` times its own.
 
     Args:
@@ -81,10 +82,10 @@ def interpolate(
     for axis, (old, new) in enumerate(zip(space, size, strict=True)):
         step = 1 / factors[axis] if keeps else old / new
         input = _resized(input, axis + 2, old, new, step, mode, flag("interpolate", "align_corners", align_corners))
-    return input
+    return node_of(input)
 
 
-def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, corners: bool) -> Node:
+def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, corners: bool) -> Tensor:
     """x with `new` elements along an axis, at places `step` apart."""
     if mode == "nearest":
         places = np.floor(np.arange(new, dtype="float32") * np.float32(step)).astype("int64")
@@ -96,7 +97,7 @@ def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, cor
     return low + (high - low) * ad.cast_like_op(tensor(shares), x)
 
 
-def pixel_shuffle(input: Node, upscale_factor: int) -> Node:
+def pixel_shuffle(input: Node, upscale_factor: int) -> Tensor:
     """(..., C r^2, H, W), of known shape, as (..., C, H r, W r), r being the factor: the channels of a pixel become its
     rows and columns. Raises GraphError, ShapeError."""
     r = integer("pixel_shuffle", "upscale_factor", upscale_factor, 1)

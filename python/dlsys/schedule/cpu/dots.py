@@ -17,6 +17,7 @@ from ..target import Machine
 
 
 def _vpdpbusd(lanes: int, total: Expr, a: Expr, b: Expr) -> Expr | None:
+    """AVX-512 VNNI's instruction: each sum of int32 plus four products of uint8 and int8; None for other widths."""
     if lanes not in (4, 8, 16):
         return None
     bytes_of = f"int8x{4 * lanes}"
@@ -25,6 +26,8 @@ def _vpdpbusd(lanes: int, total: Expr, a: Expr, b: Expr) -> Expr | None:
 
 
 def _vpmaddwd(lanes: int, total: Expr, a: Expr, b: Expr) -> Expr | None:
+    """Each sum of int32 plus two products of int16, by SSE2's, AVX2's or AVX-512's instruction; None for other widths.
+    """
     name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}.get(lanes)
     if name is None:
         return None

@@ -65,9 +65,12 @@ class Indices:
 
     def __init__(self, product: Product) -> None:
         self.product = product
-        self.index, self.dtype = str(product.stage.iters[0].var.ty), product.dtype
-        self.m, self.n, self.k = product.size(product.m), product.size(product.n), product.size(product.k)
-        self.analyzer = sym.Analyzer()
+        self.index: str = str(product.stage.iters[0].var.ty)
+        self.dtype: str = product.dtype
+        self.m: int = product.size(product.m)
+        self.n: int = product.size(product.n)
+        self.k: int = product.size(product.k)
+        self.analyzer: sym.Analyzer = sym.Analyzer()
 
     def loop(
         self, extent: int, body: Callable[[Expr], tirx.Stmt], kind: int = SERIAL, name: str = "i"
@@ -91,6 +94,8 @@ class Indices:
         return lanes(width, self._bound(width, body), dtype=self.index)
 
     def _bound(self, extent: int, body: Callable[[Expr], tirx.Stmt]) -> Callable[[Expr], tirx.Stmt]:
+        """The body, before which the analyzer learns that the index is less than the extent."""
+
         def of(index: Expr) -> tirx.Stmt:
             if isinstance(index, tirx.Var):
                 self.analyzer.bind(index, ir.Range(0, self.number(extent)))

@@ -57,6 +57,7 @@ class _Loops:
         self.parts = least_parts(machine) if math.prod(self.shape) * self.work >= PARALLEL_WORK else 0
 
     def _axes(self) -> Axes:
+        """The axes of the loops, joined where all accesses allow it; `by_row` keeps the last one apart."""
         last = len(self.shape) - 1
         if not self.by_row:
             return axes_of(self.shape, range(last + 1), self.accesses)
@@ -103,6 +104,7 @@ class _Loops:
         return width if width == self.inner else common.divisor(self.inner, self.lanes, width) or width
 
     def _next_row(self, row: Expr) -> list[tirx.Stmt]:
+        """Statements that fetch the next row into the cache; none where rows are not whole."""
         whole = self.outer and self.rows >= max(self.parts, 1) and len(self.axes.parts) == len(self.shape)
         if not whole or len(self.group) > 1:
             return []

@@ -40,16 +40,20 @@ class Loops(TileCode):
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         p, images = fused.product, fused.images
-        self.alone = bool(p.batch) and (tile.by_batch or not tile.parallel)  # a thread has one batch after another
+        # a thread has one batch after another
+        self.alone: bool = bool(p.batch) and (tile.by_batch or not tile.parallel)
         if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
             images, p = own
         super().__init__(replace(fused, product=p, images=images), tile, machine, given)
-        self.batch, self.images, self.shares = p.shape(p.batch), images, tile.shares(p)
+        self.batch: tuple[int, ...] = p.shape(p.batch)
+        self.images = images
+        self.shares: tuple[int, int] = tile.shares(p)
         depth = self.terms.depth  # of what is packed in a share, part by part
-        self.panel = self.array((depth, tile.columns), "panel") if tile.b == PACKED else None
-        self.rows = self.array((tile.block, depth, tile.rows), "rows") if tile.a == PACKED else None
+        self.panel: Any | None = self.array((depth, tile.columns), "panel") if tile.b == PACKED else None
+        self.rows: Any | None = self.array((tile.block, depth, tile.rows), "rows") if tile.a == PACKED else None
         # allocated by a statement, since TVM would allocate `between` anew in each step that uses it
-        self.own = [tirx.AllocBuffer(one) for one in (self.panel, self.rows, self.between) if one is not None]
+        arrays = [one for one in (self.panel, self.rows, self.between) if one is not None]
+        self.own: list[tirx.AllocBuffer] = [tirx.AllocBuffer(one) for one in arrays]
 
     def nests(self) -> list[tirx.Stmt]:
         """The loop nests, one after another: what all tiles need, and the tiles."""

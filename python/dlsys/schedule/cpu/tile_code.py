@@ -64,12 +64,15 @@ class TileCode(Indices):
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         super().__init__(fused.product)
-        self.fused, self.tile, self.machine, self.given = fused, tile, machine, given
-        self.tiles = -(-self.m // tile.rows)
+        self.fused = fused
+        self.tile = tile
+        self.machine = machine
+        self.given = given
+        self.tiles: int = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
-        self.terms = _Terms(self, skips)
+        self.terms: _Terms = _Terms(self, skips)
         shape = (tile.panels, tile.block, tile.rows, tile.columns)
-        self.between = self.array(shape, "between") if self.terms.count > 1 else None
+        self.between: Any | None = self.array(shape, "between") if self.terms.count > 1 else None
 
     def padded(self, width: int) -> int:
         """Columns that are computed for so many: a vector for those beyond the last whole one, the narrowest that holds
@@ -85,6 +88,8 @@ class TileCode(Indices):
         return cut(place.tile, self.m, rows, lambda rows: self._rows(place, rows, width, read_a, read_b))
 
     def _rows(self, place: Place, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
+        """The code of some rows of a tile: clear the sums, add the terms, store them, or keep them for the next part of
+        k."""
         computed, between = self.padded(width), self.between
         sums = self.array((rows, computed), "sums", "local")
 

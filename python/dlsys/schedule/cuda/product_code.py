@@ -18,7 +18,7 @@ from .threads import ThreadCode, barrier, ceil_div, guarded, index, lanes, launc
 
 DEPTH = 16  # steps of k between two barriers
 GROUP = 4  # neighbouring rows or columns of a thread, read as one vector
-ZERO = tirx.const(0, "int32")
+ZERO: Expr = tirx.const(0, "int32")
 
 
 @dataclass(frozen=True)
@@ -83,23 +83,28 @@ class SharedTile:
     own: ir.Var
 
     def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
-        self.product, self.name, self.factor, self.axes, self.side = product, name, operand.value, axes, side
+        self.product = product
+        self.name = name
+        self.factor: Expr = operand.value
+        self.axes = axes
+        self.side = side
         factor, steps = operand.value, operand.strides
-        self.total, self.dtype = product.size(axes), str(factor.ty)
+        self.total: int = product.size(axes)
+        self.dtype: str = str(factor.ty)
         last_k, last = product.last(product.k), product.last(axes)
 
         def runs_along(axis: int) -> bool:
             return steps is not None and steps[axis] == 1
 
-        self.along_k = runs_along(last_k) and not runs_along(last)
+        self.along_k: bool = runs_along(last_k) and not runs_along(last)
         width = lanes([load.source.dtype for load in loads_of([factor])])
         run = product.extents[last_k if self.along_k else last]
         vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
-        self.width = width if vectors else 1
-        self.count = ceil_div(side * DEPTH // self.width, threads)
-        self.exact = self.count * threads * self.width == side * DEPTH
+        self.width: int = width if vectors else 1
+        self.count: int = ceil_div(side * DEPTH // self.width, threads)
+        self.exact: bool = self.count * threads * self.width == side * DEPTH
         whole = self.width > 1 and self.exact and not self.along_k and self.dtype == "float32"
-        self.copied = whole and self._is_aligned(last)
+        self.copied: bool = whole and self._is_aligned(last)
 
     def _is_aligned(self, last: int) -> bool:
         """Whether vectors along an iterator lie at multiples of their size."""
@@ -167,16 +172,25 @@ class Code:
 
     pad = 4
     copies = True
+    part: Expr
+    batch: Expr
+    sums: Any
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
-        self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
+        self.product = product
+        self.tile = tile
+        self.whole = whole
+        self.parts = parts
+        self.length = length
         sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
-        self.operands = [SharedTile(product, *side, tile.threads) for side in sides]
-        self.block, self.thread, self.step = index("block"), index("thread"), index("step")
+        self.operands: list[SharedTile] = [SharedTile(product, *side, tile.threads) for side in sides]
+        self.block: Any = index("block")
+        self.thread: Any = index("thread")
+        self.step: Any = index("step")
         counts = (parts, product.size(product.batch), *(ceil_div(o.total, o.side) for o in self.operands))
-        self.blocks = math.prod(counts)
+        self.blocks: int = math.prod(counts)
         self.part, self.batch, *numbers = unravelled(self.block, counts)
-        self.dtype = whole.dtype
+        self.dtype: str = whole.dtype
         for operand, number, (at, own) in zip(self.operands, numbers, self.shares(), strict=True):
             operand.copied = operand.copied and self.copies
             operand.allocate(number * operand.side, at, own, self.size(operand))

@@ -85,12 +85,14 @@ class TensorCode(Code):
     def __init__(
         self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, rounding: Rounding
     ) -> None:
-        self.rounding, self.pieces = rounding, _pieces(tile)
+        self.rounding = rounding
+        self.pieces: tuple[int, int] = _pieces(tile)
         super().__init__(product, tile, whole, parts, length)
         for operand in self.operands:
             operand.pair = rounding.numbers
         lane = tirx.floormod(self.thread, WARP)
-        self.group, self.lane = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
+        self.group: Expr = tirx.floordiv(lane, 4)
+        self.lane: Expr = tirx.floormod(lane, 4)
 
     def shares(self) -> list[tuple[Expr, int]]:
         (rows, columns), warp = _of_warp(self.tile), tirx.floordiv(self.thread, WARP)

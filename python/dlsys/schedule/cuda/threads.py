@@ -36,6 +36,7 @@ class ThreadCode(VectorCode):
         return sequence([*self._allocated, *map(self._over_lanes, [*self._computed, *self._stores])])
 
     def _over_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
+        """The store for each element of the thread's vector: one vector instruction for a copy, else unrolled."""
         if self.width == 1:
             return renamed(store, {self.lane: tirx.const(0, "int32")})
         moves = isinstance(store.value, ir.TensorLoad) and all(
