@@ -358,6 +358,16 @@ class Executor:
             self._check_kernels()
             return _inspect().profile.measure(lambda: self._prepare(feed_dict), runs)
 
+    def trace(self, path: Any, feed_dict: Mapping[Node, Any]) -> None:
+        """Write a step's kernels over time, each call with its kind, group, operations and bytes, and the bytes in use
+        in the arena, as a JSON file for https://ui.perfetto.dev or chrome://tracing.
+
+        Works on copies, as `profile`. Raises what `run` raises.
+        """
+        with self._lock:
+            self._check_kernels()
+            _inspect().trace.record(lambda: self._prepare(feed_dict), Path(path))
+
     def specs(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[Any]:
         """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
         with self._lock:
@@ -525,7 +535,7 @@ def _remade(kind: type[Executor], order: list[Node], nodes: list[Node], ctx: str
 def _inspect() -> Any:
     """`dlsys.inspect`, imported when a text or picture is asked for, so that programs start faster."""
     from . import inspect
-    from .inspect import draw, notebook, profile, text  # noqa: F401 - attributes of the package
+    from .inspect import draw, notebook, profile, text, trace  # noqa: F401 - attributes of the package
 
     return inspect
 

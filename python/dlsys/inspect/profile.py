@@ -138,21 +138,7 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
     plan, feeds = prepare()
-    twin = Plan(plan.program, plan.ctx)
-    twin.kernel_of = plan.kernel_of
-    written = {parameter for parameter, _ in plan.program.graph.updates}
-    copies = {
-        node: array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
-        for node in plan.given
-        if node not in feeds or node in written
-    }
-    twin._parameters.update(copies)
-    tensors = {node: value.tensor for node, value in {**feeds, **copies}.items()}
-    made, calls = list(plan.kernel_of.items()), []
-    for position, call in unrolled_calls(twin.bound_calls):
-        memory = [twin.arena if at.base is None else tensors[twin.given[at.base]] for at in call.places]
-        arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
-        calls.append((made[position][0], partial(made[position][1].function, *arguments), arguments))
+    twin, copies, calls = twin_of(plan, feeds)
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
 
     def seconds_of(call: Callable[[], object]) -> float:
@@ -178,6 +164,31 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
     return Profile(rows, median(steps[WARM_UP:]), least, min(steps[WARM_UP:]), runs, get_num_threads(), *peaks)
+
+
+Calls = list[tuple[Key, Callable[[], object], list[Any]]]
+
+
+def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, Array], Calls]:
+    """The plan once more, whose runs change copies of what it writes; these copies; and a run's calls in their order:
+    the group's key, the call, its arguments."""
+    twin = Plan(plan.program, plan.ctx)
+    twin.kernel_of = plan.kernel_of
+    written = {parameter for parameter, _ in plan.program.graph.updates}
+    copies = {
+        node: array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
+        for node in plan.given
+        if node not in feeds or node in written
+    }
+    twin._parameters.update(copies)
+    tensors = {node: value.tensor for node, value in {**feeds, **copies}.items()}
+    made = list(plan.kernel_of.items())
+    calls: Calls = []
+    for position, call in unrolled_calls(twin.bound_calls):
+        memory = [twin.arena if at.base is None else tensors[twin.given[at.base]] for at in call.places]
+        arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
+        calls.append((made[position][0], partial(made[position][1].function, *arguments), arguments))
+    return twin, copies, calls
 
 
 def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
