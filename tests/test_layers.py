@@ -21,7 +21,7 @@ LAYERS = [
     ("compute",),
     ("schedule",),
     ("kernels",),
-    ("tvm_op",),
+    ("rpc", "tvm_op"),
     ("gpu_op", "ndarray"),
     ("ops",),
     ("gradients",),
@@ -44,7 +44,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"devices", "compute", "schedule", "tuning", "kernels", "relax", "cli", "tvm_import"}
+TVM_DOORS = {"devices", "compute", "schedule", "tuning", "kernels", "relax", "rpc", "cli", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

@@ -59,6 +59,7 @@ from .random import rand as rand
 from .random import randint as randint
 from .random import randn as randn
 from .random import randn_like as randn_like
+from .rpc import remote as remote
 from .scopes import autocast as autocast
 from .serialization import load as load
 from .serialization import save as save

@@ -43,6 +43,7 @@ from .kernels import tell_of_shapes
 from .ops import unchanged
 from .ops.types import number_of
 from .planner import MemoryPlan
+from .tvm_import import with_compiler
 
 if TYPE_CHECKING:
     from .inspect.profile import Profile
@@ -320,12 +321,20 @@ class Executor:
         Raises DlsysError for a path that cannot be written, TargetError for a CPU that LLVM does not know, DeviceError
         in another context than the CPU, GraphError for assigned constants.
         """
+        constants = flag("Executor.export", "constants", constants)
+        return str(self.exported(path, feed_shapes, mcpu, constants, names)[0])
+
+    def exported(
+        self, path: Any, feed_shapes: Mapping[Node, Any] | None, mcpu: Any, constants: bool = False,
+        names: Mapping[Node, str] | None = None,
+    ) -> tuple[Any, list[Node]]:  # fmt: skip
+        """The same for a `TargetName` too; returns the `kernels.export.Exported`, and the nodes that `step` is given,
+        with `constants` all of them."""
         with self._lock:
             if self.ctx.kind == "cuda":
                 raise DeviceError("Executor.export: only code for the CPU can be exported")
             plan = self._with_kernels(feed_shapes)
             fed = [self.topo_order[at] for at, *_ in next(reversed(self._plans))]
-            constants = flag("Executor.export", "constants", constants)
             return plan.export(Path(path), [*(feed_shapes or ()), *fed], names or {}, constants, mcpu)
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
@@ -348,14 +357,18 @@ class Executor:
                 return None
             return _inspect().notebook.graph(self._current)
 
-    def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
+    def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20, remote: str | None = None) -> Profile:
         """The times of every kernel and of the whole step; `print` the result, or use its `rows`.
 
-        Works on copies: neither the parameters nor the last results change. Raises what `run` raises, and GraphError
-        for a number of runs that is not positive.
+        Works on copies: neither the parameters nor the last results change. `remote`: HOST:PORT/NAME of a device far
+        away, for which the step is compiled, and where it is timed; its step is `run` without Python. Raises what `run`
+        raises, and GraphError for a number of runs that is not positive.
         """
         with self._lock:
             self._check_kernels()
+            if remote is not None:
+                plan, feeds = self._prepare(feed_dict)
+                return with_compiler("inspect.far").profile(remote, self, plan, feeds, runs)
             return _inspect().profile.measure(lambda: self._prepare(feed_dict), runs)
 
     def trace(self, path: Any, feed_dict: Mapping[Node, Any]) -> None:

@@ -227,10 +227,10 @@ class Plan:
         return [bound(call, ()) for call in self.calls]
 
     def export(
-        self, path: Path, feeds: Iterable[Node], names: Mapping[Node, str], constants: bool, mcpu: str | None
-    ) -> str:
-        """Writes the run as a function of a library, see `Executor.export`. `feeds`: in order; `names`: of nodes, in
-        place of their own."""
+        self, path: Path, feeds: Iterable[Node], names: Mapping[Node, str], constants: bool, mcpu: Any
+    ) -> tuple[Any, list[Node]]:
+        """Writes the run as a function of a library, see `Executor.export`: its `Exported`, and the nodes that it is
+        given. `feeds`: in order; `names`: of nodes, in place of their own."""
         program, export = self.program, with_compiler("kernels.export")
         updated = {parameter: None for parameter, _ in program.graph.updates}
         if constants and updated:
@@ -248,9 +248,10 @@ class Plan:
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
         results = [program.place(node, place) for node in stored]
         calls, given_all = program.calls(place, self.specs), list(map(given, number))
-        return export.export(
+        made = export.export(
             list(self.specs.values()), calls, given_all, results, self.memory.bytes_planned, path, mcpu, constants
         )
+        return made, list(number)
 
     @lazy
     def _runner(self) -> Runner:

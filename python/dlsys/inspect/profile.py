@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -13,7 +13,7 @@ from ..compiler import Key, Plan
 from ..devices import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..kernels import unrolled_calls
+from ..kernels import Call, unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
 from . import notebook
@@ -135,43 +135,42 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     `prepare` returns the plan, and the feeds on its device, as `Executor.run` prepares them. Parameters and arena are
     copies. Raises GraphError for a number of runs that is not positive, and what `prepare` raises.
     """
-    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-        raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
+    require_runs(runs)
     plan, feeds = prepare()
     twin, copies, calls = twin_of(plan, feeds)
-    wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
-
-    def seconds_of(call: Callable[[], object]) -> float:
-        return timing.seconds(lambda _: (call(), wait()))
 
     def step() -> None:
         _, feeds = prepare()
         twin.run({**feeds, **copies})
 
-    times: dict[Key, list[float]] = {key: [0.0] * (WARM_UP + runs) for key in plan.kernel_of}
-    steps = []
-    for run in range(WARM_UP + runs):
-        for key, bound, _ in calls:
-            times[key][run] += seconds_of(bound)
-        steps.append(seconds_of(step))
-    own: dict[Key, list[float]] = {}  # without the time of the calls; divided by the threads that call at once
-    nothing = with_compiler("kernels.peak").NOTHING
-    idle = {key: partial(nothing, *arguments) for key, _, arguments in calls}
-    for key, found in times.items():
-        at = plan.program.located(key)  # a GPU's calls return before the work is done
-        cost = at.times * median(seconds_of(idle[key]) for _ in range(9)) if plan.ctx.kind == "cpu" else 0.0
-        own[key] = [max(seconds - cost, LEAST) / at.threads for seconds in found[WARM_UP:]]
-    least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
-    rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
-    return Profile(rows, median(steps[WARM_UP:]), least, min(steps[WARM_UP:]), runs, get_num_threads(), *peaks)
+    if plan.ctx.kind != "cpu":  # whose calls return before the work is done
+        return profile_of(plan, timed(calls, step, runs, plan.ctx.synchronize), (None, None))
+    return profile_of(plan, timed(calls, step, runs), peaks_of(dtype_of(plan)) if calls else (None, None))
 
 
-Calls = list[tuple[Key, Callable[[], object], list[Any]]]
+@dataclass(frozen=True)
+class Times:
+    """What was timed of a step.
+
+    Attributes:
+        kernels: for each kernel, by its number, the seconds of all its calls in each run.
+        idle: for each kernel the seconds of one call that does nothing; 0 for a GPU.
+        steps: seconds of the whole step, in each run.
+        threads: how many the kernels ran on.
+    """
+
+    kernels: list[list[float]]
+    idle: list[float]
+    steps: list[float]
+    threads: int
 
 
-def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, Array], Calls]:
-    """The plan once more, whose runs change copies of what it writes; these copies; and a run's calls in their order:
-    the group's key, the call, its arguments."""
+Timed = Sequence[tuple[int, Callable[..., object], Sequence[Any]]]
+"""Calls in the order of a step: the kernel's number, its function and its arguments."""
+
+
+def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, Array], Timed]:
+    """The plan once more, whose runs change copies of what they write; these copies; and the calls of a run."""
     twin = Plan(plan.program, plan.ctx)
     twin.kernel_of = plan.kernel_of
     written = {parameter for parameter, _ in plan.program.graph.updates}
@@ -181,32 +180,85 @@ def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, A
         if node not in feeds or node in written
     }
     twin._parameters.update(copies)
-    tensors = {node: value.tensor for node, value in {**feeds, **copies}.items()}
-    made = list(plan.kernel_of.items())
-    calls: Calls = []
-    for position, call in unrolled_calls(twin.bound_calls):
-        memory = [twin.arena if at.base is None else tensors[twin.given[at.base]] for at in call.places]
-        arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
-        calls.append((made[position][0], partial(made[position][1].function, *arguments), arguments))
-    return twin, copies, calls
+    tensors = [value.tensor for value in ({**feeds, **copies}[node] for node in twin.given)]
+    functions = [kernel.function for kernel in plan.kernel_of.values()]
+    made = unrolled_calls(twin.bound_calls)
+    return twin, copies, [(at, functions[at], arguments_of(call, tensors, twin.arena)) for at, call in made]
 
 
-def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
-    """The table, from each group's time, and the machine's peaks."""
-    program, threads = plan.program, get_num_threads()
-    dtypes = [program.graph.dtypes[node] for group in program.groups for node in group.outputs]
-    dtype = max(dtypes, key=dtypes.count, default="float32")
-    known = plan.ctx.kind == "cpu" and bool(seconds)
-    peak = with_compiler("kernels.peak")
-    gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
-    rows = []
+def timed(
+    calls: Timed, step: Callable[[], object], runs: int, wait: Callable[[], object] | None = None
+) -> Times:
+    """Times each call alone, then the step, in each of some runs. `wait`: returns when a GPU's work is done."""
+
+    def seconds_of(call: Callable[[], object]) -> float:
+        return timing.seconds(lambda _: (call(), wait and wait()))
+
+    count = max((at + 1 for at, *_ in calls), default=0)
+    kernels, steps = [[0.0] * (WARM_UP + runs) for _ in range(count)], []
+    bound = [(at, partial(function, *arguments)) for at, function, arguments in calls]
+    for run in range(WARM_UP + runs):
+        for at, call in bound:
+            kernels[at][run] += seconds_of(call)
+        steps.append(seconds_of(step))
+    nothing = with_compiler("kernels.peak").NOTHING
+    last = {at: partial(nothing, *arguments) for at, _, arguments in calls}
+    idle = [0.0 if wait else median(seconds_of(last[at]) for _ in range(9)) for at in range(count)]
+    return Times([found[WARM_UP:] for found in kernels], idle, steps[WARM_UP:], get_num_threads())
+
+
+def arguments_of(call: Call, given: Sequence[Any], arena: Any) -> list[Any]:
+    """The arrays that a call takes, of those that a step is given and its arena."""
+    memory = [arena if at.base is None else given[at.base] for at in call.places]
+    return [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
+
+
+def profile_of(
+    plan: Plan, times: Times, peaks: tuple[float | None, float | None], specs: Mapping[Key, Any] | None = None
+) -> Profile:
+    """The Profile of a step that was timed, beside the machine's peaks. `specs`: of its kernels as they were compiled
+    for a device far away."""
+    own: dict[Key, list[float]] = {}  # without the time of the calls; divided by the threads that call at once
+    for key, found, idle in zip(plan.specs, times.kernels, times.idle, strict=True):
+        at = plan.program.located(key)
+        own[key] = [max(seconds - at.times * idle, LEAST) / at.threads for seconds in found]
+    least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
+    rows = _rows(plan, specs or plan.tuned_specs, {key: median(found) for key, found in own.items()}, *peaks)
+    steps = times.steps
+    return Profile(rows, median(steps), least, min(steps), len(steps), times.threads, *peaks)
+
+
+def require_runs(runs: Any) -> None:
+    """Raises GraphError for a number of runs that is not positive."""
+    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+        raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
+
+
+def dtype_of(plan: Plan) -> str:
+    """The dtype that most of a step's values have."""
+    dtypes = [plan.program.graph.dtypes[node] for group in plan.program.groups for node in group.outputs]
+    return max(dtypes, key=dtypes.count, default="float32")
+
+
+def peaks_of(dtype: str) -> tuple[float, float]:
+    """This machine's peaks, in GFLOP/s and GB/s."""
+    peak, threads = with_compiler("kernels.peak"), get_num_threads()
+    return peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)
+
+
+def _rows(
+    plan: Plan, specs: Mapping[Key, Any], seconds: dict[Key, float], gflops: float | None, gbytes: float | None
+) -> tuple[Row, ...]:
+    """The table, from each group's time."""
+    program, rows = plan.program, []
     for kernel, keys in kernels_of(plan):
         calls, flop, nbytes = work_of(plan, kernel, keys)
         taken = sum(seconds[key] for key in keys)
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
-        kind = program.located(keys[0]).group.kind + (f", {kernel.spec.choice}" if kernel.spec.choice else "")
+        choice = specs[keys[0]].choice
+        kind = program.located(keys[0]).group.kind + (f", {choice}" if choice else "")
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
-    return tuple(rows), (gflops, gbytes)
+    return tuple(rows)
 
 
 def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:

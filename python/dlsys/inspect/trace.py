@@ -27,15 +27,15 @@ def record(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], path: Path)
     _, _, calls = twin_of(plan, feeds)
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
     for _ in range(WARM_UP):
-        for _, call, _ in calls:
-            call()
+        for _, function, arguments in calls:
+            function(*arguments)
     wait()
-    spans, begun = [], time.perf_counter()
-    for key, call, _ in calls:
+    keys, spans, begun = list(plan.kernel_of), [], time.perf_counter()
+    for at, function, arguments in calls:
         first = time.perf_counter()
-        call()
+        function(*arguments)
         wait()
-        spans.append((key, first - begun, time.perf_counter() - first))
+        spans.append((keys[at], first - begun, time.perf_counter() - first))
     events = [_named("process_name", "dlsys on " + str(plan.ctx)), _named("thread_name", "kernels")]
     position = -1
     for key, first, seconds in spans:

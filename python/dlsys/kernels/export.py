@@ -33,9 +33,9 @@ from ..storage import write_atomically
 from . import disk
 from .build import build
 from .choices import with_choices
-from .export_c import header, identifiers, plain_function, unlike
+from .export_c import Argument, header, identifiers, plain_function, unlike
 from .runner import HEAD, RUN, Calls, Place, Table, each_call
-from .spec import ArrayType, KernelSpec, target_name
+from .spec import ArrayType, KernelSpec, TargetName, target_name
 
 STEP = "step"
 ARENA = "arena"
@@ -60,6 +60,29 @@ class Given:
     value: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class Exported:
+    """The function of an exported library, as text its arguments and its CPU.
+
+    Attributes:
+        arguments: name, shape, dtype of each, and whether it is written: what is given, the arena, the results.
+        given: what it is given, in order, with the values of parameters.
+        results: how many arguments are results, the last ones.
+        calls: the kernels' calls that it makes.
+        cpu: for which it was compiled.
+    """
+
+    arguments: tuple[Argument, ...]
+    given: tuple[Given, ...]
+    results: int
+    calls: Calls
+    cpu: str
+
+    def __str__(self) -> str:
+        called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, shape, dtype, _ in self.arguments)
+        return f"{STEP}({called})\nfor {self.cpu}"
+
+
 def export(
     specs: Sequence[KernelSpec],
     calls: Calls,
@@ -67,19 +90,19 @@ def export(
     results: Sequence[Place],
     arena: int,
     path: Path,
-    mcpu: str | None = None,
+    mcpu: str | TargetName | None = None,
     constants: bool = False,
-) -> str:
+) -> Exported:
     """Writes the library, its header and, of parameters that are no `constants` of the library, their values. Returns
     how its function `step` is called: with what is given, in order, with memory for the values between, if there are
-    any, and with an array for each result; and on a second line the CPU that it is for: this one, or that of LLVM's
-    name `mcpu`.
+    any, and with an array for each result. The CPU that it is for is this one, or that of LLVM's name `mcpu`, or a
+    target's.
 
     `results`: where each lies at the end; `arena`: bytes of the memory between. Raises DlsysError where a file cannot
     be written, TargetError for an unknown CPU.
     """
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
-    how = target_name("llvm" if mcpu is None else own)
+    how = mcpu if isinstance(mcpu, TargetName) else target_name("llvm" if mcpu is None else own)
     once = {spec.symbol: spec for spec in with_choices([*specs, RUN], how)}
     kept = {i: array.value for i, array in enumerate(given) if constants and array.value is not None}
     taken = [array for i, array in enumerate(given) if i not in kept]
@@ -113,8 +136,8 @@ def export(
             write_atomically(path.with_suffix(".safetensors"), content)
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
-    called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, shape, dtype, _ in wanted)
-    return f"{STEP}({called})\nfor {told}"
+    left = tuple(array for i, array in enumerate(given) if i not in kept)
+    return Exported(tuple(wanted), left, len(results), calls, told)
 
 
 def _values_text(values: Mapping[int, np.ndarray], path: Path) -> tuple[str, dict[int, str]]:

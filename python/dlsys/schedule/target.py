@@ -23,6 +23,7 @@ KINDS = ("llvm", "cuda")
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
 _GENERATED = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni", "neon", "sve", "dotprod")
 """How the names of features begin whose instructions LLVM writes by itself; for others, as pku, a program asks."""
+_CACHE = "cache-"  # how the keys of a target begin that tell the caches of a machine far away
 TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
 
 
@@ -35,6 +36,11 @@ def host_target(threads: int | None = None, flush: bool | None = None) -> Target
 @cache
 def _host_target(threads: int, flush: bool) -> Target:
     return _keeping(Target({"kind": "llvm", **_host_cpu(), "num-cores": threads}), flush)
+
+
+def device_target(told: Mapping[str, Any], caches: Mapping[int, int]) -> Target:
+    """The CPU of another machine, from its own `host_target` as JSON and the bytes of its caches by level."""
+    return Target({**told, "keys": [*told["keys"], *(f"{_CACHE}{level}={size}" for level, size in caches.items())]})
 
 
 def with_threads(target: Target, threads: int) -> Target:
@@ -156,7 +162,9 @@ def machine_of(target: Target, precision: str = "") -> Machine:
         return Machine("cuda", 32 * WARP, 255, 1, tensor_cores=rounded, gpu=gpu)
     mcpu, triple = str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple())
     own = triple == _host_triple() and mcpu == _host_cpu()["mcpu"]  # else nothing tells its caches
-    return cpu_machine(features(str(target)), _threads(target), mcpu in _HALVES, cache_sizes() if own else {})
+    told = [key.removeprefix(_CACHE).split("=") for key in target.keys if key.startswith(_CACHE)]
+    caches = {int(level): int(size) for level, size in told} or (cache_sizes() if own else {})
+    return cpu_machine(features(str(target)), _threads(target), mcpu in _HALVES, caches)
 
 
 @cache

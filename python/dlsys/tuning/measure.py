@@ -19,6 +19,7 @@ from ..errors import DlsysError
 from ..schedule.knobs import Knobs
 from .tasks import Task
 
+LOCAL, FAR = ((sys.executable, "-m", f"{__package__}.{name}") for name in ("worker", "far"))
 LIMIT = 60.0  # seconds that a batch may take to compile, or one choice to be measured
 
 
@@ -61,9 +62,9 @@ class Measurer(Protocol):
 
 
 class Worker:
-    """Measures in a process on this machine, see `worker`."""
+    """Measures in a process on this machine, see `worker`; or by one, see `far`."""
 
-    def __init__(self, command: Sequence[str] = (sys.executable, "-m", f"{__package__}.worker")) -> None:
+    def __init__(self, command: Sequence[str] = LOCAL) -> None:
         """`command`: what is started; it talks as `worker` does."""
         self._command = command
         self._process: subprocess.Popen[str] | None = None

@@ -14,7 +14,8 @@ from ..errors import GraphError
 from ..graph import Node
 from ..kernels import choices, target_name
 from ..kernels.choices import Record
-from .measure import Measurer, Worker
+from ..rpc.client import Remote
+from .measure import FAR, LOCAL, Measurer, Worker
 from .model import MODELS
 from .search import BATCH, Search
 from .tasks import tasks_of
@@ -72,7 +73,7 @@ def described(one: Search) -> str:
     """A search as a line."""
     flop, best = one.task.space.flop, one.rule * one.ratio
     speeds = f" ({flop / best / 1e9:.1f} GFLOP/s)" if flop else ""
-    failed = f", {len(one.failed)} failed" if one.failed else ""
+    failed = f", {len(one.failed)} failed ({one.failed[-1]})" if one.failed else ""
     return (f"{one.task.name}: {one.trials} tried{failed}, best {1e6 * best:.1f} us{speeds}, "
             f"rule {1e6 * one.rule:.1f} us, {one.rule / best:.2f} of the rule")  # fmt: skip
 
@@ -97,6 +98,7 @@ def tune(
     model: str = "trees",
     verbose: bool = True,
     measurer: Measurer | None = None,
+    remote: str | None = None,
 ) -> Tuning:
     """Search for faster loops for the kernels of a step on this CPU, and store what was measured in a file.
 
@@ -111,6 +113,8 @@ def tune(
         model: what predicts times: "trees", or "mlp", a network of dlsys' own beside the trees.
         verbose: whether to print a line for each batch.
         measurer: what measures; None for a process on this machine.
+        remote: HOST:PORT/NAME of a device far away, for which choices are compiled, and whose workers measure. Raises
+            DeviceError where there is none.
 
     After Ctrl-C what was found so far is stored. Kernels use it where `DLSYS_TUNING` names the file, if it was 3 % or
     more faster than the rule's own choice when both were measured in turn at the end. Raises GraphError for arguments
@@ -120,11 +124,11 @@ def tune(
     if model not in MODELS:
         raise GraphError(f"tune: the model is one of {', '.join(MODELS)}, not {model!r}")
     path = Path(database) if database is not None else choices.default_database()
-    how, begun = target_name("llvm"), time.monotonic()
+    how, begun = target_name("llvm") if remote is None else Remote(remote).how, time.monotonic()
     deadline = math.inf if seconds is None else begun + seconds
     records = choices.read(path)
     tasks, count, step = tasks_of(what, how, feed_shapes)
-    measurer, found = measurer or Worker(), list[Search]()
+    measurer, found = measurer or Worker(LOCAL if remote is None else (*FAR, remote)), list[Search]()
     try:
         for task in tasks:
             rule = measurer.load(task, step)

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -59,9 +59,7 @@ class Bench:
 
     def built(self, knobs: Knobs | None) -> Any:
         """The compiled function by some knobs; by the rule's own for None."""
-        made, _ = apply(self.function, self.target, self.precision, wanting(knobs))
-        with tvm.transform.PassContext(config=UNCHECKED):
-            return compiled({MAIN: made.with_attr("global_symbol", MAIN)}, self.target)[MAIN]
+        return module_of(self.function, self.target, self.precision, knobs)[MAIN]
 
     def built_or_why(self, knobs: Knobs) -> Any:
         """`built`, or why that fails."""
@@ -122,6 +120,13 @@ class Bench:
         return {"seconds": own.best, "rule": rule.best, "gain": gain}
 
 
+def module_of(function: tirx.PrimFunc, target: Target, precision: str, knobs: Knobs | None) -> tvm.runtime.Module:
+    """The module whose function MAIN is the compiled function by some knobs; by the rule's own for None."""
+    made, _ = apply(function, target, precision, wanting(knobs))
+    with tvm.transform.PassContext(config=UNCHECKED):
+        return compiled({MAIN: made.with_attr("global_symbol", MAIN)}, target)
+
+
 def _arrays(function: tirx.PrimFunc) -> list[Any]:
     """Arguments: floats near 1, of which no exponential is infinite, and integers 0."""
     random, made = np.random.default_rng(0), []
@@ -154,7 +159,7 @@ def serve(lines: Any, answer: Any) -> None:
             answer({"error": kernel} if isinstance(kernel, str) else bench.measured(kernel, request["best"]))
 
 
-def main() -> None:
+def main(serving: Callable[[Any, Any], None] = serve) -> None:
     """Serves on the standard streams; what others print there goes to the error stream."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -163,7 +168,7 @@ def main() -> None:
         out.write(json.dumps(content) + "\n")
         out.flush()
 
-    serve(sys.stdin, answer)
+    serving(sys.stdin, answer)
 
 
 if __name__ == "__main__":
