@@ -16,6 +16,7 @@ LAYERS = [
     ("charts", "errors", "hooks", "system", "timing"),
     ("storage",),
     ("scopes",),
+    ("node",),
     ("checks", "graph", "tvm_import"),
     ("devices",),
     ("compute",),

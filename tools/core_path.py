@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "dlsys"
 CORE = (
-    *("graph.py", "gradients.py", "planner.py", "executor.py"),
+    *("node.py", "graph.py", "gradients.py", "planner.py", "executor.py"),
     *(f"ops/{name}.py" for name in ("__init__", "rules", "types", "inputs", "arithmetic", "linalg", "shape")),
     *(f"ops/{name}.py" for name in ("reduction", "activation", "loss", "state")),
     *("compute/elementwise.py", "compute/contraction.py"),

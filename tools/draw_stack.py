@@ -73,7 +73,8 @@ LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
         "#56606b",
         [
             ("devices/", "arrays, threads"),
-            ("graph.py", "Node, Op"),
+            ("node.py", "Node"),
+            ("graph.py", "Op, the order"),
             ("scopes.py", "no_grad, autocast"),
             ("errors.py", "exceptions"),
         ],

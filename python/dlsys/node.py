@@ -1,0 +1,235 @@
+"""Nodes: applications of operators to nodes, which are what a graph is made of.
+
+A `Node` has no shape, dtype or value: modules that walk a graph in the order of `graph.find_topo_sort` compute those.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .scopes import scopes
+
+if TYPE_CHECKING:
+    from .graph import Op
+
+Shape = tuple[int, ...]
+
+FLOATS: tuple[str, ...] = ("float32", "float64")
+UNSIGNED: tuple[str, ...] = ("uint8", "uint32")
+INTEGERS: tuple[str, ...] = ("int8", "int32", "int64", *UNSIGNED)
+NUMBERS: tuple[str, ...] = (*FLOATS, *INTEGERS)
+DTYPES: tuple[str, ...] = (*NUMBERS, "bool")
+"""The dtypes of values; gradients are of FLOATS."""
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_files: dict[str, str | None] = {}  # a file's name without its folder; None for a file of this package
+_ids = itertools.count(1)
+
+
+def stamp() -> int:
+    """A number that is larger than the ids of all nodes made so far."""
+    return next(_ids)
+
+
+def _user_line() -> str:
+    """`file.py:line` of the first caller outside this package."""
+    frame = sys._getframe(2)
+    while True:
+        path = frame.f_code.co_filename
+        try:
+            name = _files[path]
+        except KeyError:
+            name = _files[path] = None if path.startswith(_PACKAGE) else path.rpartition(os.sep)[2]
+        if name is not None or frame.f_back is None:
+            break
+        frame = frame.f_back
+    return f"{name}:{frame.f_lineno}"
+
+
+_arithmetic: dict[str, Callable[..., Any]] = {}
+
+
+class Node:
+    """An operator applied to nodes. The functions of `dlsys.ops` make nodes, which are tensors (`hooks.make_node`).
+
+    A node never changes: not its operator, its inputs or attributes. `==` and `!=` make nodes, as `<` does, so look
+    for a node in a set or dictionary, which compare by identity, or by `is`; `in` of a list does not work.
+
+    Attributes:
+        op: the operator, the one instance in `OPS`.
+        inputs: the nodes it is applied to.
+        attrs: the operator's constants by name, such as axes; values are hashable.
+        name: the user's, or `<op>_<id>`.
+        line: `train.py:31`, the user's line that made it.
+        part: the module call in whose `forward` it was made, see `scopes.scope`; None outside.
+        no_grad: whether it was made where gradients are off; then no gradient passes through it.
+        id: the process's counter of nodes; an input's is smaller than its user's.
+        cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
+        types: its shape and its dtype, set by `dlsys.ops.types` once they are known.
+    """
+
+    __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
+    op: Op
+    inputs: list[Node]
+    attrs: dict[str, Any]
+    name: str
+    line: str
+    part: Any
+    no_grad: bool
+    id: int
+    cell: Any
+    types: list[Any]
+    __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
+
+    def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.id = next(_ids)
+        self.name = name if name is not None else f"{op.name}_{self.id}"
+        if (origin := scopes.origin) is not None:
+            self.placed_as(origin)
+        else:
+            self.line, self.part, self.no_grad = _user_line(), scopes.part, scopes.no_grad
+        self.cell = None
+        self.types = [None, None]
+
+    @property
+    def location(self) -> str:
+        """Where it was made: `train.py:31 in encoder.ff: Linear(8, 32)`."""
+        return self.line if self.part is None else f"{self.line} in {self.part}"
+
+    def placed_as(self, other: Node) -> None:
+        """Take the source line, module call and `no_grad` of another node, which this one replaces."""
+        self.line, self.part, self.no_grad = other.line, other.part, other.no_grad
+
+    @property
+    def known_value(self) -> Any:
+        """The Array of its value if it need not be computed (a leaf's, a cached one: see `TensorNode`); else None."""
+        return None if self.cell is None else self.cell.known_value
+
+    @property
+    def const_attr(self) -> float | None:
+        """The Python number among its operands, as in `add_byconst_op(x, 2)`; None without one."""
+        return next((value.attrs["value"] for value in self.inputs if value.op.immediate), None)
+
+    @property
+    def matmul_attr_trans_A(self) -> bool:
+        """Whether a matmul reads its first operand transposed."""
+        return self.attrs.get("trans_A", False)
+
+    @property
+    def matmul_attr_trans_B(self) -> bool:
+        """Whether a matmul reads its second operand transposed."""
+        return self.attrs.get("trans_B", False)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __add__(self, other: Any) -> Made:
+        return _arithmetic["+"](self, other)
+
+    def __radd__(self, other: Any) -> Made:
+        return _arithmetic["+"](other, self)
+
+    def __sub__(self, other: Any) -> Made:
+        return _arithmetic["-"](self, other)
+
+    def __rsub__(self, other: Any) -> Made:
+        return _arithmetic["-"](other, self)
+
+    def __mul__(self, other: Any) -> Made:
+        return _arithmetic["*"](self, other)
+
+    def __rmul__(self, other: Any) -> Made:
+        return _arithmetic["*"](other, self)
+
+    def __truediv__(self, other: Any) -> Made:
+        return _arithmetic["/"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Made:
+        return _arithmetic["/"](other, self)
+
+    def __matmul__(self, other: Any) -> Made:
+        return _arithmetic["@"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Made:
+        return _arithmetic["@"](other, self)
+
+    def __pow__(self, other: Any) -> Made:
+        return _arithmetic["**"](self, other)
+
+    def __rpow__(self, other: Any) -> Made:
+        return _arithmetic["**"](other, self)
+
+    def __and__(self, other: Any) -> Made:
+        return _arithmetic["&"](self, other)
+
+    def __rand__(self, other: Any) -> Made:
+        return _arithmetic["&"](other, self)
+
+    def __or__(self, other: Any) -> Made:
+        return _arithmetic["|"](self, other)
+
+    def __ror__(self, other: Any) -> Made:
+        return _arithmetic["|"](other, self)
+
+    def __xor__(self, other: Any) -> Made:
+        return _arithmetic["^"](self, other)
+
+    def __rxor__(self, other: Any) -> Made:
+        return _arithmetic["^"](other, self)
+
+    def __lt__(self, other: Any) -> Made:
+        return _arithmetic["<"](self, other)
+
+    def __gt__(self, other: Any) -> Made:
+        return _arithmetic[">"](self, other)
+
+    def __le__(self, other: Any) -> Made:
+        return _arithmetic["<="](self, other)
+
+    def __ge__(self, other: Any) -> Made:
+        return _arithmetic[">="](self, other)
+
+    def __eq__(self, other: Any) -> Made:  # type: ignore[override]
+        return _arithmetic["=="](self, other)
+
+    def __ne__(self, other: Any) -> Made:  # type: ignore[override]
+        return _arithmetic["!="](self, other)
+
+    def __neg__(self) -> Made:
+        return _arithmetic["neg"](self)
+
+    def __invert__(self) -> Made:
+        return _arithmetic["~"](self)
+
+    def __getitem__(self, key: Any) -> Made:
+        return _arithmetic["[]"](self, key)
+
+    # Dictionaries compare by identity first, and by `==` only if two hashes are equal.
+    if TYPE_CHECKING:
+
+        def __hash__(self) -> int: ...
+    else:
+        __hash__ = object.__hash__
+
+    __iter__: Any = None  # with __getitem__ alone, Python would iterate for ever: no index fails before the run
+
+
+if TYPE_CHECKING:
+    from .tensors.base import Tensor as Made
+else:
+    Made = Node
+"""The class of what operators make, see `hooks.make_node`: for a checker `dlsys.Tensor`, whose module is above this
+one."""
+
+
+def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
+    """Install the functions of `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` for nodes; `dlsys.ops` does. A binary one
+    gets both operands as written, one of them a node, and returns NotImplemented for an operand it cannot take."""
+    _arithmetic.update(functions)
