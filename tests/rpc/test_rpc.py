@@ -299,14 +299,14 @@ def test_a_tracker_that_is_not_there_is_told_at_once(where: str, told: str, tmp_
 
 
 def test_who_answers_as_no_tracker_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with server._listening("web server", "127.0.0.1", 0) as sock:
+    with server._listening("web server", "127.0.0.1", 0, "") as sock:
         where = f"127.0.0.1:{sock.getsockname()[1]}/lab"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(server, "PROBE", 0.2)
             assert "does not answer" in error_of(DeviceError, dl.remote, where)
     assert "whoever" not in capsys.readouterr().out
-    server._listening("worker", "0.0.0.0", 0).close()
-    assert "whoever can connect to it can write files and run programs as you" in capsys.readouterr().out
+    server._listening("worker", "0.0.0.0", 0, "write files").close()
+    assert "whoever can connect to it can write files: trust its whole network" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -320,6 +320,9 @@ def test_commands_tell_what_is_wrong(capsys: pytest.CaptureFixture[str], monkeyp
     assert "no tracker answers" in capsys.readouterr().err
     assert cli.main(["worker", "--tracker", "127.0.0.1:1", "--key", "my/lab"]) == 2
     assert "a word without a slash" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["tracker", "--port", "99999"])
+    assert "must be a port's number" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "tornado", None)
     monkeypatch.delitem(sys.modules, "tvm.rpc.tracker", raising=False)
     assert cli.main(["tracker"]) == 2

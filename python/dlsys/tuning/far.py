@@ -1,7 +1,8 @@
 """A process as `worker`, which compiles choices here and has them measured by the workers of a device far away.
 
-It is started as `python -m dlsys.tuning.far HOST:PORT/NAME`. Each measurement has a session of its own with whichever
-worker is free, so all of them share the work; where one ends, its measurement is lost, and an error names it.
+It is started as `python -m dlsys.tuning.far HOST:PORT/NAME`.
+Each measurement has a session of its own with whichever worker is free, so all of them share the work; where one ends,
+its measurement is lost, and an error names it.
 """
 
 from __future__ import annotations
