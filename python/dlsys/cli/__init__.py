@@ -109,7 +109,7 @@ def _parser() -> Parser:
     for server, port in ((tracker, 9190), (worker, 0)):
         server.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, for "
                             "programs of this machine alone); whoever connects can write files")  # fmt: skip
-        server.add_argument("--port", type=int, default=port, metavar="N", help=f"default: {port or 'any'}")
+        server.add_argument("--port", type=_port, default=port, metavar="N", help=f"default: {port or 'any'}")
     return parser
 
 
@@ -117,6 +117,13 @@ def _count(text: str) -> int:
     """An argument that is an integer >= 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of 1 or more, not {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    """An argument that is a port's number."""
+    if not text.isdecimal() or int(text) >= 2**16:
+        raise argparse.ArgumentTypeError(f"must be a port's number, 0 for any, not {text!r}")
     return int(text)
 
 

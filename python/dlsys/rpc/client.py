@@ -179,10 +179,10 @@ class Step:
 
     def __init__(self, device: Remote, executor: Exporting, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """See `Remote.load`."""
-        self._session = device.session()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"{STEP}.so")
             self.exported, nodes = executor.exported(path, feed_shapes, device.how)
+            self._session = device.session()
             self._session.put(path.read_bytes(), path.name)
         self._at, given = {node: at for at, node in enumerate(nodes)}, self.exported.given
         self._missing = {node: None for node, array in zip(nodes, given, strict=True) if array.value is None}

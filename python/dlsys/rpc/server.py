@@ -75,7 +75,7 @@ def track(host: str = LOCAL, port: int = PORT) -> None:
     except ImportError:
         raise DeviceError("a tracker needs tornado: pip install 'dlsys[remote]'") from None
     asyncio.set_event_loop(asyncio.new_event_loop())
-    with _listening("tracker", host, port) as sock:
+    with _listening("tracker", host, port, "use its workers, and name others in their place") as sock:
         TrackerServerHandler(sock, "").run()
 
 
@@ -85,7 +85,7 @@ def work(
     """Serves as a worker `key` of a tracker, HOST:PORT, until the process is ended.
 
     `port`: 0 for any that is free; `functions`: by name what sessions may call besides TVM's functions and `facts`.
-    Raises DeviceError where there is no tracker, or is none any more; OSError for an address that is taken.
+    Raises DeviceError where there is no tracker, or for a minute none any more; OSError for an address that is taken.
     """
     if not key or "/" in key or any(map(str.isspace, key)):
         raise DeviceError(f"a worker's key is a word without a slash, not {key!r}")
@@ -98,26 +98,29 @@ def work(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that folders of sessions are removed
     connected(*at).close()
     told = None if ipaddress.ip_address(socket.gethostbyname(host)).is_unspecified else host  # what clients are told
-    with _listening(f"worker {key} of the tracker {tracker}", host, port) as sock:
+    what = f"worker {key} of the tracker {tracker}"
+    with _listening(what, host, port, "write files and run programs as you") as sock:
         try:
             while True:
                 try:
                     server._listen_loop(sock, sock.getsockname()[1], key, at, None, told)
-                except RuntimeError as error:  # a session ended by a signal, or the tracker has not come back
+                except RuntimeError as error:  # of TVM's, of which this one is that a session was ended by a signal
+                    if not str(error).startswith("Child process"):
+                        raise DeviceError(f"the tracker {tracker} has ended, or is none: {error}") from None
                     print(error, file=sys.stderr, flush=True)
                 os.chdir(home)  # TVM was in the session's folder
-                connected(*at).close()
         finally:
             for child in multiprocessing.active_children():
                 child.kill()
 
 
-def _listening(what: str, host: str, port: int) -> socket.socket:
-    """A socket that listens; prints its address, and a warning where others than this machine's users reach it."""
+def _listening(what: str, host: str, port: int, may: str) -> socket.socket:
+    """A socket that listens. Prints its address, and what others `may` do where not this machine's programs alone can
+    connect."""
     sock = socket.create_server((host, port))
     print(f"{what} on {host}:{sock.getsockname()[1]}", flush=True)
     if not ipaddress.ip_address(socket.gethostbyname(host)).is_loopback:
-        print("whoever can connect to it can write files and run programs as you: trust its whole network", flush=True)
+        print(f"whoever can connect to it can {may}: trust its whole network", flush=True)
     return sock
 
 

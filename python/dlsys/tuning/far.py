@@ -1,22 +1,26 @@
 """A process as `worker`, which compiles choices here and has them measured by the workers of a device far away.
 
-It is started as `python -m dlsys.tuning.far HOST:PORT/NAME`. Each measurement has a session of its own with whichever
-worker is free, so all of them share the work; where one ends, its measurement is lost, and an error names it.
+It is started as `python -m dlsys.tuning.far HOST:PORT/NAME`.
+Each measurement has a session of its own with whichever worker is free, so all of them share the work; where one ends,
+its measurement is lost, and an error names it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.target import Target
 
+from ..errors import DeviceError
 from ..kernels import disk
 from ..rpc.client import Remote
 from ..rpc.server import library
@@ -40,20 +44,19 @@ class Sent(Bench):
 def _measured(text: str) -> str:
     """On the device: answers one request, as a `worker` does."""
     request = json.loads(text)
-    bench = Sent(request["load"], request["target"], request["precision"], request["bytes"])
+    bench, best = Sent(request["load"], request["target"], request["precision"], request["bytes"]), request.get("best")
     if "compare" in request:
         return json.dumps(bench.compared({}))
-    best = request.get("best")
-    return json.dumps({"rule": bench.seconds} if best is None else bench.measured(bench.built({}), best))
+    return json.dumps(bench.loaded() if best is None else bench.measured(bench.built({}), best))
 
 
 SERVED = {MEASURE: _measured}
 
 
 class Far:
-    """One kernel: its rule's library, and how choices are measured beside it."""
+    """One kernel, measured as by a `Bench`: its rule's library, which workers get with that of a choice."""
 
-    def __init__(self, device: Remote, task: dict[str, Any]) -> None:
+    def __init__(self, device: Remote, task: Mapping[str, Any]) -> None:
         self._device, self._task = device, task
         self._function, self._target = tvm.ir.load_json(task["load"])[MAIN], Target(task["target"])
         self._rule = self._compiled(None)
@@ -78,38 +81,27 @@ class Far:
         except (OSError, RuntimeError, TypeError, ValueError) as error:
             return {"error": (str(error).strip() or type(error).__name__).splitlines()[-1]}
 
+    def loaded(self) -> dict[str, Any]:
+        """See `Bench`; or an error."""
+        return self.asked(lambda: None)
+
     def compared(self, knobs: Knobs) -> dict[str, Any]:
-        """See `Bench.compared`."""
+        """See `Bench`."""
         return self.asked(lambda: self._compiled(knobs), compare=True)
 
-    def measured(self, choices: Sequence[Knobs], best: float) -> Iterator[Callable[[], dict[str, Any]]]:
-        """Waits until all choices are compiled, while those that are have been sent to all workers; then for each the
-        function that waits for its measurement."""
-        with ThreadPoolExecutor(available_cores()) as cores, ThreadPoolExecutor(self._device.workers() or 1) as workers:
+    def tried(self, choices: Sequence[Knobs], best: float) -> Iterator[dict[str, Any]]:
+        """See `Bench`. Those that are compiled are measured meanwhile, by all workers."""
+        count = 1
+        with contextlib.suppress(DeviceError):  # of a tracker that has ended, as each measurement tells
+            count = max(self._device.workers(), 1)
+        with ThreadPoolExecutor(available_cores()) as cores, ThreadPoolExecutor(count) as workers:
             built = [cores.submit(self._compiled, knobs) for knobs in choices]
             found = [workers.submit(self.asked, library.result, best=best) for library in built]
             wait(built)
-            yield from [each.result for each in found]
-
-
-def serve(device: Remote, lines: Any, answer: Any) -> None:
-    """Answers requests as `worker.serve` does."""
-    far: Far | None = None
-    for line in lines:
-        request = json.loads(line)
-        if "load" in request:
-            far = Far(device, request)
-            answer(far.asked(lambda: None))
-            continue
-        assert far is not None
-        if "compare" in request:
-            answer(far.compared(request["compare"]))
-            continue
-        for at, result in enumerate(far.measured(request["try"], request["best"])):
-            if at == 0:
-                answer({"compiled": len(request["try"])})
-            answer(result())
+            yield {"compiled": len(built)}
+            for each in found:
+                yield each.result()
 
 
 if __name__ == "__main__":
-    main(lambda lines, answer: serve(Remote(sys.argv[1]), lines, answer))
+    main(partial(Far, Remote(sys.argv[1])))

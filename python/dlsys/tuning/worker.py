@@ -14,7 +14,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -67,6 +67,18 @@ class Bench:
             return self.built(knobs)
         except (RuntimeError, TypeError, ValueError) as error:
             return (str(error).strip() or type(error).__name__).splitlines()[-1]
+
+    def loaded(self) -> dict[str, Any]:
+        """The answer to a request that has loaded it."""
+        return {"rule": self.seconds}
+
+    def tried(self, choices: Sequence[Knobs], best: float) -> Iterator[dict[str, Any]]:
+        """An answer when all choices are compiled, and then that of each."""
+        with ThreadPoolExecutor(available_cores()) as pool:
+            kernels = list(pool.map(self.built_or_why, choices))
+        yield {"compiled": len(kernels)}
+        for kernel in kernels:
+            yield {"error": kernel} if isinstance(kernel, str) else self.measured(kernel, best)
 
     def runner(self, kernel: Any) -> timing.Runner:
         """A runner that calls a kernel with one copy of the arrays after another."""
@@ -139,27 +151,28 @@ def _arrays(function: tirx.PrimFunc) -> list[Any]:
     return made
 
 
-def serve(lines: Any, answer: Any) -> None:
-    """Answers requests until there are no more."""
-    bench: Bench | None = None
+def bench_of(task: Mapping[str, Any]) -> Bench:
+    """The bench of a kernel that is to be loaded."""
+    return Bench(task["load"], task["target"], task["precision"], task["bytes"])
+
+
+def serve(lines: Any, answer: Any, make: Callable[[Mapping[str, Any]], Any] = bench_of) -> None:
+    """Answers requests until there are no more. `make`: of a kernel that is to be loaded makes what measures as a Bench
+    does."""
+    bench: Any = None
     for line in lines:
         request = json.loads(line)
         if "load" in request:
-            bench = Bench(request["load"], request["target"], request["precision"], request["bytes"])
-            answer({"rule": bench.seconds})
-            continue
-        assert bench is not None
-        if "compare" in request:
+            bench = make(request)
+            answer(bench.loaded())
+        elif "compare" in request:
             answer(bench.compared(request["compare"]))
-            continue
-        with ThreadPoolExecutor(available_cores()) as pool:
-            kernels = list(pool.map(bench.built_or_why, request["try"]))
-        answer({"compiled": len(kernels)})
-        for kernel in kernels:
-            answer({"error": kernel} if isinstance(kernel, str) else bench.measured(kernel, request["best"]))
+        else:
+            for told in bench.tried(request["try"], request["best"]):
+                answer(told)
 
 
-def main(serving: Callable[[Any, Any], None] = serve) -> None:
+def main(make: Callable[[Mapping[str, Any]], Any] = bench_of) -> None:
     """Serves on the standard streams; what others print there goes to the error stream."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -168,7 +181,7 @@ def main(serving: Callable[[Any, Any], None] = serve) -> None:
         out.write(json.dumps(content) + "\n")
         out.flush()
 
-    serving(sys.stdin, answer)
+    serve(sys.stdin, answer, make)
 
 
 if __name__ == "__main__":
