@@ -20,7 +20,6 @@ from optional import torch
 
 OUT = {
     "graph_conv": ("fill_diagonal_", "a computed tensor is not written: adj.fill_diagonal_(1)"),
-    "hooks": ("register_hook", "there are no hooks of gradients: autograd.grad gives them"),
     "plateau": ("no attribute 'clone'", "a state_dict has NumPy's arrays, which are copies"),
     "reinforce": ("distributions", "there are no distributions: log_softmax and gather"),
     "sampling": ("only leaves are written|cumsum", "a computed tensor is not written: mask[..., 1:] = x"),
