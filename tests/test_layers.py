@@ -32,7 +32,7 @@ LAYERS = [
     ("tensors",),
     ("autodiff", "relax"),
     ("random",),
-    ("optim",),
+    ("distributions", "optim"),
     ("tuning",),
     ("data", "nn", "serialization"),
     ("exchange", "needle"),

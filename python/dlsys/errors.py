@@ -74,7 +74,6 @@ ABSENT = {
     **dict.fromkeys(("retain_grad", "register_full_backward_hook"), _HOOKS),
     **dict.fromkeys(("Conv3d", "ConvTranspose3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "conv3d"), _AXES),
     **dict.fromkeys(("parallel", "DataParallel", "distributed"), "a process trains on one device"),
-    "distributions": "`dl.rand`, `dl.randn` and `dl.multinomial` draw; write the density as a formula",
     **dict.fromkeys(("svd", "inverse", "det", "cholesky", "qr"), "use np.linalg with `t.numpy()`"),
     **dict.fromkeys(("data_ptr", "storage", "untyped_storage"), "`t.numpy()` and `t.__dlpack__()` give the memory"),
     **dict.fromkeys(("multiprocessing", "share_memory_"), "workers of `dl.data.DataLoader` are threads"),
