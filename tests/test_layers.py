@@ -33,7 +33,7 @@ LAYERS = [
     ("tensors",),
     ("autodiff", "relax"),
     ("random",),
-    ("optim",),
+    ("distributions", "optim"),
     ("tuning",),
     ("data", "nn", "serialization"),
     ("exchange", "needle"),

@@ -27,7 +27,7 @@ from helpers import error_of
         (dl.autograd, "graad", "module 'dlsys.autograd' has no attribute 'graad': the nearest is 'grad'"),
         (dl.ones(2), "half", "a tensor has no attribute 'half': there are no arrays in half precision"),
         (dl.ones(2) * 2, "grad_fn", "`t.op` and `t.inputs`"),
-        (dl.ones(2), "register_hook", "`dl.autograd.grad(loss, [x])`"),
+        (dl.ones(2), "retain_grad", "`dl.autograd.grad(loss, [x])`"),
         (dl.ones(2), "to_sparse", "there are no sparse tensors"),
     ],
 )

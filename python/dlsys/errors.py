@@ -58,7 +58,7 @@ _SPARSE = "there are no sparse tensors: use nn.Embedding, take, index_add or sca
 _HALF = "there are no arrays in half precision: `dl.autocast` rounds a GPU's products"
 _LENGTHS = "sequences are padded to one length: mask what is added, or pass a mask of attention"
 _COMPILED = "`dl.autodiff.Executor` compiles a graph, a training step with it"
-_HOOKS = "`dl.autograd.grad(loss, [x])` gives the gradient of any tensor, `dl.autograd.Function` changes one"
+_HOOKS = "`dl.autograd.grad(loss, [x])` gives the gradient of any tensor, `x.register_hook` changes one"
 _REWRITTEN = "compute the weight in `forward`, of parameters of your own"
 _AXES = "images have two axes, signals one"
 ABSENT = {
@@ -71,10 +71,9 @@ ABSENT = {
     "amp": "`dl.autocast` rounds a GPU's products",
     **dict.fromkeys(("rnn", "pack_padded_sequence", "pad_packed_sequence", "pack_sequence", "nested"), _LENGTHS),
     **dict.fromkeys(("parametrizations", "parametrize", "weight_norm", "spectral_norm", "prune"), _REWRITTEN),
-    **dict.fromkeys(("register_hook", "retain_grad", "register_full_backward_hook"), _HOOKS),
+    **dict.fromkeys(("retain_grad", "register_full_backward_hook"), _HOOKS),
     **dict.fromkeys(("Conv3d", "ConvTranspose3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "conv3d"), _AXES),
     **dict.fromkeys(("parallel", "DataParallel", "distributed"), "a process trains on one device"),
-    "distributions": "`dl.rand`, `dl.randn` and `dl.multinomial` draw; write the density as a formula",
     **dict.fromkeys(("svd", "inverse", "det", "cholesky", "qr"), "use np.linalg with `t.numpy()`"),
     **dict.fromkeys(("data_ptr", "storage", "untyped_storage"), "`t.numpy()` and `t.__dlpack__()` give the memory"),
     **dict.fromkeys(("multiprocessing", "share_memory_"), "workers of `dl.data.DataLoader` are threads"),

@@ -69,10 +69,11 @@ class Node:
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
+        grad_hooks: functions of its gradient, by their handles, see `Tensor.register_hook`; None for none.
         types: its shape and its dtype, set by `dlsys.ops.types` once they are known.
     """
 
-    __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
+    __slots__ = ("attrs", "cell", "grad_hooks", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
@@ -82,6 +83,7 @@ class Node:
     no_grad: bool
     id: int
     cell: Any
+    grad_hooks: dict[Any, Callable[[Any], Node]] | None
     types: list[Any]
     __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
@@ -95,7 +97,7 @@ class Node:
             self.placed_as(origin)
         else:
             self.line, self.part, self.no_grad = _user_line(), scopes.part, scopes.no_grad
-        self.cell = None
+        self.cell = self.grad_hooks = None
         self.types = [None, None]
 
     @property

@@ -20,9 +20,7 @@ from optional import torch
 
 OUT = {
     "graph_conv": ("fill_diagonal_", "a computed tensor is not written: adj.fill_diagonal_(1)"),
-    "hooks": ("register_hook", "there are no hooks of gradients: autograd.grad gives them"),
     "plateau": ("no attribute 'clone'", "a state_dict has NumPy's arrays, which are copies"),
-    "reinforce": ("distributions", "there are no distributions: log_softmax and gather"),
     "sampling": ("only leaves are written|cumsum", "a computed tensor is not written: mask[..., 1:] = x"),
     "state_dict_surgery": ("only leaves are written", "a view is a value: weight[:10].copy_(x) does not reach weight"),
     "topk_accuracy": ("only leaves are written", "a computed tensor is not written: correct.mul_(100)"),

@@ -15,6 +15,7 @@ from ..errors import DTypeError, GraphError, ShapeError, StateError
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
 from ..tensors.differentiate import zero_gradients
+from ..tensors.hooks import Removable
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
@@ -55,17 +56,6 @@ class IncompatibleKeys(NamedTuple):
 
 
 Hook: TypeAlias = "Callable[[Any, tuple[Any, ...], Any], Any]"
-
-
-class Removable:
-    """The handle of a hook among others."""
-
-    def __init__(self, hooks: dict[Removable, Hook]) -> None:
-        self._hooks = hooks
-
-    def remove(self) -> None:
-        """Have the hook not be called any more."""
-        self._hooks.pop(self, None)
 
 
 class Parameters(list[LeafType]):

@@ -30,6 +30,6 @@ class Absent(TensorNode):
         half, bfloat16 = _Absent(), _Absent()
         real, imag, conj = _Absent(), _Absent(), _Absent()
         to_sparse, is_sparse, coalesce = _Absent(), _Absent(), _Absent()
-        register_hook, retain_grad, grad_fn = _Absent(), _Absent(), _Absent()
+        retain_grad, grad_fn = _Absent(), _Absent()
         svd, inverse, det, cholesky, qr = _Absent(), _Absent(), _Absent(), _Absent(), _Absent()
         data_ptr, storage, untyped_storage, share_memory_ = _Absent(), _Absent(), _Absent(), _Absent()

@@ -19,6 +19,7 @@ from .arguments import dim_of
 from .creation import leaf, values_of
 from .differentiate import backward
 from .elementwise import Elementwise, where
+from .hooks import Hooked
 from .index import Indexing
 from .inplace import InPlace, require_writable, write
 from .node import TensorNode
@@ -258,7 +259,9 @@ class Values(TensorNode):
             return repr(self)
 
 
-class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Absent):
+class Tensor(
+    Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Hooked, Absent
+):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What

@@ -55,7 +55,10 @@ def backward(
         return _backward_of_nodes(output, weight, create_graph, inputs)
     found = Trace([output] if weight is None else [output, weight], differentiated=True)
     with changing:
-        _backward_of_trace(output, weight, found)
+        if any(node.grad_hooks for node in found.nodes):  # which get nodes of this graph, not of a compiled copy
+            _backward_of_nodes(output, weight, create_graph, inputs)
+        else:
+            _backward_of_trace(output, weight, found)
     for module in dict.fromkeys(
         node.part.module for node in found.place if node.part is not None and node.inputs
     ):

@@ -1,0 +1,96 @@
+"""Distributions: formulas and their gradients against PyTorch, samples by their frequencies."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import pytest
+from dlsys import distributions
+from dlsys.errors import GraphError
+from optional import torch
+
+LOC, SCALE = [[0.5], [-1.0]], [0.5, 1.0, 2.0]
+LOGITS = [[-30.0, 0.1, 2.0], [0.0, 0.5, 40.0]]
+PROBS = [[0.2, 0.5, 0.3], [0.9, 0.0, 0.1]]
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], Any]] = {
+    "normal": ("Normal", {"loc": LOC, "scale": SCALE}, {"loc": 0.0, "scale": 1.5}, [[0.1, 2.0, -3.0]]),
+    "bernoulli by logits": ("Bernoulli", {"logits": LOGITS}, {"logits": 0.3}, [[1.0, 0.0, 1.0]]),
+    "bernoulli by probs": ("Bernoulli", {"probs": PROBS}, {"probs": [[0.4, 0.1, 0.9]] * 2}, 1.0),
+    "categorical by logits": ("Categorical", {"logits": LOGITS}, {"logits": [0.1, 0.2, 0.3]}, [2, 0]),
+    "categorical by probs": ("Categorical", {"probs": PROBS}, {"probs": [3.0, 1.0, 2.0]}, [[0], [2]]),
+}
+
+
+def made(library: Any, kind: str, given: dict[str, Any], dtype: str) -> tuple[Any, list[Any]]:
+    """A distribution of tensors that require gradients, and these."""
+    parameters = {k: library.tensor(v, dtype=getattr(library, dtype), requires_grad=True) for k, v in given.items()}
+    return getattr(library.distributions, kind)(**parameters), list(parameters.values())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_formulas_and_gradients(name: str, dtype: str) -> None:
+    kind, first, second, at = CASES[name]
+    results: list[list[np.ndarray]] = []
+    for library in (dl, torch):
+        (p, leaves), (q, others) = (made(library, kind, given, dtype) for given in (first, second))
+        value = library.tensor(at, dtype=None if kind == "Categorical" else getattr(library, dtype))
+        whole = np.broadcast_shapes(*(x.shape for x in leaves))
+        assert tuple(p.batch_shape) == whole[: -1 if kind == "Categorical" else None]
+        found = [p.log_prob(value), p.entropy(), library.distributions.kl_divergence(p, q)]
+        sum(x.sum() for x in found).backward()
+        grads = [x.grad for x in (*leaves, *others)]
+        results.append([np.asarray(x.detach()) for x in (*found, *grads)])
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5 if dtype == "float32" else 1e-9, atol=1e-6)
+
+
+def test_divergence_from_what_cannot_be_is_infinite() -> None:
+    p, q = (distributions.Categorical(dl.tensor(probs)) for probs in ([0.5, 0.5, 0.0], [1.0, 0.0, 0.0]))
+    assert distributions.kl_divergence(p, q).item() == math.inf
+    assert distributions.kl_divergence(q, p).item() == pytest.approx(math.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_samples(name: str) -> None:
+    dl.manual_seed(3)
+    kind, given, _, _ = CASES[name]
+    p, _ = made(dl, kind, given, "float32")
+    drawn = p.sample((4000,))
+    assert drawn.shape == (4000, *p.batch_shape) and not drawn.requires_grad
+    values = drawn.numpy()
+    if kind == "Categorical":
+        found = np.stack([(values == i).mean(0) for i in range(3)], -1)
+        np.testing.assert_allclose(found, p.probs.detach().numpy(), atol=0.04)
+        assert drawn.dtype == "int64" and p.sample().shape == p.batch_shape
+    else:
+        deviation = p.variance.detach().numpy() ** 0.5
+        np.testing.assert_allclose(values.mean(0), np.broadcast_to(p.mean.detach().numpy(), p.batch_shape), atol=0.15)
+        np.testing.assert_allclose(values.std(0), deviation, atol=0.1)
+
+
+def test_gradients_pass_rsample() -> None:
+    loc, scale = dl.tensor([1.0], requires_grad=True), dl.tensor([2.0], requires_grad=True)
+    drawn = distributions.Normal(loc, scale).rsample((5,))
+    drawn.sum().backward()
+    np.testing.assert_allclose(loc.grad.numpy(), [5.0])
+    np.testing.assert_allclose(scale.grad.numpy(), [(drawn.detach().numpy() - 1).sum() / 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Bernoulli", "Categorical"])
+def test_one_parameter_is_given(kind: str) -> None:
+    for given in ({}, {"probs": [0.5], "logits": [0.0]}):
+        with pytest.raises(GraphError, match="either probs or logits"):
+            getattr(distributions, kind)(**given)
+
+
+def test_other_mistakes() -> None:
+    normal, bernoulli = distributions.Normal(0.0, 1.0), distributions.Bernoulli(0.5)
+    with pytest.raises(GraphError, match="no formula for Normal and Bernoulli"):
+        distributions.kl_divergence(normal, bernoulli)
+    with pytest.raises(GraphError, match="one axis or more"):
+        distributions.Categorical(0.5)
