@@ -114,10 +114,9 @@ class _Quantizing(_Freezing):
         """The value as bytes, made once, its step and its zero point."""
         if node not in self._quantized:
             low, high = self._ranges[node]
-            step = (high - low) / LEVELS or 1.0
+            step = float(np.float32((high - low) / LEVELS)) or 1.0
             zero = round(-low / step)
-            whole = ad.round_op(self._node(node) * (1 / step)) + float(zero)
-            self._quantized[node] = ad.cast_op(ad.clip_op(whole, 0.0, float(LEVELS)), "uint8"), step, zero
+            self._quantized[node] = ad.quantize_linear_op(self._node(node), step, zero), step, zero
         return self._quantized[node]
 
 
@@ -131,4 +130,4 @@ def _weights(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _scaled(total: Node, by: np.ndarray, shift: np.ndarray, shape: Shape) -> Node:
     """An int32 sum times a number for each channel plus another, in float32."""
     factor, offset = (tensor(x.astype("float32").reshape(shape)) for x in (by, shift))
-    return ad.cast_op(total, "float32") * factor + offset
+    return ad.dequantize_linear_op(total, factor) + offset
