@@ -24,6 +24,7 @@ from ..graph import Shape
 from ..nn import Module
 from ..ops.conv import Conv2d, geometry_of
 from ..ops.linalg import MatMul
+from ..ops.quantization import most_of_bytes
 from ..tensors import tensor
 from .freeze import Value, _Freezing, _Product, frozen_graph
 from .network import Network, traced
@@ -36,7 +37,8 @@ def quantize(model: Module, batches: Iterable[Any], feed_shapes: Mapping[str, An
     """The model in evaluation, as `freeze` makes it, whose products with known weights are of bytes.
 
     Matrix products and convolutions take uint8 activations and int8 weights and add up in int32, exactly; convolutions
-    in groups, and all between, stay in float32. The network takes and returns float32 as the model does.
+    in groups, products of more terms than int32 holds, and all between, stay in float32. The network takes and returns
+    float32 as the model does.
 
     Args:
         model: a Module, or a Network of `from_onnx` or `from_torch`.
@@ -90,7 +92,7 @@ class _Quantizing(_Freezing):
         conv = product.node
         geometry = geometry_of(conv)
         stride, padding, dilation, groups = geometry
-        if groups > 1 or conv.inputs[0] not in self._ranges:
+        if groups > 1 or conv.inputs[0] not in self._ranges or not most_of_bytes(product.filters[0].size):
             return super()._made(product, shape)
         images, step, zero = self._bytes_of(conv.inputs[0])
         weights, steps = _weights(product.filters.reshape(len(product.filters), -1))
@@ -104,6 +106,8 @@ class _Quantizing(_Freezing):
     def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
         a, shape = node.inputs[0], self._graph.shapes[node]
         if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or 0 in shape or a not in self._ranges:
+            return super()._matmul(node, b)
+        if not most_of_bytes(b.size // shape[-1]):
             return super()._matmul(node, b)
         rows, step, zero = self._bytes_of(a)
         weights, steps = _weights(b if node.matmul_attr_trans_B else b.T)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -133,4 +132,4 @@ def _wide(zero: Any) -> Node:
 
 def most_of_bytes(terms: int) -> bool:
     """Whether int32 holds the sum of so many products of bytes."""
-    return terms * 255 * 128 < math.pow(2, 31)
+    return terms * 255 * 128 < 2**31
