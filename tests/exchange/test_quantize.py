@@ -52,6 +52,13 @@ def test_zeros_around_images_are_the_zero_point() -> None:
     np.testing.assert_allclose(values(dl.quantize(conv, [x]), x), values(conv, x), atol=0.1)
 
 
+def test_sums_that_int32_does_not_hold_stay_in_float32() -> None:
+    layer, x = nn.Linear(66_000, 2), np.ones((1, 66_000), "float32")
+    quantized = dl.quantize(layer, [x])
+    assert not any(dtype_of(node) == "int32" for node in find_topo_sort(quantized.outputs))
+    np.testing.assert_allclose(values(quantized, x), values(layer, x), rtol=1e-4)
+
+
 def test_digits_keep_their_accuracy() -> None:
     from sklearn.datasets import load_digits
 

@@ -31,7 +31,7 @@ from dlsys.devices import streams
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.common import renamed
-from dlsys.schedule.cuda import nvrtc, tensor_cores
+from dlsys.schedule.cuda import mma, nvrtc, tensor_cores
 from dlsys.schedule.cuda.product_code import ZERO
 from dlsys.schedule.machine_code import compiling
 from dlsys.schedule.products import product_of
@@ -188,21 +188,22 @@ def test_wide_transposes_fit_shared_memory() -> None:
 def test_words_for_tensor_cores_meet_each_bank_once() -> None:
     """In every load and store of a warp, whichever way the factors lie: on an H200 shared memory was what products
     waited for, half of it for stores of several threads to one bank."""
-    for name, turned_a, turned_b in product(tensor_cores.ROUNDINGS, (False, True), (False, True)):
+    for name, turned_a, turned_b in product(("tf32", "bfloat16", "float16"), (False, True), (False, True)):
         x, y = te.placeholder((256, 256), "float32", "x"), te.placeholder((256, 256), "float32", "y")
         func = te.create_prim_func([x, y, compute.matmul(x, y, turned_a, turned_b)])
         (stage,) = read_stages(func) or ()
         found = product_of(stage)
         assert found is not None
-        rounding = tensor_cores.ROUNDINGS[name]
+        intrinsic = mma.instruction(name, ("sm_80",))
+        assert intrinsic is not None
         whole = sum_of(stage, (), [stage], set(func.params))
         for tile in tensor_cores.TILES:
-            code = tensor_cores.TensorCode(found, tile, whole, 1, 256, rounding)
+            code = tensor_cores.TensorCode(found, tile, whole, 1, 256, intrinsic)
             for operand in code.operands:
                 assert operand.width == 4 and operand.exact
-                accesses = [(code.in_tile(operand, code.lane * rounding.numbers, operand.at + code.group, ZERO), 1)]
+                accesses = [(code.in_tile(operand, code.lane * intrinsic.terms, operand.at + code.group, ZERO), 1)]
                 for i in range(operand.count):
-                    for lane in range(0, 4, rounding.numbers) if operand.along_k else [0]:
+                    for lane in range(0, 4, intrinsic.terms) if operand.along_k else [0]:
                         place = code.place(operand, i, tirx.IntImm("int32", lane))
                         accesses.append((code.in_tile(operand, *place, ZERO), 1 if operand.along_k else 4))
                 for place, width in accesses:

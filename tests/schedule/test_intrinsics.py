@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import cuda_on_cpu
 import dlsys as dl
 import numpy as np
 import pytest
-import tvm
 from dlsys import autodiff as ad
 from dlsys import tvm_op
-from dlsys.schedule import machine_code, resolve_target
-from dlsys.schedule.codegen import array
-from dlsys.schedule.intrinsics import DECLARED, Intrinsic
+from dlsys.schedule import resolve_target
+from dlsys.schedule.cuda import mma
+from dlsys.schedule.cuda.threads import WARP
+from dlsys.schedule.intrinsics import DECLARED
 from dlsys.schedule.target import machine_of, refusal
 from helpers import on_threads
-from tvm import s_tir, tirx
+from instructions import drawn, of_lanes
+from optional import skip
+
+TESTS = Path(__file__).resolve().parents[1]
 
 FEATURES = machine_of(resolve_target("llvm")).features
 CPUS = {"haswell": "pmaddwd", "alderlake": "vpdpbusd", "skylake-avx512": "pmaddwd", "cascadelake": "vpdpbusd"} | {
@@ -24,34 +31,29 @@ CPUS = {"haswell": "pmaddwd", "alderlake": "vpdpbusd", "skylake-avx512": "pmaddw
 """The instruction by which a CPU multiplies bytes; the oldest has none that we declare."""
 
 
-def drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Values of all of a dtype, the limits often."""
-    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    if dtype == "int16":  # as bytes are converted to
-        low, high = -128, 255
-    values = rng.integers(low, high + 1, shape)
-    values = np.where(rng.random(shape) < 0.2, low, np.where(rng.random(shape) < 0.2, high, values))
-    return values.astype(dtype)
+EACH = [(name, lanes) for name, one in DECLARED.items() for lanes in ((WARP,) if one.warp else (1, 2, 4, 8, 16))]
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("intrinsic", DECLARED.values(), ids=list(DECLARED))
-def test_an_instruction_computes_what_it_says(intrinsic: Intrinsic, lanes: int) -> None:
+@pytest.mark.parametrize(("name", "lanes"), EACH)
+def test_an_instruction_computes_what_it_says(name: str, lanes: int) -> None:
+    intrinsic = DECLARED[name]
+    if intrinsic.warp is not None:
+        if lacking := cuda_on_cpu.missing():
+            skip(lacking)
+        command = [sys.executable, "-m", "instructions", name]
+        done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return
     if intrinsic.feature not in FEATURES or (lanes == 16 and "avx512" not in intrinsic.feature):
         pytest.skip(f"this CPU lacks {intrinsic.feature}, or vectors of {lanes}")
-    total, a, b, out = (array((lanes,), "int32", name) for name in ("total", "a", "b", "out"))
-    at = tirx.Ramp(0, 1, lanes) if lanes > 1 else tirx.IntImm("int32", 0)
-    read = (tirx.BufferLoad(buffer, [at]) for buffer in (total, a, b))
-    store = tirx.BufferStore(out, intrinsic.lowered(lanes, *read), [at])
-    block = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", store))
-    function = tirx.PrimFunc([total, a, b, out], block).with_attr("global_symbol", "step")
-    step = machine_code.compiled({"step": function}, resolve_target("llvm"))["step"]
-    rng = np.random.default_rng(0)
-    groups = [drawn(rng, dtype, (lanes, intrinsic.terms)) for dtype in (intrinsic.a, intrinsic.b)]
-    start, found = rng.integers(-(2**20), 2**20, lanes).astype("int32"), np.zeros(lanes, "int32")
-    arrays = [tvm.runtime.tensor(x) for x in (start, *(group.view("int32").reshape(lanes) for group in groups), found)]
-    step(*arrays)
-    np.testing.assert_array_equal(arrays[-1].numpy(), intrinsic.behaviour(start, *groups))
+    np.testing.assert_array_equal(*of_lanes(intrinsic, lanes))
+
+
+def test_cpus_and_gpus_have_instructions() -> None:
+    assert [one.name for one in DECLARED.values() if one.warp] == ["mma.tf32", "mma.bf16", "mma.f16"]
+    assert mma.instruction("tf32", machine_of(resolve_target("cuda")).features) is DECLARED["mma.tf32"]
+    assert mma.instruction("tf32", machine_of(resolve_target({"kind": "cuda", "arch": "sm_75"})).features) is None
+    assert sum(one.warp is None for one in DECLARED.values()) == 4
 
 
 @pytest.mark.parametrize("cpu", CPUS)

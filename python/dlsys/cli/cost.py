@@ -21,7 +21,7 @@ from ..schedule.common import CHEAP_CALLS
 
 CALL = 8  # instructions of an exp or a division, about
 OVERHEAD = 24  # registers of a thread besides its arrays, about
-_HELPER = "tirx.call_extern"  # calls of one instruction: those of `nvrtc.HELPERS`, and of the shuffles
+_HELPER = "tirx.call_extern"  # calls of one instruction: of `nvrtc.COPIES`, `mma.sources`, and of the shuffles
 _ONE_INSTRUCTION = ("shift", "bitwise", "reinterpret", "nearbyint", "if_then_else", "address_of", "isfinite")
 _OPERATORS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select)
 

@@ -16,7 +16,7 @@ from .base import BOUNDARY, Reason, TypedGraph, value_inputs
 from .fuse import TAKEN, fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
-from .passes import NAMES, PASSES, run_passes, select
+from .passes import NAMES, PASSES, run_passes, select, swept
 from .plan import Plan, compile_plans
 from .products import Columns, pack
 from .program import Arena, Key, Program

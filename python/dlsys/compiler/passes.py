@@ -13,7 +13,7 @@ from .patterns import Rules
 from .rules import TABLE
 from .slices import join_slices
 
-PASSES = ("fold", "simplify", "taps", "slices", "cse", "dead")
+PASSES = ("fold", "simplify", "bytes", "taps", "slices", "cse", "dead")
 """From graph to graph: rules by their names, slices, common subexpressions, what nothing depends on."""
 
 NAMES = (*PASSES, "pack", "views", "fuse")

@@ -25,6 +25,7 @@ IN_ORDER = 512
 _MODULES = (
     *("base", "elementwise", "contraction", "indexing", "reduction"),
     *("pooling", "channels_last", "cumulative", "sorting", "random", "elementary", "trigonometry", "loops"),
+    "quantization",
 )
 
 

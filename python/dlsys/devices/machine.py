@@ -76,7 +76,8 @@ class Machine:
         line: bytes of a cache line.
         ways: cache lines that share a set of the first data cache, at least.
         gpu: the GPU, or one like it; not used for a CPU.
-        features: what a CPU has of the features that instructions of small integers need, by LLVM's names.
+        features: what a CPU has of the features that instructions of small integers need, by LLVM's names; of a GPU
+            the architectures up to its own.
     """
 
     kind: str

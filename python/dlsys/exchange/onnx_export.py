@@ -16,9 +16,10 @@ from ..errors import DataError, FeedError, GraphError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
 from ..ops.pooling import MaxPool2d
+from ..ops.quantization import QuantizeLinear
 from ..ops.shape import Transpose
 from ..ops.slicing import region_of
-from ..ops.types import number_of
+from ..ops.types import Cast, number_of
 from ..serialization import as_path
 from ..tensors import Tensor
 from .batches import sized, symbol_of
@@ -238,7 +239,8 @@ def _matmul(to: _Writing, node: Node) -> str:
     ranks = [len(to.graph.shapes[value]) for value in node.inputs]
     given = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
     swapped = [swap and rank > 1 for swap, rank in zip(given, ranks, strict=True)]
-    if ranks == [2, 2] and any(swapped):
+    of_bytes = to.graph.dtypes[node] != to.graph.dtypes[node.inputs[0]]
+    if ranks == [2, 2] and any(swapped) and not of_bytes:
         return to.emit("Gemm", values, transA=int(swapped[0]), transB=int(swapped[1]))
     with_vector = 1 in ranks and any(swapped)
     if with_vector:  # as a matrix: onnxruntime 1.32 mistakes the product of a transposed matrix with a vector
@@ -248,16 +250,16 @@ def _matmul(to: _Writing, node: Node) -> str:
         if swap:
             order = [*range(ranks[at] - 2), ranks[at] - 1, ranks[at] - 2]
             values[at] = to.emit("Transpose", [values[at]], perm=order)
-    found = to.emit("MatMul", values)
+    found = to.emit("MatMulInteger" if of_bytes else "MatMul", values)
     return to.reshaped(found, shape) if with_vector else found
 
 
 @writer("conv2d")
 def _conv(to: _Writing, node: Node) -> str:
     """Writes a Conv, padded by as much at both ends."""
-    attrs = node.attrs
+    attrs, of_bytes = node.attrs, to.graph.dtypes[node] != to.graph.dtypes[node.inputs[0]]
     return to.emit(
-        "Conv",
+        "ConvInteger" if of_bytes else "Conv",
         to.inputs(node),
         strides=attrs["stride"],
         pads=attrs["padding"] * 2,
@@ -289,6 +291,33 @@ def _pool(to: _Writing, node: Node) -> str:
     if not isinstance(node.op, MaxPool2d):
         given["count_include_pad"] = 1
     return to.emit(node.op.onnx, to.inputs(node), **given)
+
+
+@writer("quantize_linear", "dequantize_linear")
+def _linear(to: _Writing, node: Node) -> str:
+    """By ONNX's operator of that name where the scale is a number, or numbers along an axis, and the zero point of the
+    integers' dtype; else by several."""
+    x, scale, zero = node.inputs
+    shape, own, other = (() if one.op.immediate else to.graph.shapes[one] for one in (x, scale, zero))
+    quantizes, (value, step, shift) = isinstance(node.op, QuantizeLinear), to.inputs(node)
+    integer, real = (to.graph.dtypes[one] for one in ((node, x) if quantizes else (x, node)))
+    axes, limits = [i - len(own) for i, extent in enumerate(own) if extent != 1], np.iinfo(integer)
+    flat = (math.prod(own),) * len(axes)
+    at: list[str] | None = None
+    if zero.op.constant and (integer != "int32" or zero.attrs["value"] == 0):
+        number = zero.attrs["value"]
+        if limits.min <= number <= limits.max and number == int(number):
+            at = [] if integer == "int32" else [to.constant(np.full(flat, number), integer)]
+    elif isinstance(zero.op, Cast) and to.graph.dtypes[zero.inputs[0]] == integer and own == other:
+        at = [to.reshaped(to.of(zero.inputs[0]), flat)]
+    if at is not None and real == "float32" and shape == to.graph.shapes[node] and len(axes) < 2:
+        step = step if own == flat else to.reshaped(step, flat)
+        return to.emit(node.op.onnx, [value, step, *at], axis=axes[0] if axes else 0)
+    if not quantizes:
+        return to.emit("Mul", [to.emit("Sub", [to.emit("Cast", [value], to=to.code(real)), shift]), step])
+    rounded = to.emit("Add", [to.emit("Round", [to.emit("Div", [value, step])]), shift])
+    bounds = [to.constant(limit, real) for limit in (limits.min, limits.max)]
+    return to.emit("Cast", [to.emit("Clip", [rounded, *bounds])], to=to.code(integer))
 
 
 @writer("normalize")

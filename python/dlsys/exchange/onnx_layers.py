@@ -17,7 +17,7 @@ from .network import Value
 from .onnx_operators import axes_of, integers, operator, pairs_of
 
 
-def _auto(
+def padding_of(
     mode: str, x: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Any
 ) -> list[tuple[int, int]]:
     """The padding that `auto_pad` means: "SAME_...", so much that there are extent / stride windows."""
@@ -56,7 +56,7 @@ def conv(
     if kernel_shape is not None and tuple(kernel_shape) != kernel:
         raise DataError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
     ones = [1] * len(kernel)
-    pairs = _auto(auto_pad, x, kernel, strides or ones, dilations or ones, pads)
+    pairs = padding_of(auto_pad, x, kernel, strides or ones, dilations or ones, pads)
     return composed.convolution(x, weight, bias, strides or ones, pairs, dilations or ones, group)
 
 
@@ -77,7 +77,7 @@ def _pool(name: str, counted: int | None) -> None:
         ones = [1] * len(kernel_shape)
         if list(dilations or ones) != ones:
             raise GraphError(f"{name}: dilations are not supported")
-        pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
+        pairs = padding_of(auto_pad, x, kernel_shape, strides or ones, ones, pads)
         count_pad = None if count_include_pad is None else bool(count_include_pad)
         return composed.pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode), count_pad)
 

@@ -24,6 +24,7 @@ from ..graph import Shape
 from ..nn import Module
 from ..ops.conv import Conv2d, geometry_of
 from ..ops.linalg import MatMul
+from ..ops.quantization import most_of_bytes
 from ..tensors import tensor
 from .freeze import Value, _Freezing, _Product, frozen_graph
 from .network import Network, traced
@@ -36,7 +37,8 @@ def quantize(model: Module, batches: Iterable[Any], feed_shapes: Mapping[str, An
     """The model in evaluation, as `freeze` makes it, whose products with known weights are of bytes.
 
     Matrix products and convolutions take uint8 activations and int8 weights and add up in int32, exactly; convolutions
-    in groups, and all between, stay in float32. The network takes and returns float32 as the model does.
+    in groups, products of more terms than int32 holds, and all between, stay in float32. The network takes and returns
+    float32 as the model does.
 
     Args:
         model: a Module, or a Network of `from_onnx` or `from_torch`.
@@ -90,7 +92,7 @@ class _Quantizing(_Freezing):
         conv = product.node
         geometry = geometry_of(conv)
         stride, padding, dilation, groups = geometry
-        if groups > 1 or conv.inputs[0] not in self._ranges:
+        if groups > 1 or conv.inputs[0] not in self._ranges or not most_of_bytes(product.filters[0].size):
             return super()._made(product, shape)
         images, step, zero = self._bytes_of(conv.inputs[0])
         weights, steps = _weights(product.filters.reshape(len(product.filters), -1))
@@ -105,6 +107,8 @@ class _Quantizing(_Freezing):
         a, shape = node.inputs[0], self._graph.shapes[node]
         if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or 0 in shape or a not in self._ranges:
             return super()._matmul(node, b)
+        if not most_of_bytes(b.size // shape[-1]):
+            return super()._matmul(node, b)
         rows, step, zero = self._bytes_of(a)
         weights, steps = _weights(b if node.matmul_attr_trans_B else b.T)
         total = ad.matmul_op(rows, tensor(np.ascontiguousarray(weights.T)))
@@ -114,10 +118,9 @@ class _Quantizing(_Freezing):
         """The value as bytes, made once, its step and its zero point."""
         if node not in self._quantized:
             low, high = self._ranges[node]
-            step = (high - low) / LEVELS or 1.0
+            step = float(np.float32((high - low) / LEVELS)) or 1.0
             zero = round(-low / step)
-            whole = ad.round_op(self._node(node) * (1 / step)) + float(zero)
-            self._quantized[node] = ad.cast_op(ad.clip_op(whole, 0.0, float(LEVELS)), "uint8"), step, zero
+            self._quantized[node] = ad.quantize_linear_op(self._node(node), step, zero), step, zero
         return self._quantized[node]
 
 
@@ -131,4 +134,4 @@ def _weights(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _scaled(total: Node, by: np.ndarray, shift: np.ndarray, shape: Shape) -> Node:
     """An int32 sum times a number for each channel plus another, in float32."""
     factor, offset = (tensor(x.astype("float32").reshape(shape)) for x in (by, shift))
-    return ad.cast_op(total, "float32") * factor + offset
+    return ad.dequantize_linear_op(total, factor) + offset

@@ -1,6 +1,7 @@
 """Instructions that compute several terms of a sum at once: what each computes, as NumPy would, and how it is written,
-side by side. A product whose elements have an instruction's dtypes reads them in groups along k, each a number of 32
-bits (see `cpu.dots`); its code is that of any product, but for the step.
+side by side. A CPU's adds up the terms of each lane of a vector: a product whose elements have its dtypes reads them in
+groups along k, each a word of 32 bits (see `cpu.dots`). A GPU's is one of a warp, whose lanes hold pieces of matrices
+together (see `cuda.mma`). The product's code is that of any other, but for the step.
 """
 
 from __future__ import annotations
@@ -18,19 +19,47 @@ RESULT = "int32"
 DECLARED: dict[str, Intrinsic] = {}
 """All by name; the first of two that a CPU has is taken."""
 
+_BITS = {"tf32": 32, "bfloat16": 16}  # of dtypes that NumPy has not
+Places = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Warp:
+    """How the 32 lanes of a warp hold the pieces of an instruction: with g = lane // 4 and t = lane % 4, at these
+    offsets from (g, t), of the totals from (g, 2 t).
+
+    Attributes:
+        a: rows and words along k of A that a lane holds.
+        b: columns and words along k of B.
+        total: rows and columns of the totals.
+        word: the code of one word, of as many float32 elements that are neighbours along k.
+        source: CUDA C++ of the functions that words and the instruction are calls of.
+    """
+
+    a: Places
+    b: Places
+    total: Places
+    word: Callable[..., Expr]
+    source: tuple[str, str]
+
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """A vector instruction total[i] + a[i, 0] * b[i, 0] + a[i, 1] * b[i, 1] + ..., of int32.
+    """An instruction total[i, j] + a[i, 0] * b[0, j] + a[i, 1] * b[1, j] + ..., by each lane of a vector, or by all
+    lanes of a warp together.
 
     Attributes:
-        name: as LLVM names it.
-        feature: the CPU's that it needs, by LLVM's name.
-        a: the dtype of the elements of a, of which each lane has `terms`,
+        name: as LLVM names it, or PTX.
+        feature: the CPU's that it needs, by LLVM's name, or the first architecture of a GPU.
+        a: the dtype of the elements of a, of which a word of 32 bits has `terms`,
         b: and of those of b; those of a product are converted to them.
         takes: the dtypes of a product's elements.
         lowering: how it is written: lanes, total, a and b, vectors of 32 bits a lane -> the new total; None where it
-            has no such width.
+            has no such width. Of a warp: pointers to what a lane holds -> the call that adds to the total.
+        total: the dtype of the sums.
+        piece: rows, columns, and words along k, of what it multiplies.
+        converted: elements of a product as those of a and b, in NumPy; by default they are the same numbers.
+        warp: of an instruction of a warp.
     """
 
     name: str
@@ -39,18 +68,23 @@ class Intrinsic:
     b: str
     takes: tuple[str, str]
     lowering: Callable[[int, Expr, Expr, Expr], Expr | None]
+    total: str = RESULT
+    piece: tuple[int, int, int] = (1, 1, 1)
+    converted: Callable[[np.ndarray], np.ndarray] = np.asarray
+    warp: Warp | None = None
 
     @property
     def terms(self) -> int:
-        """Terms that a lane adds up."""
-        return 4 // np.dtype(self.a).itemsize
+        """Elements of a word of 32 bits."""
+        return 32 // (_BITS.get(self.a) or 8 * np.dtype(self.a).itemsize)
 
     def behaviour(self, total: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The new total as NumPy computes it, of total (lanes,), a and b (lanes, terms)."""
-        found = total.copy()
-        for lane in range(len(total)):
-            for term in range(self.terms):
-                found[lane] += np.int32(a[lane, term]) * np.int32(b[lane, term])
+        """The new total as NumPy computes it, of total (lanes, m, n), a (lanes, m, k) and b (lanes, k, n), where
+        (m, n, k / terms) is the piece; of a warp without the axis of lanes."""
+        (m, n, words), found = self.piece, total.copy()
+        a, b = (self.converted(x).astype(self.total) for x in (a, b))
+        for i, j, term in np.ndindex(m, n, words * self.terms):
+            found[..., i, j] += a[..., i, term] * b[..., term, j]
         return found
 
     def term(self, a: Expr, b: Expr) -> Expr:

@@ -159,7 +159,9 @@ def machine_of(target: Target, precision: str = "") -> Machine:
     if str(target.kind) == "cuda":
         rounded = precision or next((key for key in TENSOR_CORES.values() if key in target.keys), "")
         gpu = GPUS.get(str(target.attrs.get("arch")), GPUS[HOPPER])
-        return Machine("cuda", 32 * WARP, 255, 1, tensor_cores=rounded, gpu=gpu)
+        version = int("".join(filter(str.isdigit, str(target.attrs.get("arch") or HOPPER))))
+        known = tuple(name for name in GPUS if int(name.removeprefix("sm_")) <= version)
+        return Machine("cuda", 32 * WARP, 255, 1, tensor_cores=rounded, gpu=gpu, features=known)
     mcpu, triple = str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple())
     own = triple == _host_triple() and mcpu == _host_cpu()["mcpu"]  # else nothing tells its caches
     told = [key.removeprefix(_CACHE).split("=") for key in target.keys if key.startswith(_CACHE)]

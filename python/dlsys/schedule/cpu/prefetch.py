@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import DataType, tirx
+from tvm import DataType, ir, tirx
 
 from ..codegen import VectorCode
-from ..common import renamed, strides_of
+from ..common import found_in, renamed, rewritten, strides_of
 from ..stages import Stage, loads_of
 from ..target import Machine
 
+_NAME = "llvm.prefetch"
+_FETCH = tirx.call_llvm_intrin("void", _NAME, 0, 0, 0, 0)
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 
 
@@ -67,9 +69,24 @@ def to_store(store: tirx.BufferStore) -> tirx.Stmt:
     return _fetch(store.buffer, store.indices, to_write=1)
 
 
+def _is_fetch(statement: tirx.Evaluate) -> bool:
+    call = statement.value
+    return isinstance(call, ir.Call) and call.op.name == _FETCH.op.name and call.args[0] == _FETCH.args[0]
+
+
+def is_in(code: Any) -> bool:
+    """Whether code fetches anything ahead."""
+    return any(map(_is_fetch, found_in(code, tirx.Evaluate)))
+
+
+def without(code: Any) -> Any:
+    """The code without its fetches, to show what they save."""
+    return rewritten(code, {tirx.Evaluate: lambda one: tirx.Evaluate(0) if _is_fetch(one) else one})
+
+
 def _fetch(buffer: Any, indices: Any, to_write: int = 0) -> tirx.Stmt:
     """The fetch of the line of an element."""
     at = tirx.address_of(buffer[tuple(indices)])
     into_l2, data = 2, 1  # as LLVM has it; into L1 was 4 % slower, where the panel of B lies
     numbers = [tirx.IntImm("int32", number) for number in (to_write, into_l2, data)]
-    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", at, *numbers))
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", _NAME, at, *numbers))

@@ -1,10 +1,10 @@
 """Rules for GPUs by CUDA, in the order in which they are asked.
 
 The mechanisms: tiles of products in shared memory, by CUDA cores or tensor cores (`contraction`, `product_code`,
-`tensor_cores`), chosen by the fewest cycles; rows held in registers (`rows`); sums by threads side by side or together,
-in parts where results are few (`reduction`); a launch for all functions of an index (`pointwise`); transposes through
-shared memory (`transpose`); loops of formulas (`loops`); what threads do and how they are launched (`threads`); CUDA's
-compiler (`nvrtc`).
+`tensor_cores`, by the instructions of `mma`), chosen by the fewest cycles; rows held in registers (`rows`); sums by
+threads side by side or together, in parts where results are few (`reduction`); a launch for all functions of an index
+(`pointwise`); transposes through shared memory (`transpose`); loops of formulas (`loops`); what threads do and how they
+are launched (`threads`); CUDA's compiler (`nvrtc`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ..products import Product, product_of
 from ..stages import inlined, with_nests
 from ..sums import Sum, epilogue, parts_of, sum_of
 from ..target import Gpu, Machine, Rule
-from . import reduction, tensor_cores
+from . import mma, reduction, tensor_cores
 from .product_code import DEPTH, Code, Step, Tile, step_of
 from .threads import WARP, ceil_div
 
@@ -55,10 +55,10 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> list[tirx.Stmt]
     """The launch of a product, or those of its parts and of their sum."""
     code: Callable[..., Code] = Code
     steps = [step_of(tile) for tile in TILES]
-    rounding = tensor_cores.ROUNDINGS.get(machine.tensor_cores)
-    if rounding is not None and tensor_cores.serve(product):
-        code = partial(tensor_cores.TensorCode, rounding=rounding)
-        steps = [tensor_cores.step_of(tile, rounding) for tile in tensor_cores.TILES]
+    intrinsic = mma.instruction(machine.tensor_cores, machine.features)
+    if intrinsic is not None and tensor_cores.serve(product):
+        code = partial(tensor_cores.TensorCode, intrinsic=intrinsic)
+        steps = [tensor_cores.step_of(tile, intrinsic) for tile in tensor_cores.TILES]
     candidates = [(step, parts) for step in steps for parts in _parts(product, step.tile, machine.gpu)]
     step, parts = min(candidates, key=lambda one: cycles(product, one[0], one[1], machine.gpu))
     tile, terms = step.tile, product.size(product.k)

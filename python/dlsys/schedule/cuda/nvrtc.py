@@ -18,6 +18,7 @@ from typing import Any
 
 from ...errors import TargetError
 from ...system import cuda_folders
+from .mma import sources
 
 _HEADERS = {  # that TVM's code begins with, of CUDA's C++ library, with as much of them as it names
     "cuda/std/cstdint": """namespace cuda { namespace std {
@@ -32,36 +33,15 @@ template <bool, class, class> struct conditional;
 } }""",
 }
 _BOUNDS = re.compile(r"__launch_bounds__\((\d{1,2}|1\d\d|2[0-4]\d|25[0-6])\)")  # of up to 256 threads
-_ROUND = """
-__device__ __forceinline__ float dlsys_{name}(float first, float second) {{
-  unsigned bits;
-  asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-  return __uint_as_float(bits);
-}}"""
-_MULTIPLY = """
-__device__ __forceinline__ void dlsys_mma_{name}(float* c, const float* a, const float* b) {{
-  asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.{name}.{name}.f32 "
-      "{{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}}"""
-HELPERS = """
+COPIES = """
 __device__ __forceinline__ void dlsys_copy(float* to, const float* from, int inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
       :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void dlsys_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void dlsys_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
-__device__ __forceinline__ float dlsys_tf32(float x) {
-  unsigned bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return __uint_as_float(bits);
-}
 """
-HELPERS += "".join(_ROUND.format(name=name) for name in ("bf16", "f16"))
-HELPERS += "".join(_MULTIPLY.format(name=name, depth=n) for name, n in (("tf32", 8), ("bf16", 16), ("f16", 16)))
-"""The functions that kernels call: asynchronous copies to shared memory, and tensor cores."""
+"""The functions of asynchronous copies to shared memory, which kernels call beside `mma.sources`."""
 LACKING = "CUDA code cannot be compiled: pip install 'dlsys[cuda]', which has NVRTC, or put nvcc of CUDA 13 on the PATH"
 
 
@@ -95,7 +75,7 @@ def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
     """
     code = _BOUNDS.sub(r"__launch_bounds__(\1, 2)", code)
     if "dlsys_" in code:
-        code = code.replace('extern "C" __global__', HELPERS + '\nextern "C" __global__', 1)
+        code = code.replace('extern "C" __global__', COPIES + sources() + '\nextern "C" __global__', 1)
     if _library() is not None:
         return _by_nvrtc(code, arch, form)
     if (nvcc := shutil.which("nvcc")) is None:

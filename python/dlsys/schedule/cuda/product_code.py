@@ -156,7 +156,7 @@ class SharedTile:
 
 
 def _call(name: str, *arguments: Any) -> tirx.Stmt:
-    """A call of one of `nvrtc.HELPERS`."""
+    """A call of one of `nvrtc.COPIES`."""
     return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))
 
 

@@ -1,47 +1,26 @@
-"""Products on tensor cores: a warp multiplies pieces of 16 x 8 and 8 x 8 words with one instruction, of float32
-numbers that are rounded before, and adds the products up in float32. A word is one number in TF32, which keeps 10 of
-the 23 bits behind the point, or two of neighbouring k: in bfloat16, which keeps 7, or float16, which keeps 10 and has a
-smaller range.
-
-What a thread holds of a piece is fixed by the instructions mma.m16n8k8 and m16n8k16 (PTX ISA, "Matrix fragments for
-mma"). With g = lane / 4 and t = lane % 4 these are of A the words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B
-(t, g), (t + 4, g), of C the numbers (g, 2 t), (g, 2 t + 1) and those 8 rows below.
-"""
+"""Products on tensor cores: a warp multiplies pieces of two matrices with one instruction (`mma` declares them)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tvm import tirx
 
 from ...devices.machine import TENSOR_INSTRUCTION
 from ..codegen import sequence
+from ..intrinsics import Intrinsic, Warp
 from ..products import Product
 from ..stages import Expr
 from ..sums import Sum
 from .product_code import DEPTH, Code, SharedTile, Step, Tile
 from .threads import WARP, ThreadCode, index, unrolled
 
-ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
 LANE_ROWS, LANE_COLUMNS = 8, 4  # of a warp's lanes, which each have results of its part of a tile
 
 TILES = (Tile(128, 128, 8, 16), Tile(64, 64, 8, 8))
 """A warp has 64 x 64 of the first: its lanes read a word of shared memory for each instruction, where of 64 x 32 they
 read one and a half."""
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """To what numbers are rounded: its name in `nvrtc.HELPERS`, and how many of neighbouring k are a word."""
-
-    name: str
-    numbers: int
-
-
-ROUNDINGS = {"tf32": Rounding("tf32", 1), "bfloat16": Rounding("bf16", 2), "float16": Rounding("f16", 2)}
-"""By what a machine's tensor cores round to."""
 
 
 def serve(product: Product) -> bool:
@@ -56,19 +35,20 @@ def _of_warp(tile: Tile) -> tuple[int, int]:
     return tile.own_rows * LANE_ROWS, tile.own_columns * LANE_COLUMNS
 
 
-def _pieces(tile: Tile) -> tuple[int, int]:
+def _pieces(tile: Tile, intrinsic: Intrinsic) -> tuple[int, int]:
     """Pieces of A and of B of a warp's part of a tile."""
     rows, columns = _of_warp(tile)
-    return rows // ROWS, columns // COLUMNS
+    return rows // intrinsic.piece[0], columns // intrinsic.piece[1]
 
 
-def step_of(tile: Tile, rounding: Rounding) -> Step:
+def step_of(tile: Tile, intrinsic: Intrinsic) -> Step:
     """A step of tensor cores: a warp multiplies each of its pieces of A by each of B. The numbers do not come by
     themselves: each is loaded, rounded and stored."""
-    depth, warps = WORDS * rounding.numbers, tile.threads // WARP
+    words = intrinsic.piece[2]
+    depth, warps = words * intrinsic.terms, tile.threads // WARP
     brought = 3 * depth * (tile.rows + tile.columns) // tile.threads
-    instructions = math.prod(_pieces(tile)) * TENSOR_INSTRUCTION + brought
-    return Step(tile, instructions, sum(_of_warp(tile)) * WORDS * 4 * warps, depth)
+    instructions = math.prod(_pieces(tile, intrinsic)) * TENSOR_INSTRUCTION + brought
+    return Step(tile, instructions, sum(_of_warp(tile)) * words * 4 * warps, depth)
 
 
 class TensorCode(Code):
@@ -83,13 +63,15 @@ class TensorCode(Code):
     pad = 8
 
     def __init__(
-        self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, rounding: Rounding
+        self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, intrinsic: Intrinsic
     ) -> None:
-        self.rounding = rounding
-        self.pieces: tuple[int, int] = _pieces(tile)
+        assert intrinsic.warp is not None
+        self.intrinsic: Intrinsic = intrinsic
+        self.warp: Warp = intrinsic.warp
+        self.pieces: tuple[int, int] = _pieces(tile, intrinsic)
         super().__init__(product, tile, whole, parts, length)
         for operand in self.operands:
-            operand.pair = rounding.numbers
+            operand.pair = intrinsic.terms
         lane = tirx.floormod(self.thread, WARP)
         self.group: Expr = tirx.floordiv(lane, 4)
         self.lane: Expr = tirx.floormod(lane, 4)
@@ -98,23 +80,23 @@ class TensorCode(Code):
         (rows, columns), warp = _of_warp(self.tile), tirx.floordiv(self.thread, WARP)
         across = self.tile.columns // columns
         at = (tirx.floordiv(warp, across) * rows, tirx.floormod(warp, across) * columns)
-        return [(at[0], 4 * self.pieces[0]), (at[1], 2 * self.pieces[1])]
+        return [(at[0], len(self.warp.a) * self.pieces[0]), (at[1], len(self.warp.b) * self.pieces[1])]
 
     def size(self, operand: SharedTile) -> int:
-        rows = DEPTH // self.rounding.numbers
+        rows = DEPTH // self.intrinsic.terms
         return rows * (operand.side + self.pad) + rows // 4 * 8
 
     def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
-        row = tirx.floordiv(k, self.rounding.numbers)
+        row = tirx.floordiv(k, self.intrinsic.terms)
         return row * (operand.side + self.pad) + tirx.floordiv(row, 4) * 8 + side
 
     def share(self, operand: SharedTile) -> list[tirx.Stmt]:
-        numbers, width, held, found = self.rounding.numbers, operand.width, operand.held, list[tirx.Stmt]()
+        numbers, width, held, found = self.intrinsic.terms, operand.width, operand.held, list[tirx.Stmt]()
 
         def word(first: int, apart: int) -> Expr:
             """Of held elements one word."""
             own = [tirx.BufferLoad(held, [first + n * apart]) for n in range(numbers)]
-            return tirx.call_extern("float32", f"dlsys_{self.rounding.name}", *own)
+            return self.warp.word(*own)
 
         def to(code: ThreadCode, value: Expr, vector: int, lane: Expr) -> None:
             place = self.place(operand, vector, lane)
@@ -134,32 +116,33 @@ class TensorCode(Code):
 
     def multiply(self) -> tirx.Stmt:
         """A step's instructions."""
-        k, found, numbers = index("k"), [], self.rounding.numbers
-        sizes = ((ROWS, (0, 8)), (COLUMNS, (0,)))
-        for operand, pieces, (size, parts) in zip(self.operands, self.pieces, sizes, strict=True):
+        k, found, numbers, words = index("k"), [], self.intrinsic.terms, self.intrinsic.piece[2]
+        held = self.warp.a, self.warp.b
+        for operand, pieces, size, offsets in zip(self.operands, self.pieces, self.intrinsic.piece, held, strict=False):
             for piece in range(pieces):
-                places = [(step, side) for step in (0, 4) for side in parts]  # of A rows change first
-                for number, (step, side) in enumerate(places):
+                for number, (side, step) in enumerate(offsets):
                     row = operand.at + piece * size + self.group + side
-                    where = self.in_tile(operand, (k * WORDS + self.lane + step) * numbers, row, self.step)
+                    where = self.in_tile(operand, (k * words + self.lane + step) * numbers, row, self.step)
                     code = ThreadCode(1)
-                    code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [piece * len(places) + number])
+                    code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [piece * len(offsets) + number])
                     found.append(code.loop())
         a, b = (operand.own for operand in self.operands)
         for i in range(self.pieces[0]):
             for j in range(self.pieces[1]):
-                starts = ((self.sums, 4 * (i * self.pieces[1] + j)), (a, 4 * i), (b, 2 * j))
+                total = len(self.warp.total) * (i * self.pieces[1] + j)
+                starts = ((self.sums, total), (a, len(held[0]) * i), (b, len(held[1]) * j))
                 pointers = [tirx.address_of(tirx.BufferLoad(buffer, [start])) for buffer, start in starts]
-                found.append(tirx.Evaluate(tirx.call_extern("int32", f"dlsys_mma_{self.rounding.name}", *pointers)))
-        return unrolled(k, DEPTH // (WORDS * numbers), sequence(found))
+                found.append(tirx.Evaluate(self.intrinsic.lowering(WARP, *pointers)))
+        return unrolled(k, DEPTH // (words * numbers), sequence(found))
 
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
-        a, b = self.operands
+        (a, b), (rows, columns, _) = self.operands, self.intrinsic.piece
         width = 2 if b.total % 2 == 0 else 1
         for i in range(self.pieces[0]):
             for j in range(self.pieces[1]):
-                for half in range(2):
-                    row = a.first + a.at + i * ROWS + half * 8 + self.group
-                    column = b.first + b.at + j * COLUMNS + 2 * self.lane
-                    for one in range(0, 2, width):
-                        yield [row, column + one], 4 * (i * self.pieces[1] + j) + 2 * half + one, width
+                first = len(self.warp.total) * (i * self.pieces[1] + j)
+                for number in range(0, len(self.warp.total), width):
+                    below, right = self.warp.total[number]
+                    row = a.first + a.at + i * rows + below + self.group
+                    column = b.first + b.at + j * columns + 2 * self.lane
+                    yield [row, column + right], first + number, width
