@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..graph import Node
 from ..kernels import choices, target_name
 from ..kernels.choices import Record
 from .measure import Measurer, Worker
-from .model import MODELS
+from .model import MODELS, correlation
 from .search import BATCH, Search
 from .tasks import tasks_of
 
@@ -29,10 +29,14 @@ class Tuning:
         searches: one for each kernel that was searched, by their share of the step, largest first.
         path: the file of records.
         kernels: how many distinct kernels a step has.
+        records: all that was known at the end.
+        models: the names of those that are compared, of which the first one has led.
     """
 
-    def __init__(self, searches: list[Search], path: Path, kernels: int) -> None:
-        self.searches, self.path, self.kernels = searches, path, kernels
+    def __init__(
+        self, searches: list[Search], path: Path, kernels: int, records: list[Record], models: Sequence[str]
+    ) -> None:
+        self.searches, self.path, self.kernels, self.records, self.models = searches, path, kernels, records, models
 
     @property
     def gain(self) -> float:
@@ -42,11 +46,21 @@ class Tuning:
         return before / after if after else 1.0
 
     def __str__(self) -> str:
-        lines = [line for one in self.searches for line in (described(one), *models_of(one))]
+        lines = [line for one in self.searches for line in (described(one), *self._ranked(one))]
         count = f"{len(self.searches)} of {self.kernels} kernel{'s' * (self.kernels != 1)} searched"
         before = sum(one.share for one in self.searches)
         told = f"{count}: {1e6 * before:.1f} us a step by the rules, {1e6 * before / self.gain:.1f} us tuned"
         return "\n".join([*lines, told, f"stored in {self.path}"])
+
+    def correlations(self, one: Search) -> dict[str, float]:
+        """By model: the rank correlation of the measured times of a kernel with predictions that are made without them,
+        from the records of other kernels; nan where there are too few. Most of what a search measures is what its model
+        took for the best, which differs less than what is drawn, so that this is less than that of drawn choices."""
+        return {name: correlation(name, self.records, one.task.loops, one.task.space) for name in self.models}
+
+    def _ranked(self, one: Search) -> list[str]:
+        told = [f"{name} {value:.2f}" for name, value in self.correlations(one).items() if not math.isnan(value)]
+        return [f"    rank correlation before the first measurement: {', '.join(told)}"] if told else []
 
     def plot(self, path: Any, others: Mapping[str, list[float]] | None = None) -> None:
         """Draw each kernel's best speed in GFLOP/s over the trials; dotted the rule's. `others`: seconds of the best
@@ -72,16 +86,6 @@ def described(one: Search) -> str:
     failed = f", {len(one.failed)} failed" if one.failed else ""
     return (f"{one.task.name}: {one.trials} tried{failed}, best {1e6 * best:.1f} us{speeds}, "
             f"rule {1e6 * one.rule:.1f} us, {one.rule / best:.2f} of the rule")  # fmt: skip
-
-
-def models_of(one: Search) -> list[str]:
-    """How well the models ranked the choices, a line where there was more than one batch."""
-    parts = []
-    for name, (before, during) in one.correlations().items():
-        told = [f"{before:.2f} before the first measurement"] if not math.isnan(before) else []
-        told += [f"{during:.2f} from batch to batch"] if not math.isnan(during) else []
-        parts += [f"{name} {', '.join(told)}"] if told else []
-    return [f"    rank correlation: {'; '.join(parts)}"] if parts else []
 
 
 def tune(
@@ -125,7 +129,7 @@ def tune(
     try:
         for task in tasks:
             rule = measurer.load(task, step)
-            found.append(Search(task, records, list(dict.fromkeys([model, "trees"])), rule, len(found)))
+            found.append(Search(task, records, model, rule, len(found)))
         found.sort(key=lambda one: -one.share)
         whole = sum(one.share for one in found)
         found = [one for one in found if one.share >= SHARE * whole]
@@ -142,7 +146,7 @@ def tune(
         print("interrupted: what was found so far is stored", flush=True)
     finally:
         measurer.close()
-    return Tuning(found, path, count)
+    return Tuning(found, path, count, records, list(dict.fromkeys([model, "trees"])))
 
 
 def _searched(

@@ -1,27 +1,26 @@
 """A process that compiles and measures choices for a kernel, so that a crash or a loop without end costs one of them.
 
-It is started as `python -m dlsys.tuning.worker`, reads requests as lines of JSON and answers with lines of JSON:
+It is started as `python -m dlsys.tuning.worker PIPE`, with the number of an open pipe (`multiprocessing.connection`),
+over which it takes requests and gives answers:
 
-    {"load": loops, "target": ..., "precision": ..., "bytes": of a step}   -> {"rule": seconds}
-    {"try": [knobs, ...], "best": seconds}                                 -> for each {"seconds", "rule"} or {"error"}
-    {"compare": knobs}                                                     -> {"seconds", "rule", "gain"} or {"error"}
+    {"load": loops, "target": ..., "precision": ..., "bytes": of a step}    -> {"rule": seconds}
+    {"try": [knobs, ...], "best": seconds, "long": whether to compare}      -> {}, when all are compiled, then
+                                               for each {"seconds", "rule", "gain"} or {"error"}
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import os
+import statistics
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import tirx
-from tvm.target import Target
 
 from .. import timing
 from ..devices import empty
@@ -33,9 +32,9 @@ from ..system import available_cores
 
 MAIN = "main"
 MEASURED, ROUNDS = 1e-3, 5  # seconds of a turn, and turns of a choice, each behind one of the rule's
-COMPARED, LONG = 2e-3, 15  # the same when the best is compared with the rule's
+LONG, COMPARED = 15, 30  # turns of what may be the best, the least of whose noisy times flatters; and of a comparison
 SLOW = 3  # times as long as the best: given up after two turns
-AGAIN, NEAR = 3, 1.03  # so many times as many turns for what takes no more than so many times as long as the best
+NEAR = 1.03  # times as long as the best may take what has more turns
 MOST_BYTES, MOST_COPIES = 64 * 2**20, 16  # of copies of a kernel's arrays, which the rest of a step drives from caches
 STEADY = 1.25  # times as long as at first the rule may take: beyond, other programs were running
 AGREE = 1e-3  # the largest difference from the rule's result, relative to its largest element
@@ -44,12 +43,15 @@ AGREE = 1e-3  # the largest difference from the rule's result, relative to its l
 class Bench:
     """One kernel: its rule's code and arrays, and how choices are measured beside it."""
 
-    def __init__(self, loops: str, target: Mapping[str, Any], precision: str, step_bytes: int) -> None:
-        """`loops`: a module of the plain function, as TVM's JSON; `step_bytes`: of all arrays of a step."""
-        self.function, self.target, self.precision = tvm.ir.load_json(loops)[MAIN], Target(dict(target)), precision
-        nbytes = sum(math.prod(map(int, v.shape)) * np.dtype(str(v.dtype)).itemsize for v in self.function.params)
+    def __init__(self, loops: str, target: str, precision: str, step_bytes: int) -> None:
+        """`loops`: a module of the plain function, and the target, as TVM's JSON; `step_bytes`: of all arrays of a
+        step."""
+        self.function, self.precision = tvm.ir.load_json(loops)[MAIN], precision
+        self.target = tvm.ir.load_json(target)
+        first = _arrays(self.function)
+        nbytes = sum(np.from_dlpack(array).nbytes for array in first)
         copies = min(max(1, math.ceil(min(step_bytes, MOST_BYTES) / max(nbytes, 1))), MOST_COPIES)
-        self.copies = [_arrays(self.function) for _ in range(copies)]
+        self.copies = [first, *(_arrays(self.function) for _ in range(copies - 1))]
         self.rule = self.built(None)
         self.wanted = self.results(self.rule)
         self.calls = timing.calls_lasting(self.runner(self.rule), MEASURED)
@@ -91,33 +93,22 @@ class Bench:
             for one, other in pairs
         )
 
-    def measured(self, kernel: Any, best: float) -> dict[str, Any]:
+    def measured(self, kernel: Any, best: float, long: bool = False) -> dict[str, Any]:
         """The seconds of a call, and of the rule's in turn: the least of some turns. `best`: seconds of the fastest so
-        far, beside those of the rule when it was loaded."""
+        far, beside those of the rule when it was loaded; `long`: whether no turn is spared."""
         if not self.agrees(kernel):
             return {"error": "its results are not the rule's"}
         run, rule = self.runner(kernel), self.runner(self.rule)
-        once = timing.seconds(run)
-        calls = max(1, math.ceil(MEASURED / max(once, 1e-7)))
+        calls = max(1, math.ceil(MEASURED / max(timing.seconds(run), 1e-7)))
         own, others = list[float](), list[float]()
-        for turn in range(AGAIN * ROUNDS):  # more of what may be the best: the least of noisy times flatters
+        for turn in range(COMPARED if long else LONG):
             others.append(timing.seconds(rule, self.calls))
             own.append(timing.seconds(run, calls))
             slow = turn > 0 and min(own) > SLOW * best
-            if slow or (turn >= ROUNDS and min(own) / min(others) > NEAR * best / self.seconds):
+            if not long and (slow or (turn >= ROUNDS and min(own) / min(others) > NEAR * best / self.seconds)):
                 break
-        return {"seconds": min(own), "rule": min(*others, STEADY * self.seconds)}
-
-    def compared(self, knobs: Knobs) -> dict[str, Any]:
-        """The same for long, and the gain: the lesser of those by medians and by the least."""
-        kernel = self.built(knobs)
-        if not self.agrees(kernel):
-            return {"error": "its results are not the rule's"}
-        runners = {"own": self.runner(kernel), "rule": self.runner(self.rule)}
-        found = timing.in_turn(runners, LONG, COMPARED)
-        own, rule = found["own"], found["rule"]
-        gain = min(rule.median / own.median, rule.best / own.best)
-        return {"seconds": own.best, "rule": rule.best, "gain": gain}
+        gain = min(statistics.median(others) / statistics.median(own), min(others) / min(own))
+        return {"seconds": min(own), "rule": min(*others, STEADY * self.seconds), "gain": gain}
 
 
 def _arrays(function: tirx.PrimFunc) -> list[Any]:
@@ -132,37 +123,26 @@ def _arrays(function: tirx.PrimFunc) -> list[Any]:
     return made
 
 
-def serve(lines: Any, answer: Any) -> None:
-    """Answers requests until there are no more."""
+def serve(pipe: Any) -> None:
+    """Answers requests until the other end closes."""
     bench: Bench | None = None
-    for line in lines:
-        request = json.loads(line)
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
         if "load" in request:
             bench = Bench(request["load"], request["target"], request["precision"], request["bytes"])
-            answer({"rule": bench.seconds})
+            pipe.send({"rule": bench.seconds})
             continue
         assert bench is not None
-        if "compare" in request:
-            answer(bench.compared(request["compare"]))
-            continue
         with ThreadPoolExecutor(available_cores()) as pool:
             kernels = list(pool.map(bench.built_or_why, request["try"]))
-        answer({"compiled": len(kernels)})
+        pipe.send({})
         for kernel in kernels:
-            answer({"error": kernel} if isinstance(kernel, str) else bench.measured(kernel, request["best"]))
-
-
-def main() -> None:
-    """Serves on the standard streams; what others print there goes to the error stream."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def answer(content: dict[str, Any]) -> None:
-        out.write(json.dumps(content) + "\n")
-        out.flush()
-
-    serve(sys.stdin, answer)
+            failed = isinstance(kernel, str)
+            pipe.send({"error": kernel} if failed else bench.measured(kernel, request["best"], request["long"]))
 
 
 if __name__ == "__main__":
-    main()
+    serve(Connection(int(sys.argv[1])))
