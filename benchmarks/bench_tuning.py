@@ -110,7 +110,8 @@ def by_metaschedule(executor: Any, task: Any, step: int, trials: int, seconds: f
             if not name:
                 return math.nan
             kernel = compiled({worker.MAIN: made.with_attr("global_symbol", worker.MAIN)}, bench.target)[worker.MAIN]
-        return float(bench.measured(kernel, math.inf, long=True).get("gain", math.nan))
+        found = bench.measured(kernel, math.inf)
+        return float(found["rule"] / found["seconds"]) if "rule" in found else math.nan
 
     begun, done, within = time.perf_counter(), 0, math.nan
     with tempfile.TemporaryDirectory() as folder:
@@ -163,6 +164,8 @@ def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
             found.plot(options.plot, others)
         rows.append(row)
         print(", ".join(told), flush=True)
+        if options.json:  # after each: a run may be stopped
+            Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return rows
 
 

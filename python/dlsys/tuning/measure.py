@@ -27,13 +27,11 @@ class Measured:
     Attributes:
         seconds: of a call; infinite where there is none.
         rule: of a call by the rule's own choice, measured in turn.
-        gain: how many times as fast it is: the lesser of those by medians and by the least times.
         error: why there is no measurement.
     """
 
     seconds: float = math.inf
     rule: float = 1.0
-    gain: float = 0.0
     error: str = ""
 
     @property
@@ -48,9 +46,9 @@ class Measurer(Protocol):
     def load(self, task: Task, step_bytes: int) -> float:
         """Makes a task the one that is measured; returns the seconds of a call by its rule."""
 
-    def measure(self, choices: Sequence[Knobs], best: float, long: bool = False) -> list[Measured]:
-        """Measures choices of the task, each in turn with the rule's. One that takes thrice as long as `best` seconds
-        is given up early, unless they are to be compared for `long`."""
+    def measure(self, choices: Sequence[Knobs], best: float = math.inf) -> list[Measured]:
+        """Measures choices of the task, each in turn with the rule's. One whose time over the rule's is thrice the
+        `best` is given up early; one near it is measured for long, as all are without a best."""
 
     def close(self) -> None:
         """Ends it."""
@@ -70,12 +68,12 @@ class Worker:
         self._loaded = {**task.request, "bytes": step_bytes}
         return self._begin()
 
-    def measure(self, choices: Sequence[Knobs], best: float, long: bool = False) -> list[Measured]:
+    def measure(self, choices: Sequence[Knobs], best: float = math.inf) -> list[Measured]:
         """See `Measurer`."""
         found, size = list[Measured](), len(choices)
         while len(found) < len(choices):
             batch = choices[len(found) : len(found) + size]
-            told = self._ask({"try": [dict(knobs) for knobs in batch], "best": best, "long": long})
+            told = self._ask({"try": [dict(knobs) for knobs in batch], "best": best})
             if "error" in told and len(batch) > 1:  # one of them ends the compiler: from here on one by one
                 size = 1
                 continue

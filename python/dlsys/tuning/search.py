@@ -24,8 +24,8 @@ RANDOM = 0.15  # of a batch that is drawn
 APART = 2  # knobs in which the choices of a batch differ, as far as there are such
 DESCENT = 0.25  # of the trials, or of the time, is left for the descent
 EXPECTED = 0.01  # a gain below which another batch is not worth its time
-LEAST = 2 * BATCH  # choices that are measured before the model's expectation ends the search
-COMPARED = 3  # choices, the best first, that are compared with the rule's own at the end
+LEAST = 4 * BATCH  # choices that are measured before the model's expectation ends the search
+COMPARED = 6  # choices, the best first, that are compared with the rule's own at the end
 Key = tuple[int | str, ...]
 
 
@@ -160,7 +160,7 @@ class Search:
         """Measures a batch; the records of what was measured. `about`: what all records of the task say."""
         chosen = self.batch(left, share)
         self.done = not chosen
-        found = measurer.measure(chosen, self.ratio * self.rule) if chosen else []
+        found = measurer.measure(chosen, self.ratio) if chosen else []
         records = []
         for knobs, one in zip(chosen, found, strict=True):
             self._seen.setdefault(self._key(knobs), math.inf)
@@ -176,17 +176,19 @@ class Search:
         return records
 
     def verdict(self, measurer: Measurer, about: Record) -> list[Record]:
-        """Compares the best choices with the rule's own for long, which stays the best where they gain too little; a
-        record for each formula of the task."""
-        best, found = self.task.space.own, Measured(self.rule, self.rule, 1.0)
-        for key in sorted(self._seen, key=lambda key: self._seen[key])[:COMPARED]:
-            if self._seen[key] < 1 / LEAST_GAIN:
-                knobs = dict(zip(self._names, key, strict=True))
-                (one,) = measurer.measure([knobs], self.rule, long=True)
-                if one.gain >= max(LEAST_GAIN, found.gain):
-                    best, found = knobs, one
-        self.best, self.gain, self.ratio = best, found.gain, 1 / found.gain
-        record = {**about, **self._record(best, found), "gain": round(found.gain, 4)}
+        """Compares the best choices with the rule's own for long, and the best of these once more: the best of some noisy
+        times flatters. The rule's own stays where that gains too little. A record for each formula of the task."""
+        best, found = self.task.space.own, Measured(self.rule, self.rule)
+        keys = sorted(self._seen, key=lambda key: self._seen[key])[:COMPARED]
+        knobs = [dict(zip(self._names, key, strict=True)) for key in keys if self._seen[key] < 1]
+        if knobs:
+            ratios = [one.ratio for one in measurer.measure(knobs)]
+            first = knobs[int(np.argmin(ratios))]
+            (again,) = measurer.measure([first])
+            if max(again.ratio, min(ratios)) <= 1 / LEAST_GAIN:
+                best, found = first, again
+        self.best, self.ratio, self.gain = best, found.ratio, 1 / found.ratio
+        record = {**about, **self._record(best, found), "gain": round(self.gain, 4)}
         return [{**record, "formula": formula} for formula in self.task.formulas or ("",)]
 
     def _record(self, knobs: Knobs, one: Measured) -> Record:

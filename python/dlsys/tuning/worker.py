@@ -3,9 +3,8 @@
 It is started as `python -m dlsys.tuning.worker PIPE`, with the number of an open pipe (`multiprocessing.connection`),
 over which it takes requests and gives answers:
 
-    {"load": loops, "target": ..., "precision": ..., "bytes": of a step}    -> {"rule": seconds}
-    {"try": [knobs, ...], "best": seconds, "long": whether to compare}      -> {}, when all are compiled, then
-                                               for each {"seconds", "rule", "gain"} or {"error"}
+    {"load": loops, "target": ..., "precision": ..., "bytes": of a step} -> {"rule": seconds}
+    {"try": [knobs, ...], "best": ratio}    -> {}, when all are compiled; for each {"seconds", "rule"} or {"error"}
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ from ..system import available_cores
 
 MAIN = "main"
 MEASURED, ROUNDS = 1e-3, 5  # seconds of a turn, and turns of a choice, each behind one of the rule's
-LONG, COMPARED = 15, 30  # turns of what may be the best, the least of whose noisy times flatters; and of a comparison
+LONG = 20  # turns of what may be the best
 SLOW = 3  # times as long as the best: given up after two turns
 NEAR = 1.03  # times as long as the best may take what has more turns
 MOST_BYTES, MOST_COPIES = 64 * 2**20, 16  # of copies of a kernel's arrays, which the rest of a step drives from caches
-STEADY = 1.25  # times as long as at first the rule may take: beyond, other programs were running
 AGREE = 1e-3  # the largest difference from the rule's result, relative to its largest element
 
 
@@ -93,22 +91,23 @@ class Bench:
             for one, other in pairs
         )
 
-    def measured(self, kernel: Any, best: float, long: bool = False) -> dict[str, Any]:
-        """The seconds of a call, and of the rule's in turn: the least of some turns. `best`: seconds of the fastest so
-        far, beside those of the rule when it was loaded; `long`: whether no turn is spared."""
+    def measured(self, kernel: Any, best: float) -> dict[str, Any]:
+        """The seconds of a call, and of the rule's in turn: by the least or by the medians of some turns, whichever
+        flatters less. `best`: see `Measurer.measure`."""
         if not self.agrees(kernel):
             return {"error": "its results are not the rule's"}
         run, rule = self.runner(kernel), self.runner(self.rule)
         calls = max(1, math.ceil(MEASURED / max(timing.seconds(run), 1e-7)))
         own, others = list[float](), list[float]()
-        for turn in range(COMPARED if long else LONG):
+        for turn in range(LONG):
             others.append(timing.seconds(rule, self.calls))
             own.append(timing.seconds(run, calls))
-            slow = turn > 0 and min(own) > SLOW * best
-            if not long and (slow or (turn >= ROUNDS and min(own) / min(others) > NEAR * best / self.seconds)):
+            ratio = min(own) / min(others)
+            if (turn > 0 and ratio > SLOW * best) or (turn >= ROUNDS and ratio > NEAR * best):
                 break
-        gain = min(statistics.median(others) / statistics.median(own), min(others) / min(own))
-        return {"seconds": min(own), "rule": min(*others, STEADY * self.seconds), "gain": gain}
+        pairs = [(kind(own), kind(others)) for kind in (min, statistics.median)]
+        seconds, beside = max(pairs, key=lambda pair: pair[0] / pair[1])
+        return {"seconds": seconds, "rule": beside}
 
 
 def _arrays(function: tirx.PrimFunc) -> list[Any]:
@@ -140,8 +139,7 @@ def serve(pipe: Any) -> None:
             kernels = list(pool.map(bench.built_or_why, request["try"]))
         pipe.send({})
         for kernel in kernels:
-            failed = isinstance(kernel, str)
-            pipe.send({"error": kernel} if failed else bench.measured(kernel, request["best"], request["long"]))
+            pipe.send({"error": kernel} if isinstance(kernel, str) else bench.measured(kernel, request["best"]))
 
 
 if __name__ == "__main__":
