@@ -104,6 +104,37 @@ def searched(path: Path, trials: int = 48, name: str = "plain", **how: Any) -> t
 # The space -------------------------------------------------------------------------------------------------
 
 
+STEPS = {
+    "softmax": (ad.softmax_op, (64, 1000)), "short": (ad.softmax_op, (512, 10)), "large": (ad.softmax_op, (999, 4096)),
+    "columns": (lambda x: ad.reducesum_op(x, axes=(0,)), (300, 700)),
+    "sums": (lambda x: ad.reducesum_op(x, axes=(1,)), (300, 700)),
+    "elementwise": (lambda x: ad.exp_op(x) * 2.0, (333, 217)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", STEPS)
+def test_loops_along_memory_have_spaces(name: str, threads: int) -> None:
+    operator, shape = STEPS[name]
+    x, feed = ad.Variable("x"), np.random.default_rng(0).uniform(0.5, 1.5, shape).astype("float32")
+    (spec,), target = ad.Executor([operator(x)]).specs({x: feed}), schedule.host_target(threads)
+    function = prim_func(spec)
+    space = tasks.space_of(function, target)
+    assert space is not None and space.legal(space.own) and {"threads", "vectors"} <= space.domains.keys()
+    scripts, results = set[str](), list[np.ndarray]()
+    for knobs in [space.own, *space.neighbours(space.own)]:
+        assert len(space.features(knobs)) == len(space.features(space.own))
+        made, _ = schedule.apply(function, target, chooser=wanting(knobs))
+        run = compiled({"main": made.with_attr("global_symbol", "main")}, target)["main"]
+        out = dl.array(np.full(spec.outputs[0][0], np.nan, "float32"))
+        run(dl.array(feed.reshape(spec.inputs[0][0])).tensor, out.tensor)
+        results.append(out.numpy())
+        scripts.add(made.script())
+    assert len(scripts) > 1
+    for result in results:
+        np.testing.assert_allclose(result, results[0], rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["plain", "transposed", "conv"])
 def test_a_space_is_finite_and_has_the_rules_own_choice(name: str) -> None:
     space = task_of(name).space

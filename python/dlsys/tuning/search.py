@@ -176,8 +176,8 @@ class Search:
         return records
 
     def verdict(self, measurer: Measurer, about: Record) -> list[Record]:
-        """Compares the best choices with the rule's own for long, and the best of these once more: the best of some noisy
-        times flatters. The rule's own stays where that gains too little. A record for each formula of the task."""
+        """Compares the best choices with the rule's own for long, and the best of these again: the least of noisy times
+        flatters. The rule's own stays where that gains too little. A record for each formula of the task."""
         best, found = self.task.space.own, Measured(self.rule, self.rule)
         keys = sorted(self._seen, key=lambda key: self._seen[key])[:COMPARED]
         knobs = [dict(zip(self._names, key, strict=True)) for key in keys if self._seen[key] < 1]

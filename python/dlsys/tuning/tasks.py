@@ -74,7 +74,7 @@ def space_of(function: tirx.PrimFunc, target: Target, precision: str = "") -> Sp
         return space.own
 
     schedule.apply(function, target, precision, look)
-    return found[0] if found else None
+    return found[0] if found and math.prod(map(len, found[0].domains.values())) > 1 else None
 
 
 def nbytes(function: tirx.PrimFunc) -> int:

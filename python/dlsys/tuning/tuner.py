@@ -20,6 +20,7 @@ from .search import BATCH, Search
 from .tasks import tasks_of
 
 SHARE = 0.01  # of the step's time: a kernel that takes less is not tuned
+LOADING = 0.3  # of the time to search may go to the rules' own times, of the kernels with most to do first
 
 
 class Tuning:
@@ -127,9 +128,11 @@ def tune(
     tasks, count, step = tasks_of(what, how, feed_shapes)
     measurer, found = measurer or Worker(), list[Search]()
     try:
-        for task in tasks:
+        for task in sorted(tasks, key=lambda task: -task.calls * task.space.flop):
             rule = measurer.load(task, step)
             found.append(Search(task, records, model, rule, len(found)))
+            if time.monotonic() > begun + (deadline - begun) * LOADING:
+                break
         found.sort(key=lambda one: -one.share)
         whole = sum(one.share for one in found)
         found = [one for one in found if one.share >= SHARE * whole]
