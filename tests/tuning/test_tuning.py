@@ -362,6 +362,22 @@ def test_a_verdict_counts_for_its_machine_and_versions(
     assert "tuned" not in ad.Executor(nodes).groups(feed)
 
 
+def test_choices_come_with_the_package_for_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, feed = network()
+    monkeypatch.setattr(choices, "SHIPPED", tmp_path)
+    path, empty = choices.shipped(target_name("llvm")), tmp_path / "empty"
+    assert "tuned" not in ad.Executor(nodes).groups(feed)
+    one, _ = searched(path)
+    executor = ad.Executor(nodes)
+    assert f"tuned, {one.gain:.2f} of the rule" in executor.groups(feed)
+    executor.run(feed)
+    kernel, *_ = executor.node_to_compiled_func.values()
+    assert dict(kernel.spec.choice.knobs) == one.best
+    empty.touch()
+    monkeypatch.setenv(TUNING, str(empty))  # which goes before it
+    assert "tuned" not in ad.Executor(nodes).groups(feed)
+
+
 def test_a_kernel_on_disk_is_that_of_its_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLSYS_COMPILE_CACHE", str(tmp_path / "compiled"))
     path, (nodes, feed) = tmp_path / "a.jsonl", network()

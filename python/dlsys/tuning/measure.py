@@ -61,18 +61,29 @@ class Worker:
         """`command`: what is started, with the number of a pipe behind it; it talks as `worker` does."""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._loaded: dict[str, Any] = {}
 
     def load(self, task: Task, step_bytes: int) -> float:
         """See `Measurer`. Raises DlsysError for a kernel that cannot be measured at all."""
-        self._loaded = {**task.request, "bytes": step_bytes}
-        return self._begin()
+        self._task, self._step_bytes = task, step_bytes
+        if self._process is None:
+            self._pipe, other = connection.Pipe()
+            with other:
+                self._process = subprocess.Popen(
+                    [*self._command, str(other.fileno())], pass_fds=[other.fileno()], start_new_session=True,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+        told = self._ask({**task.request, "bytes": step_bytes})
+        if "rule" not in told:
+            raise DlsysError(f"tune: a kernel cannot be measured: {told['error']}")
+        return float(told["rule"])
 
     def measure(self, choices: Sequence[Knobs], best: float = math.inf) -> list[Measured]:
         """See `Measurer`."""
         found, size = list[Measured](), len(choices)
         while len(found) < len(choices):
             batch = choices[len(found) : len(found) + size]
+            if self._process is None:
+                self.load(self._task, self._step_bytes)
             told = self._ask({"try": [dict(knobs) for knobs in batch], "best": best})
             if "error" in told and len(batch) > 1:  # one of them ends the compiler: from here on one by one
                 size = 1
@@ -92,25 +103,7 @@ class Worker:
             process.wait()
             self._pipe.close()
 
-    def _begin(self) -> float:
-        if self._process is None:
-            self._pipe, other = connection.Pipe()
-            with other:
-                self._process = subprocess.Popen(
-                    [*self._command, str(other.fileno())], pass_fds=[other.fileno()], start_new_session=True,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-        told = self._send(self._loaded)
-        if "rule" not in told:
-            raise DlsysError(f"tune: a kernel cannot be measured: {told['error']}")
-        return float(told["rule"])
-
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._process is None:
-            self._begin()
-        return self._send(request)
-
-    def _send(self, request: dict[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # it has ended, which the answer tells
             self._pipe.send(request)
         return self._answer()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ SHARE = 0.01  # of the step's time: a kernel that takes less is not tuned
 LOADING = 0.3  # of the time to search may go to the rules' own times, of the kernels with most to do first
 
 
+@dataclass
 class Tuning:
     """The result of a search, to `print` and to `plot`.
 
@@ -34,10 +36,11 @@ class Tuning:
         models: the names of those that are compared, of which the first one has led.
     """
 
-    def __init__(
-        self, searches: list[Search], path: Path, kernels: int, records: list[Record], models: Sequence[str]
-    ) -> None:
-        self.searches, self.path, self.kernels, self.records, self.models = searches, path, kernels, records, models
+    searches: list[Search]
+    path: Path
+    kernels: int
+    records: list[Record] = field(repr=False)
+    models: list[str]
 
     @property
     def gain(self) -> float:
