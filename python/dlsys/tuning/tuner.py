@@ -75,11 +75,11 @@ class Tuning:
                 speeds = [flop / (one.rule * ratio) / 1e9 for ratio in one.history]
                 axes.plot(range(1, len(speeds) + 1), speeds, color=colour, drawstyle="steps-post", label=one.task.name)
                 axes.axhline(flop / one.rule / 1e9, color=colour, linestyle=":")
-                for name, seconds in (others or {}).items():
-                    if name == one.task.name or len(self.searches) == 1:
-                        own = [flop / value / 1e9 for value in seconds]
-                        label = "MetaSchedule" if name == one.task.name else name
-                        axes.plot(range(1, len(own) + 1), own, f"{colour}--", drawstyle="steps-post", label=label)
+                alone = len(self.searches) == 1
+                for other, (name, seconds) in enumerate((others or {}).items(), 1):
+                    if name == one.task.name or alone:
+                        own, line = [flop / value / 1e9 for value in seconds], f"C{other % 10}" if alone else colour
+                        axes.plot(range(1, len(own) + 1), own, f"{line}--", drawstyle="steps-post", label=name)
             axes.set_ylim(bottom=0)
 
 
