@@ -1,11 +1,12 @@
 """What `dl.tune` gains over the rules: `python benchmarks/bench_tuning.py`.
 
 Products and convolutions have drawn sizes from 17 to 1,500, on which no constant was made; each is searched with the
-records of those before it. Printed are the gain as measured at the end, and the rank correlation of the model's
-predictions before the first measurement and from batch to batch. `--random` adds a random search of as many trials:
-what it gains, and after how many trials ours was as good. `--metaschedule` adds MetaSchedule by as many trials, and by
-as many seconds. `--models` tunes the training steps of `bench_models` for `--seconds` each, and times them by the rules
-and tuned, in turn.
+records of `--database`, to which those of the kernels before it are added. Printed is the gain as measured at the end.
+`--random` adds a random search of as many trials: its gain, after how many trials ours was as good, and the rank
+correlation of its times, of choices from the whole space, with the model's predictions from other kernels' records.
+`--metaschedule` adds MetaSchedule by as many trials, and by as many seconds. `--models` tunes the training steps of
+`bench_models` for `--seconds` each, and times them by the rules and tuned, in turn. `--plot` draws the kernels' best
+speeds over the trials.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ def drawn(products: int, convolutions: int, seed: int) -> Iterator[tuple[str, No
         yield name, ([ad.conv2d_op(x, f, stride=stride, padding=taps // 2)], shapes)
 
 
-def by_chance(work: Nodes, trials: int) -> tuple[float, float]:
-    """The gain of the best of so many drawn choices, and the least time over the rule's before it was compared."""
-    from dlsys import autodiff as ad
-    from dlsys.kernels import choices, target_name
-    from dlsys.tuning import measure, search, tasks
+def by_chance(task: Any, step: int, trials: int, known: list[Any], model: str) -> dict[str, Any]:
+    """What so many drawn choices come to: the gain of the best; the least time over the rule's after each; and the rank
+    correlation of their times with what the model predicts from the records of other kernels."""
+    from dlsys.tuning import measure, search
+    from dlsys.tuning.model import correlation
 
     class Random(search.Search):
         """Draws all choices."""
@@ -76,79 +77,96 @@ def by_chance(work: Nodes, trials: int) -> tuple[float, float]:
             """See `Search`."""
             return [self._drawn() for _ in range(min(search.BATCH, left))]
 
-    how, worker = target_name("llvm"), measure.Worker()
-    (task,), _, step = tasks.tasks_of(ad.Executor(work[0]), how, work[1])
+    worker, own = measure.Worker(), list[Any]()
+    about = {"loops": task.loops, "machine": "", "space": task.space.name}
     try:
-        found = Random(task, [], ["trees"], worker.load(task, step), seed=1)
-        about = {"loops": task.loops, "machine": choices.machine_name(how), "versions": "", "formula": "",
-                 "name": task.name, "space": task.space.name}  # fmt: skip
+        found = Random(task, own, model, worker.load(task, step), seed=1)
         while found.trials < trials:
             found.try_some(worker, trials - found.trials, 1.0, about)
-        least = found.ratio
+        ratios = list(found.history)
         found.verdict(worker, about)
-        return found.gain, least
     finally:
         worker.close()
+    records = [*own, *(record for record in known if record["loops"] != task.loops)]
+    rank = correlation(model, records, task.loops, task.space)
+    return {"gain": found.gain, "ratios": ratios, "correlation": rank}
 
 
-def by_metaschedule(work: Nodes, trials: int, seconds: float) -> dict[str, float]:
-    """How many times as fast as by our rules a kernel is by MetaSchedule, after so many trials and after the rounds of
-    16 trials that end within so many seconds, the first at least; and its seconds."""
+def by_metaschedule(executor: Any, task: Any, step: int, trials: int, seconds: float) -> dict[str, Any]:
+    """How many times as fast as by our rule a kernel is by MetaSchedule, after so many trials and after the rounds of
+    16 trials that end within so many seconds, the first at least; the seconds that it took; and the best seconds of a
+    call after each trial, as MetaSchedule measured them, times what makes the last one that measured here in turn."""
     import dlsys as dl
-    from dlsys import timing
+    from dlsys.relax import metaschedule
+    from dlsys.schedule.machine_code import compiled
+    from dlsys.tuning import worker
+    from tvm import transform
 
-    nodes, shapes = work
-    arrays = [np.random.default_rng(0).uniform(0.5, 1.5, shape).astype("float32") for shape in shapes.values()]
+    bench = worker.Bench(task.request["load"], task.request["target"], task.request["precision"], step)
 
     def gain(folder: str) -> float:
-        made = {
-            schedule: dl.relax.compile(nodes, schedule=schedule, database=folder, feed_shapes=shapes)
-            for schedule in ("rules", "metaschedule")
-        }
-        given = [dl.array(one) for one in arrays]
-        runners = {name: timing.repeat(lambda one=one: one(*given)) for name, one in made.items()}  # type: ignore[misc]
-        found = timing.in_turn(runners, 9, 0.01)
-        return found["rules"].best / found["metaschedule"].best
+        with transform.PassContext(config=worker.UNCHECKED):
+            made, name = metaschedule.scheduler(folder, bench.target, lambda plain: (plain, ""))(bench.function)
+            if not name:
+                return math.nan
+            kernel = compiled({worker.MAIN: made.with_attr("global_symbol", worker.MAIN)}, bench.target)[worker.MAIN]
+        found = bench.measured(kernel, math.inf)
+        return float(found["rule"] / found["seconds"]) if "rule" in found else math.nan
 
     begun, done, within = time.perf_counter(), 0, math.nan
     with tempfile.TemporaryDirectory() as folder:
         while done < trials:
             count = min(16, trials - done)
-            dl.relax.tune(nodes, count, folder, feed_shapes=shapes)
+            found = dl.relax.tune(executor, count, folder, target=bench.target)
             done += count
             if time.perf_counter() - begun <= seconds or math.isnan(within):
                 within = gain(folder)
-        return {"trials": gain(folder), "seconds": within, "taken": time.perf_counter() - begun}
+        taken = time.perf_counter() - begun
+        (best,), last = found.seconds.values(), gain(folder)
+        best = [value * bench.seconds / last / best[-1] for value in best]
+        return {"trials": last, "seconds": within, "taken": taken, "best": best}
 
 
 def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
     """A row for each drawn kernel."""
     import dlsys as dl
+    from dlsys import autodiff as ad
+    from dlsys.kernels import choices, target_name
+    from dlsys.tuning import tasks
 
     rows = []
-    for name, work in drawn(options.products, options.convolutions, options.seed):
-        begun = time.perf_counter()
-        found = dl.tune(work[0], options.trials, database=path, feed_shapes=work[1], model=options.model, verbose=False)
+    for name, (nodes, shapes) in drawn(options.products, options.convolutions, options.seed):
+        executor, known, begun = ad.Executor(nodes), choices.read(path), time.perf_counter()
+        found = dl.tune(executor, options.trials, database=path, feed_shapes=shapes, model=options.model, verbose=False)
         if not found.searches:
             print(f"{name}: its rule has no choice", flush=True)
             continue
         one = max(found.searches, key=lambda search: search.share)
+        _, _, step = tasks.tasks_of(executor, target_name("llvm"), shapes)
         row: dict[str, Any] = {
             "name": name, "gain": one.gain, "rule": one.rule, "trials": one.trials, "failed": len(one.failed),
-            "seconds": time.perf_counter() - begun, "correlations": one.correlations(), "knobs": dict(one.best),
+            "seconds": time.perf_counter() - begun, "knobs": dict(one.best), "ratios": one.history,
         }  # fmt: skip
         told = [f"{name}: {one.gain:.3f} of the rule ({1e6 * one.rule:.0f} us)"]
         told += [f"{one.trials} trials in {row['seconds']:.0f} s"]
-        told += [f"{model} {before:.2f} {during:.2f}" for model, (before, during) in row["correlations"].items()]
         if options.random:
-            row["random"], least = by_chance(work, options.trials)
+            row["random"] = drawn_ones = by_chance(one.task, step, options.trials, known, options.model)
+            least = min(drawn_ones["ratios"])
             row["as good after"] = next((i + 1 for i, ratio in enumerate(one.history) if ratio <= least), None)
-            told += [f"random {row['random']:.3f}, as good after {row['as good after']}"]
+            told += ["random {gain:.3f}, rank correlation {correlation:.2f}".format(**drawn_ones)]
+            told += [f"as good after {row['as good after']}"]
         if options.metaschedule:
-            row["metaschedule"] = by_metaschedule(work, options.trials, row["seconds"])
-            told += ["MetaSchedule {trials:.3f}, in as many seconds {seconds:.3f}".format(**row["metaschedule"])]
+            row["metaschedule"] = theirs = by_metaschedule(executor, one.task, step, options.trials, row["seconds"])
+            told += ["MetaSchedule {trials:.3f} in {taken:.0f} s, in as many {seconds:.3f}".format(**theirs)]
+        if options.plot:
+            others = {"MetaSchedule": row["metaschedule"]["best"]} if options.metaschedule else {}
+            if options.random:
+                others["random"] = [one.rule * ratio for ratio in row["random"]["ratios"]]
+            found.plot(options.plot, others)
         rows.append(row)
         print(", ".join(told), flush=True)
+        if options.json:  # after each: a run may be stopped
+            Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return rows
 
 
@@ -197,17 +215,21 @@ def summary(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str
     gains = [row["gain"] for row in rows]
     told = f"gain {geometric(gains):.3f} in geometric mean, from {min(gains):.3f} to {max(gains):.3f}"
     lines = [f"{len(rows)} kernels: {told} (bar {BARS['gain']})"]
-    before = [row["correlations"][options.model][0] for row in rows]
-    if before := [value for value in before if not math.isnan(value)]:
-        told = f"{statistics.fmean(before):.2f} in the mean, from {min(before):.2f} to {max(before):.2f}"
-        lines.append(f"rank correlation before the first measurement: {told} (bar {BARS['correlation']})")
     if options.random:
+        before = [row["random"]["correlation"] for row in rows]
+        if before := [value for value in before if not math.isnan(value)]:
+            told = f"{statistics.fmean(before):.2f} in the mean, from {min(before):.2f} to {max(before):.2f}"
+            lines.append(f"rank correlation before the first measurement: {told} (bar {BARS['correlation']})")
+        half = [geometric([row["ratios"][: options.trials // 2][-1] / row["random"]["ratios"][-1] for row in rows])]
         sooner = sum(row["as good after"] is not None and 2 * row["as good after"] <= options.trials for row in rows)
-        told = f"gain {geometric([row['random'] for row in rows]):.3f}"
-        lines.append(f"random search: {told}; ours is as good in half the trials for {sooner} of {len(rows)}")
+        told = f"gain {geometric([row['random']['gain'] for row in rows]):.3f}; ours takes {half[0]:.3f} of its time"
+        lines.append(f"random search: {told} after half the trials, and is as good by then for {sooner} of {len(rows)}")
     if options.metaschedule:
-        found = [geometric([row["metaschedule"][by] for row in rows]) for by in ("trials", "seconds")]
-        lines.append(f"MetaSchedule: {found[0]:.3f} of the rules by as many trials, {found[1]:.3f} in as many seconds")
+        for by in ("trials", "seconds"):
+            found = [(row["gain"], row["metaschedule"][by]) for row in rows]
+            ours, theirs = zip(*(pair for pair in found if not math.isnan(pair[1])), strict=True)
+            told = f"{geometric(list(theirs)):.3f} of the rules, ours {geometric(list(ours)):.3f}"
+            lines.append(f"MetaSchedule by as many {by}: {told}, {len(ours)} kernels")
     return lines
 
 
@@ -225,6 +247,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="for each network (default: 600)")
     parser.add_argument("--database", help="the file of records (default: an empty one)")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plot", help="where to draw the last kernel's best speed over the trials")
     parser.add_argument("--json", help="where to write the rows")
     options = parser.parse_args()
     if os.environ.get("TVM_NUM_THREADS") != str(options.threads):  # libraries read it when they are imported

@@ -50,6 +50,14 @@ def test_all_numbers_of_rows_give_the_values_of_numpy(name: str) -> None:
             np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{size} rows")
 
 
+def test_one_kernel_serves_two_numbers_of_one_plan() -> None:
+    for sizes in ((40,), (52,), (33,), (36, 47)):
+        inputs = [ad.Variable(f"X{size}") for size in sizes]
+        feed = {x: np.full((size, 24), 0.5, "float32") for x, size in zip(inputs, sizes, strict=True)}
+        for found in ad.Executor([ad.exp_op(x) * 2.5 + 1 for x in inputs]).run(feed, True):
+            np.testing.assert_allclose(found, np.exp(0.5) * 2.5 + 1, rtol=2e-6)
+
+
 @pytest.mark.parametrize("name", ["pointwise", "product and bias", "product over rows", "softmax", "sum of rows"])
 def test_one_kernel_serves_many_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLSYS_COMPILE_CACHE", "0")

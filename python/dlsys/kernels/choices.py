@@ -26,6 +26,7 @@ from .spec import Choice, KernelSpec, TargetName, target_name
 
 LEAST_GAIN = 1.03  # times as fast as the rule a choice must be to be used: measurements vary
 MOST_KNOBS = 32
+SHIPPED = Path(__file__).parent / "tuned"  # a file for each machine whose choices come with the package, if any do
 _VERDICT = '"gain"'
 
 Record = dict[str, Any]
@@ -104,9 +105,9 @@ def summary(path: Any) -> str:
 
 
 def tuned(specs: Sequence[KernelSpec], target: Any) -> list[KernelSpec]:
-    """The kernels, each with the choice that the file of `DLSYS_TUNING` has for it on this machine. `target`: as in
+    """The kernels, each with the choice that the file in use has for it on this machine. `target`: as in
     `kernels.get`. Raises DataError for a file that is not there or cannot be read."""
-    return with_choices(specs, target_name(target)) if setting(TUNING) else list(specs)
+    return with_choices(specs, target_name(target)) if setting(TUNING) or SHIPPED.is_dir() else list(specs)
 
 
 def with_choices(specs: Sequence[KernelSpec], how: TargetName) -> list[KernelSpec]:
@@ -116,17 +117,24 @@ def with_choices(specs: Sequence[KernelSpec], how: TargetName) -> list[KernelSpe
 
 
 def _in_use(how: TargetName) -> Mapping[str, Choice]:
-    """The choices of the file that `DLSYS_TUNING` names for a target, by the digest of a kernel's formula. Raises
-    DataError for a file that is not there or cannot be read."""
-    path = setting(TUNING)
-    if not path or how.kind != "llvm" or not how.ours:
+    """The choices for a target of the file that `DLSYS_TUNING` names, or else of the one that comes with the package
+    for its machine, by the digest of a kernel's formula. Raises DataError for a file that is not there or cannot be
+    read."""
+    if how.kind != "llvm" or not how.ours:
         return {}
-    path = os.path.expanduser(path)
+    path = os.path.expanduser(setting(TUNING) or "")
+    if not path and not os.path.exists(path := str(shipped(how))):
+        return {}
     try:
         status = os.stat(path)
     except OSError as error:
         raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror or error}") from None
     return _choices(path, "formula", machine_name(how), status.st_mtime_ns, status.st_size)
+
+
+def shipped(how: TargetName) -> Path:
+    """Where the choices for a target's machine lie that come with the package, if there are any."""
+    return SHIPPED / f"{machine_name(how).replace(' ', '-')}.jsonl"
 
 
 def of_loops(path: Any, how: TargetName) -> Mapping[str, Choice]:

@@ -4,6 +4,7 @@ what `dl.tune` finds."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..kernels.build import any_alignment, loops_hash, prim_func
 from ..schedule import resolve_target
 from ..schedule.target import refusal
 from .build import fused_kernels
-from .metaschedule import built, context, default_folder, opened, workload
+from .metaschedule import FILES, built, context, default_folder, opened, workload
 
 ROUND = 16  # schedules of one kernel that are tried before another kernel's turn
 LIMIT, MEASURED = 30, 10  # seconds that a schedule may take to compile, or to run; milliseconds that it is run for
@@ -104,17 +105,25 @@ def tune(
             database=stored,
             cost_model="xgb" if importlib.util.find_spec("xgboost") else "random",
         )
-    return Tuning({name: _history(stored, function) for name, function in kernels.values()}, path)
+    return Tuning({name: _history(stored, path, function) for name, function in kernels.values()}, path)
 
 
-def _history(database: Any, function: tirx.PrimFunc) -> list[float]:
-    """The seconds of the best schedule after each one that was measured."""
+def _history(database: Any, path: Path, function: tirx.PrimFunc) -> list[float]:
+    """The seconds of the best schedule after each one that was measured. The database has them by their time, its file
+    in the order of measurement."""
     module, best, found = workload(function), math.inf, list[float]()
-    for record in database.get_all_tuning_records():
-        if record.run_secs and tvm_ffi.structural_equal(record.workload.mod, module):
-            best = min(best, *(float(seconds) for seconds in record.run_secs))
+    records = [record for record in database.get_all_tuning_records() if record.run_secs]
+    own = {_text(r.run_secs) for r in records if tvm_ffi.structural_equal(r.workload.mod, module)}
+    for line in (path / FILES[1]).read_text(encoding="utf-8").splitlines() if own else ():
+        _, (_, seconds, *_) = json.loads(line)
+        if seconds and _text(seconds) in own:
+            best = min(best, *map(float, seconds))
             found.append(best)
     return found
+
+
+def _text(seconds: Any) -> str:
+    return " ".join(f"{float(value):.6g}" for value in seconds)
 
 
 def _has_sums(function: tirx.PrimFunc) -> bool:

@@ -1,6 +1,6 @@
 """A process as `worker`, which compiles choices here and has them measured by the workers of a device far away.
 
-It is started as `python -m dlsys.tuning.far HOST:PORT/NAME`.
+It is started as `python -m dlsys.tuning.far HOST:PORT/NAME PIPE`.
 Each measurement has a session of its own with whichever worker is free, so all of them share the work; where one ends,
 its measurement is lost, and an error names it.
 """
@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm.target import Target
 
 from ..errors import DeviceError
 from ..kernels import disk
@@ -26,7 +26,7 @@ from ..rpc.client import Remote
 from ..rpc.server import library
 from ..schedule.knobs import Knobs
 from ..system import available_cores
-from .worker import MAIN, Bench, main, module_of
+from .worker import MAIN, Bench, module_of, serve
 
 MEASURE = "dlsys.tuning.measure"
 SECONDS = 25.0  # that a measurement may take; with the wait for a worker less than a `Worker`'s
@@ -45,8 +45,6 @@ def _measured(text: str) -> str:
     """On the device: answers one request, as a `worker` does."""
     request = json.loads(text)
     bench, best = Sent(request["load"], request["target"], request["precision"], request["bytes"]), request.get("best")
-    if "compare" in request:
-        return json.dumps(bench.compared({}))
     return json.dumps(bench.loaded() if best is None else bench.measured(bench.built({}), best))
 
 
@@ -58,7 +56,7 @@ class Far:
 
     def __init__(self, device: Remote, task: Mapping[str, Any]) -> None:
         self._device, self._task = device, task
-        self._function, self._target = tvm.ir.load_json(task["load"])[MAIN], Target(task["target"])
+        self._function, self._target = tvm.ir.load_json(task["load"])[MAIN], tvm.ir.load_json(task["target"])
         self._rule = self._compiled(None)
 
     def _compiled(self, knobs: Knobs | None) -> bytes:
@@ -85,10 +83,6 @@ class Far:
         """See `Bench`; or an error."""
         return self.asked(lambda: None)
 
-    def compared(self, knobs: Knobs) -> dict[str, Any]:
-        """See `Bench`."""
-        return self.asked(lambda: self._compiled(knobs), compare=True)
-
     def tried(self, choices: Sequence[Knobs], best: float) -> Iterator[dict[str, Any]]:
         """See `Bench`. Those that are compiled are measured meanwhile, by all workers."""
         count = 1
@@ -98,10 +92,10 @@ class Far:
             built = [cores.submit(self._compiled, knobs) for knobs in choices]
             found = [workers.submit(self.asked, library.result, best=best) for library in built]
             wait(built)
-            yield {"compiled": len(built)}
+            yield {}
             for each in found:
                 yield each.result()
 
 
 if __name__ == "__main__":
-    main(partial(Far, Remote(sys.argv[1])))
+    serve(Connection(int(sys.argv[2])), partial(Far, Remote(sys.argv[1])))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,11 +17,12 @@ import numpy as np
 from .. import autodiff as ad
 from ..kernels.choices import Record
 from ..optim import AdamW
+from ..schedule.knobs import Space
 
 TREES = 64
 WORST = 3.0  # times as long as a task's best, beyond which one choice is as bad as another
 FAR = 3.0  # standard deviations: what other tasks have never seen says nothing
-FEW = 8  # numbers, of which a correlation says nothing
+FEW = 8  # samples, of which nothing is learned, and whose correlation says nothing
 HIDDEN, STEPS, RATE, ROWS = 64, 400, 3e-3, 64  # of the MLP: width, steps of training, learning rate, rows of a batch
 DECAY = 0.3  # of its weights: without it the rank correlation on unseen tasks was 0.2, with it 0.3
 
@@ -36,71 +37,60 @@ class Model(Protocol):
         """The targets of features, shape (N, F); shape (N,)."""
 
 
-class Trees:
+def trees() -> Model:
     """ExtraTrees of scikit-learn."""
+    from sklearn.ensemble import ExtraTreesRegressor
 
-    def __init__(self) -> None:
-        from sklearn.ensemble import ExtraTreesRegressor
-
-        self._trees = ExtraTreesRegressor(TREES, min_samples_leaf=2, max_features=0.5, random_state=0)
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        """See `Model`."""
-        self._trees.fit(x, y)
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """See `Model`."""
-        return np.asarray(self._trees.predict(x))
+    model: Model = ExtraTreesRegressor(TREES, min_samples_leaf=2, max_features=0.5, random_state=0)
+    return model
 
 
 class Mlp:
     """Two hidden layers."""
 
-    def __init__(self) -> None:
-        self._scale: tuple[np.ndarray, np.ndarray, float] = (np.zeros(0), np.zeros(0), 0.0)
-        self._executor: ad.Executor | None = None
-        self._input = ad.Variable("x")
-
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """See `Model`."""
-        random, widths = np.random.default_rng(0), (x.shape[1], HIDDEN, HIDDEN, 1)
-        self._scale = x.mean(0), x.std(0) + 1e-3, float(y.mean())
-        out, target, parameters = self._input, ad.Variable("y"), list[ad.Parameter]()
+        random, widths, parameters = np.random.default_rng(0), (x.shape[1], HIDDEN, HIDDEN, 1), list[ad.Parameter]()
+        self._centre, self._spread, self._mean = x.mean(0), x.std(0) + 1e-3, float(y.mean())
+        self._input, target = ad.Variable("x"), ad.Variable("y")
+        out: ad.Node = self._input
         for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
             w = random.standard_normal((inputs, outputs)).astype("float32") * math.sqrt(2 / inputs)
             parameters += [ad.Parameter(w, f"w{layer}"), ad.Parameter(np.zeros(outputs, "float32"), f"b{layer}")]
-            out = out @ parameters[-2] + parameters[-1]
-            out = ad.relu_op(out) if outputs > 1 else out
+            out = (ad.relu_op(out) if layer else out) @ parameters[-2] + parameters[-1]
         loss = ad.mean_op((out - target) * (out - target))
         step = ad.Executor([AdamW(parameters, lr=RATE, weight_decay=DECAY).minimize(loss)])
         for _ in range(STEPS):
             rows = random.integers(0, len(x), ROWS)
-            step.run({self._input: self._scaled(x[rows]), target: (y[rows, None] - self._scale[2]).astype("float32")})
+            step.run({self._input: self._scaled(x[rows]), target: (y[rows, None] - self._mean).astype("float32")})
         self._executor = ad.Executor([out])
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """See `Model`."""
-        assert self._executor is not None
         found, padded = [], np.concatenate([x, np.zeros((-len(x) % ROWS, x.shape[1]))])
         for first in range(0, len(padded), ROWS):  # batches of one size: one plan
-            (out,) = self._executor.run({self._input: self._scaled(padded[first : first + ROWS])}, True)
-            found.append(out[:, 0])
-        return np.concatenate(found)[: len(x)] + self._scale[2]
+            found += self._executor.run({self._input: self._scaled(padded[first : first + ROWS])}, True)
+        return np.concatenate(found)[: len(x), 0] + self._mean
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        return np.clip((x - self._scale[0]) / self._scale[1], -FAR, FAR).astype("float32")
+        return np.clip((x - self._centre) / self._spread, -FAR, FAR).astype("float32")
 
 
-MODELS: Mapping[str, Callable[[], Model]] = {"trees": Trees, "mlp": Mlp}
+MODELS: Mapping[str, Callable[[], Model]] = {"trees": trees, "mlp": Mlp}
 """By the name that `tune` takes."""
 
 
-def samples(records: Iterable[Record], space: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The features and targets of the records of a space with so many features. Times are those over the rule's, which
-    were measured in turn."""
-    tasks: dict[tuple[str, str], list[Record]] = {}
+def of_task(records: Iterable[Record], loops: str) -> list[Record]:
+    """The measurements of a task, without verdicts."""
+    return [record for record in records if record["loops"] == loops and "gain" not in record]
+
+
+def samples(records: Iterable[Record], space: Space) -> tuple[np.ndarray, np.ndarray]:
+    """The features and targets of the records of spaces of this name. Times are those over the rule's, which were
+    measured in turn."""
+    count, tasks = len(space.features(space.own)), dict[tuple[str, str], list[Record]]()
     for record in records:
-        if record["space"] == space and len(record["features"]) == count and "gain" not in record:
+        if record["space"] == space.name and len(record["features"]) == count and "gain" not in record:
             tasks.setdefault((record["loops"], record["machine"]), []).append(record)
     x, y = list[list[float]](), list[float]()
     for own in tasks.values():
@@ -110,6 +100,15 @@ def samples(records: Iterable[Record], space: str, count: int) -> tuple[np.ndarr
     return np.array(x, "float64").reshape(-1, count), np.array(y, "float64")
 
 
+def learned(name: str, x: np.ndarray, y: np.ndarray) -> Model | None:
+    """A model that has learned from samples; None where there are too few."""
+    if len(x) < FEW:
+        return None
+    model = MODELS[name]()
+    model.fit(x, y)
+    return model
+
+
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     """Spearman's rank correlation of two rows of numbers; nan of few, and where one of them is constant."""
     if len(one) < FEW or np.ptp(one) == 0 or np.ptp(other) == 0:
@@ -117,3 +116,11 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     from scipy.stats import spearmanr  # scikit-learn needs it
 
     return float(spearmanr(one, other).statistic)
+
+
+def correlation(name: str, records: Sequence[Record], loops: str, space: Space) -> float:
+    """The rank correlation of the times of a task's records with what a model predicts that learned from those of all
+    other tasks; nan where there are too few."""
+    x, y = samples(of_task(records, loops), space)
+    model = learned(name, *samples((record for record in records if record["loops"] != loops), space))
+    return rank_correlation(model.predict(x), y) if model and len(x) else math.nan

@@ -7,14 +7,14 @@ tensor programs" (2018): many chains, each of which changes one knob at a time. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..kernels.choices import LEAST_GAIN, Record
 from ..schedule.knobs import Knobs
 from .measure import Measured, Measurer
-from .model import MODELS, Model, rank_correlation, samples
+from .model import Model, learned, of_task, samples
 from .tasks import Task
 
 BATCH = 8  # choices that are compiled and measured together
@@ -24,8 +24,8 @@ RANDOM = 0.15  # of a batch that is drawn
 APART = 2  # knobs in which the choices of a batch differ, as far as there are such
 DESCENT = 0.25  # of the trials, or of the time, is left for the descent
 EXPECTED = 0.01  # a gain below which another batch is not worth its time
-LEAST = 2 * BATCH  # choices that are measured before the model's expectation ends the search
-COMPARED = 3  # choices, the best first, that are compared with the rule's own at the end
+LEAST = 4 * BATCH  # choices that are measured before the model's expectation ends the search
+COMPARED = 6  # choices, the best first, that are compared with the rule's own at the end
 Key = tuple[int | str, ...]
 
 
@@ -38,105 +38,73 @@ class Search:
         gain: how many times as fast the choice that kernels will use is, 1 for the rule's own.
         best: the fastest choice; the rule's own at first.
         ratio: its time over the rule's, 1 at first.
-        trials: how many choices were measured here, or failed.
-        history: the least ratio after each trial.
+        history: the least ratio after each trial, of choices that were measured here, or failed.
         failed: why choices could not be measured.
+        done: whether nothing promises a gain any more.
     """
 
-    best: Knobs
-    gain: float
-    ratio: float
-    trials: int
-    done: bool
-
-    def __init__(
-        self, task: Task, known: list[Record], models: Sequence[str], rule: float, seed: int = 0
-    ) -> None:
-        """`known`: records of all tasks, to which those of this one are added; `models`: names in MODELS, of which the
-        first one leads; `rule`: seconds of a call by the rule's own choice."""
-        self.task = task
-        self.rule = rule
-        self.gain = 1.0
-        self.best, self.ratio, self.trials = task.space.own, 1.0, 0
-        self.history: list[float] = []
-        self.failed: list[str] = []
-        self.done = False
-        self._leading = models[0]
-        self._first: dict[str, Model] = {}  # which know nothing of this task
-        self._pairs: dict[str, list[tuple[float, float, Key]]] = {name: [] for name in models}  # predicted, measured
+    def __init__(self, task: Task, known: list[Record], model: str, rule: float, seed: int = 0) -> None:
+        """`known`: records of all tasks, to which those of this one are added; `model`: a name in MODELS; `rule`:
+        seconds of a call by the rule's own choice."""
+        self.task, self.rule, self.gain = task, rule, 1.0
+        self.best, self.ratio = task.space.own, 1.0
+        self.history, self.failed = list[float](), list[str]()
+        self.done = self._descending = False
         self._names, self._random = tuple(task.space.domains), np.random.default_rng(seed)
+        self._known, self._name = known, model
+        self._model: Model | None = None
         self._features: dict[Key, Sequence[float]] = {}
-        self._known = known
-        self._models: dict[str, Model] = {}
-        self._seen: dict[Key, float] = {self._key(task.space.own): 1.0}
-        for record in self._known:
-            if record["loops"] == task.loops and "gain" not in record and task.space.legal(record["knobs"]):
+        self._seen = {self._key(task.space.own): 1.0}
+        for record in of_task(known, task.loops):
+            if task.space.legal(record["knobs"]):
                 self._note(record["knobs"], record["seconds"] / record["rule"])
-        self._descending = False
 
-    def _key(self, knobs: Knobs) -> Key:
-        return tuple(knobs[name] for name in self._names)
-
-    def _note(self, knobs: Knobs, ratio: float) -> None:
-        """Notes a measured ratio, and the knobs if it is the best so far."""
-        key = self._key(knobs)
-        self._seen[key] = min(ratio, self._seen.get(key, math.inf))
-        if ratio < self.ratio:
-            self.best, self.ratio = knobs, ratio
-
-    def _forget_best(self) -> None:
-        """The next is the best: this one was compared for long."""
-        self._seen[self._key(self.best)] = math.inf
-        key = min(self._seen, key=lambda key: self._seen[key])
-        self.best, self.ratio = dict(zip(self._names, key, strict=True)), self._seen[key]
+    @property
+    def trials(self) -> int:
+        """How many choices were measured here, or failed."""
+        return len(self.history)
 
     @property
     def share(self) -> float:
         """Seconds of a step by the rule's own choice."""
         return self.task.calls * self.rule
 
+    def _key(self, knobs: Knobs) -> Key:
+        return tuple(knobs[name] for name in self._names)
+
+    def _note(self, knobs: Knobs, ratio: float) -> None:
+        key = self._key(knobs)
+        self._seen[key] = min(ratio, self._seen.get(key, math.inf))
+        if ratio < self.ratio:
+            self.best, self.ratio = knobs, ratio
+
     # What to try
 
     def batch(self, left: int, share: float) -> list[Knobs]:
         """The next choices, at most `left`; `share`: of the trials and the time that is left. None where none promises
         a gain."""
-        self._learn()
+        self._model = learned(self._name, *samples(self._known, self.task.space))
         count = min(BATCH, left)
         if not self._descending and share > DESCENT:
             found = self._annealed()
-            expected = self._expected(found)
-            if found and (self.trials < LEAST or expected > EXPECTED):
+            if found and (self.trials < LEAST or self._expected(found[0]) > EXPECTED):
                 return self._diverse(found, count)
         self._descending = True
         found = [knobs for knobs in self.task.space.neighbours(self.best) if self._key(knobs) not in self._seen]
         costs = self._predicted(found) if found else np.zeros(0)
         return [found[i] for i in np.argsort(costs, kind="stable")[:count]]
 
-    def _learn(self) -> None:
-        """Fit the models to all that is known."""
-        count = len(self._features_of([self.task.space.own])[0])
-        x, y = samples(self._known, self.task.space.name, count)
-        if len(x) < BATCH:
-            return
-        for name in self._pairs:
-            self._models[name] = MODELS[name]()
-            self._models[name].fit(x, y)
-        if not any(record["loops"] == self.task.loops for record in self._known):
-            self._first = dict(self._models)
-
-    def _features_of(self, choices: Iterable[Knobs]) -> np.ndarray:
-        """The features of choices, one row each; computed once for each choice."""
-        rows = []
-        for knobs in choices:
-            if (key := self._key(knobs)) not in self._features:
+    def _features_of(self, choices: Sequence[Knobs]) -> np.ndarray:
+        keys = [self._key(knobs) for knobs in choices]
+        for key, knobs in zip(keys, choices, strict=True):
+            if key not in self._features:
                 self._features[key] = self.task.space.features(knobs)
-            rows.append(self._features[key])
-        return np.array(rows)
+        return np.array([self._features[key] for key in keys])
 
-    def _predicted(self, choices: Sequence[Knobs], name: str = "") -> np.ndarray:
-        """The predictions of the model; before there is one, the logarithm of the rule's own estimate."""
-        x, model = self._features_of(choices), self._models.get(name or self._leading)
-        return x[:, 0] * math.log(2) if model is None else model.predict(x)
+    def _predicted(self, choices: Sequence[Knobs]) -> np.ndarray:
+        """The model's predictions; before there is one, the logarithm of the rule's own estimate."""
+        x = self._features_of(choices)
+        return x[:, 0] * math.log(2) if self._model is None else self._model.predict(x)
 
     def _drawn(self) -> Knobs:
         """Legal knobs, each with the same chance."""
@@ -169,41 +137,32 @@ class Search:
         ordered = sorted(visited.items(), key=lambda item: item[1][0])
         return [knobs for key, (_, knobs) in ordered if key not in self._seen]
 
-    def _expected(self, found: Sequence[Knobs]) -> float:
-        """The gain that the model expects of the best of some choices over the best one known."""
-        if not found or not self._models:
-            return 1.0 if found else 0.0
-        known, new = self._predicted([self.best])[0], self._predicted(found[:1])[0]
-        return float(1 - math.exp(new - known))
+    def _expected(self, knobs: Knobs) -> float:
+        """The gain that the model expects of a choice over the best one known; 1 before there is a model."""
+        best, new = self._predicted([self.best])[0], self._predicted([knobs])[0]
+        return float(1 - math.exp(new - best)) if self._model else 1.0
 
     def _diverse(self, found: Sequence[Knobs], count: int) -> list[Knobs]:
         """The first of some choices that differ from each other, and some drawn ones."""
         chosen: list[Knobs] = []
         drawn = int(self._random.binomial(count, RANDOM))
-        for apart in range(APART, -1, -1):
+        for apart in range(APART, 0, -1):
             for knobs in found:
                 distances = (sum(knobs[name] != other[name] for name in self._names) for other in chosen)
-                if len(chosen) < count - drawn and all(distance >= max(apart, 1) for distance in distances):
+                if len(chosen) < count - drawn and all(distance >= apart for distance in distances):
                     chosen.append(knobs)
-        for _ in range(drawn):
-            knobs = self._drawn()
-            if self._key(knobs) not in self._seen and knobs not in chosen:
-                chosen.append(knobs)
-        return chosen
+        others = (self._drawn() for _ in range(drawn))
+        return [*chosen, *(knobs for knobs in others if self._key(knobs) not in self._seen and knobs not in chosen)]
 
     # What came of it
 
     def try_some(self, measurer: Measurer, left: int, share: float, about: Record) -> list[Record]:
         """Measures a batch; the records of what was measured. `about`: what all records of the task say."""
         chosen = self.batch(left, share)
-        if not chosen:
-            self.done = True
-            return []
-        predicted = {name: self._predicted(chosen, name) for name in self._models}
-        found = measurer.measure(chosen, self.ratio * self.rule)
+        self.done = not chosen
+        found = measurer.measure(chosen, self.ratio) if chosen else []
         records = []
         for knobs, one in zip(chosen, found, strict=True):
-            self.trials += 1
             self._seen.setdefault(self._key(knobs), math.inf)
             if one.error:
                 self.failed.append(one.error)
@@ -211,43 +170,25 @@ class Search:
                 self._note(knobs, one.ratio)
                 records.append({**about, **self._record(knobs, one)})
             self.history.append(self.ratio)
-        for name, values in predicted.items():
-            for value, one, knobs in zip(values, found, chosen, strict=True):
-                if not one.error:
-                    self._pairs[name].append((float(value), one.ratio, self._key(knobs)))
-        if records and not any(record["loops"] == self.task.loops for record in self._known):
-            own = Measured(self.rule, self.rule)
-            records.insert(0, {**about, **self._record(self.task.space.own, own)})
+        if records and not of_task(self._known, self.task.loops):
+            records.insert(0, {**about, **self._record(self.task.space.own, Measured(self.rule, self.rule))})
         self._known += records
         return records
 
-    def correlations(self) -> dict[str, tuple[float, float]]:
-        """By model: the rank correlation of measured times with its predictions before this task had a measurement (nan
-        where it knew no other task), and with those that it made from batch to batch."""
-        found = {}
-        for name, pairs in self._pairs.items():
-            predicted, ratios = (np.array([pair[at] for pair in pairs]) for at in (0, 1))
-            before = math.nan
-            if name in self._first and pairs:
-                x = np.array([self._features[key] for _, _, key in pairs])
-                before = rank_correlation(self._first[name].predict(x), ratios)
-            found[name] = before, rank_correlation(predicted, ratios)
-        return found
-
     def verdict(self, measurer: Measurer, about: Record) -> list[Record]:
-        """Compares the best choices with the rule's own for long, which stays the best where they gain too little; a
-        record for each formula of the task."""
-        found, own = Measured(self.rule, self.rule, 1.0), self.task.space.own
-        for _ in range(COMPARED):
-            if self.ratio >= 1 / LEAST_GAIN:
-                break
-            if (one := measurer.compare(self.best)).gain >= max(LEAST_GAIN, found.gain):
-                found, own = one, self.best
-            self._forget_best()
-        self.best = own
-        self.gain = found.gain
-        self.ratio = 1 / found.gain
-        record = {**about, **self._record(own, found), "gain": round(found.gain, 4)}
+        """Compares the best choices with the rule's own for long, and the best of these again: the least of noisy times
+        flatters. The rule's own stays where that gains too little. A record for each formula of the task."""
+        best, found = self.task.space.own, Measured(self.rule, self.rule)
+        keys = sorted(self._seen, key=lambda key: self._seen[key])[:COMPARED]
+        knobs = [dict(zip(self._names, key, strict=True)) for key in keys if self._seen[key] < 1]
+        if knobs:
+            ratios = [one.ratio for one in measurer.measure(knobs)]
+            first = knobs[int(np.argmin(ratios))]
+            (again,) = measurer.measure([first])
+            if max(again.ratio, min(ratios)) <= 1 / LEAST_GAIN:
+                best, found = first, again
+        self.best, self.ratio, self.gain = best, found.ratio, 1 / found.ratio
+        record = {**about, **self._record(best, found), "gain": round(self.gain, 4)}
         return [{**record, "formula": formula} for formula in self.task.formulas or ("",)]
 
     def _record(self, knobs: Knobs, one: Measured) -> Record:

@@ -32,43 +32,37 @@ class Task:
     Attributes:
         name: the kernel's.
         loops: the structural hash of its plain loops.
-        formulas: digests of the specs that have these loops; none for loops of a Relax module.
         space: of its choices.
+        request: what a `Measurer` is to load: the loops and the target as TVM's JSON, and the precision.
+        formulas: digests of the specs that have these loops; none for loops of a Relax module.
         calls: how often a step calls it.
-        nbytes: of its arrays.
-        request: what a `Measurer` is to load.
     """
 
     name: str
     loops: str
-    formulas: tuple[str, ...]
     space: Space
-    calls: int
-    nbytes: int
     request: dict[str, Any] = field(repr=False)
+    formulas: tuple[str, ...] = ()
+    calls: int = 0
 
 
 def tasks_of(what: Any, how: TargetName, feed_shapes: Mapping[Node, Any] | None) -> tuple[list[Task], int, int]:
     """The tasks of an Executor, nodes, a kernel or a Relax module; how many distinct kernels there are; and the bytes
     of all arrays of a step. Raises GraphError for something else."""
-    found: dict[str, Task] = {}
-    others, step = set[str](), 0
+    found: dict[str, Task | None] = {}
+    step = 0
     for name, function, target, precision, formula, calls in _functions(what, how, feed_shapes):
-        loops, nbytes = loops_hash(function), _nbytes(function)
-        step += calls * nbytes
-        if loops in found:
-            found[loops].calls += calls
-            found[loops].formulas = tuple(sorted({*found[loops].formulas, *([formula] if formula else [])}))
-        elif loops not in others:
+        loops = loops_hash(function)
+        step += calls * nbytes(function)
+        if loops not in found:
             space = space_of(function, target, precision)
-            if space is None:
-                others.add(loops)
-                continue
             module = tvm.IRModule({MAIN: function.with_attr("global_symbol", MAIN)})
-            request = {"load": tvm.ir.save_json(module), "target": _plain(target), "precision": precision}
-            formulas = (formula,) if formula else ()
-            found[loops] = Task(name, loops, formulas, space, calls, nbytes, request)
-    return list(found.values()), len(found) + len(others), step
+            texts = {"load": tvm.ir.save_json(module), "target": tvm.ir.save_json(target), "precision": precision}
+            found[loops] = Task(name, loops, space, texts) if space else None
+        if task := found[loops]:
+            task.calls += calls
+            task.formulas = tuple(sorted({*task.formulas, formula} - {""}))
+    return [task for task in found.values() if task], len(found), step
 
 
 def space_of(function: tirx.PrimFunc, target: Target, precision: str = "") -> Space | None:
@@ -80,7 +74,12 @@ def space_of(function: tirx.PrimFunc, target: Target, precision: str = "") -> Sp
         return space.own
 
     schedule.apply(function, target, precision, look)
-    return found[0] if found else None
+    return found[0] if found and math.prod(map(len, found[0].domains.values())) > 1 else None
+
+
+def nbytes(function: tirx.PrimFunc) -> int:
+    """Bytes of a function's arrays."""
+    return sum(math.prod(map(int, v.shape)) * np.dtype(str(v.dtype)).itemsize for v in function.params)
 
 
 Called = tuple[str, tirx.PrimFunc, Target, str, str, int]
@@ -92,13 +91,11 @@ def _functions(what: Any, how: TargetName, feed_shapes: Any) -> Iterable[Called]
     if isinstance(what, tvm.IRModule):
         calls = fused_kernels(what, how.target, feed_shapes)
         return [(name, any_alignment(function), how.target, "", "", 1) for name, function in calls]
-    if isinstance(what, Kernel):
-        specs: list[tuple[KernelSpec, int]] = [(what.spec, 1)]
-    else:
-        if isinstance(what, Node):
-            what = [what]
-        if isinstance(what, Sequence) and what and all(isinstance(node, Node) for node in what):
-            what = Executor(what)
+    specs: list[tuple[KernelSpec, int]] = [(what.spec, 1)] if isinstance(what, Kernel) else []
+    if not specs:
+        nodes = [what] if isinstance(what, Node) else what
+        if isinstance(nodes, Sequence) and nodes and all(isinstance(node, Node) for node in nodes):
+            what = Executor(nodes)
         if not isinstance(what, Executor):
             raise GraphError(f"tune: takes an Executor, nodes, a kernel or a Relax module, not {type(what).__name__}")
         specs = what.specs_and_calls(feed_shapes)
@@ -108,20 +105,3 @@ def _functions(what: Any, how: TargetName, feed_shapes: Any) -> Iterable[Called]
         for spec, calls in specs
         if not spec.loops
     ]
-
-
-def _nbytes(function: tirx.PrimFunc) -> int:
-    return sum(math.prod(map(int, v.shape)) * np.dtype(str(v.dtype)).itemsize for v in function.params)
-
-
-def _plain(target: Target) -> dict[str, Any]:
-    """A target as JSON."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, (str, bool, int, float)) or value is None:
-            return value
-        if isinstance(value, Mapping):
-            return {str(key): plain(item) for key, item in value.items()}
-        return [plain(item) for item in value] if isinstance(value, Sequence) else str(value)
-
-    return {str(key): plain(value) for key, value in target.export().items()}

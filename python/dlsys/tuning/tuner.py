@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from ..kernels import choices, target_name
 from ..kernels.choices import Record
 from ..rpc.client import Remote
 from .measure import FAR, LOCAL, Measurer, Worker
-from .model import MODELS
+from .model import MODELS, correlation
 from .search import BATCH, Search
 from .tasks import tasks_of
 
 SHARE = 0.01  # of the step's time: a kernel that takes less is not tuned
+LOADING = 0.3  # of the time to search may go to the rules' own times, of the kernels with most to do first
 
 
+@dataclass
 class Tuning:
     """The result of a search, to `print` and to `plot`.
 
@@ -30,12 +33,15 @@ class Tuning:
         searches: one for each kernel that was searched, by their share of the step, largest first.
         path: the file of records.
         kernels: how many distinct kernels a step has.
+        records: all that was known at the end.
+        models: the names of those that are compared, of which the first one has led.
     """
 
-    def __init__(self, searches: list[Search], path: Path, kernels: int) -> None:
-        self.searches = searches
-        self.path = path
-        self.kernels = kernels
+    searches: list[Search]
+    path: Path
+    kernels: int
+    records: list[Record] = field(repr=False)
+    models: list[str]
 
     @property
     def gain(self) -> float:
@@ -45,12 +51,21 @@ class Tuning:
         return before / after if after else 1.0
 
     def __str__(self) -> str:
-        """Of each kernel that was searched the gain; the time of a step before and after."""
-        lines = [line for one in self.searches for line in (described(one), *models_of(one))]
+        lines = [line for one in self.searches for line in (described(one), *self._ranked(one))]
         count = f"{len(self.searches)} of {self.kernels} kernel{'s' * (self.kernels != 1)} searched"
         before = sum(one.share for one in self.searches)
         told = f"{count}: {1e6 * before:.1f} us a step by the rules, {1e6 * before / self.gain:.1f} us tuned"
         return "\n".join([*lines, told, f"stored in {self.path}"])
+
+    def correlations(self, one: Search) -> dict[str, float]:
+        """By model: the rank correlation of the measured times of a kernel with predictions that are made without them,
+        from the records of other kernels; nan where there are too few. Most of what a search measures is what its model
+        took for the best, which differs less than what is drawn, so that this is less than that of drawn choices."""
+        return {name: correlation(name, self.records, one.task.loops, one.task.space) for name in self.models}
+
+    def _ranked(self, one: Search) -> list[str]:
+        told = [f"{name} {value:.2f}" for name, value in self.correlations(one).items() if not math.isnan(value)]
+        return [f"    rank correlation before the first measurement: {', '.join(told)}"] if told else []
 
     def plot(self, path: Any, others: Mapping[str, list[float]] | None = None) -> None:
         """Draw each kernel's best speed in GFLOP/s over the trials; dotted the rule's. `others`: seconds of the best
@@ -61,11 +76,11 @@ class Tuning:
                 speeds = [flop / (one.rule * ratio) / 1e9 for ratio in one.history]
                 axes.plot(range(1, len(speeds) + 1), speeds, color=colour, drawstyle="steps-post", label=one.task.name)
                 axes.axhline(flop / one.rule / 1e9, color=colour, linestyle=":")
-                for name, seconds in (others or {}).items():
-                    if name == one.task.name or len(self.searches) == 1:
-                        own = [flop / value / 1e9 for value in seconds]
-                        label = "MetaSchedule" if name == one.task.name else name
-                        axes.plot(range(1, len(own) + 1), own, f"{colour}--", drawstyle="steps-post", label=label)
+                alone = len(self.searches) == 1
+                for other, (name, seconds) in enumerate((others or {}).items(), 1):
+                    if name == one.task.name or alone:
+                        own, line = [flop / value / 1e9 for value in seconds], f"C{other % 10}" if alone else colour
+                        axes.plot(range(1, len(own) + 1), own, f"{line}--", drawstyle="steps-post", label=name)
             axes.set_ylim(bottom=0)
 
 
@@ -76,16 +91,6 @@ def described(one: Search) -> str:
     failed = f", {len(one.failed)} failed ({one.failed[-1]})" if one.failed else ""
     return (f"{one.task.name}: {one.trials} tried{failed}, best {1e6 * best:.1f} us{speeds}, "
             f"rule {1e6 * one.rule:.1f} us, {one.rule / best:.2f} of the rule")  # fmt: skip
-
-
-def models_of(one: Search) -> list[str]:
-    """How well the models ranked the choices, a line where there was more than one batch."""
-    parts = []
-    for name, (before, during) in one.correlations().items():
-        told = [f"{before:.2f} before the first measurement"] if not math.isnan(before) else []
-        told += [f"{during:.2f} from batch to batch"] if not math.isnan(during) else []
-        parts += [f"{name} {', '.join(told)}"] if told else []
-    return [f"    rank correlation: {'; '.join(parts)}"] if parts else []
 
 
 def tune(
@@ -130,9 +135,11 @@ def tune(
     tasks, count, step = tasks_of(what, how, feed_shapes)
     measurer, found = measurer or Worker(LOCAL if remote is None else (*FAR, remote)), list[Search]()
     try:
-        for task in tasks:
+        for task in sorted(tasks, key=lambda task: -task.calls * task.space.flop):
             rule = measurer.load(task, step)
-            found.append(Search(task, records, list(dict.fromkeys([model, "trees"])), rule, len(found)))
+            found.append(Search(task, records, model, rule, len(found)))
+            if time.monotonic() > begun + (deadline - begun) * LOADING:
+                break
         found.sort(key=lambda one: -one.share)
         whole = sum(one.share for one in found)
         found = [one for one in found if one.share >= SHARE * whole]
@@ -149,7 +156,7 @@ def tune(
         print("interrupted: what was found so far is stored", flush=True)
     finally:
         measurer.close()
-    return Tuning(found, path, count)
+    return Tuning(found, path, count, records, list(dict.fromkeys([model, "trees"])))
 
 
 def _searched(

@@ -12,12 +12,13 @@ from tvm import tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Axes, axes_of, renamed
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, axes_of, renamed
 from ..squares import SIDE, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
+from .steps import OTHER_VECTORS, OWN, Looked, Steps, chosen
 from .tiles import least_parts
 
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
@@ -29,19 +30,30 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if (stages := inlined(func)) is None:  # one pass over memory
         return None
     groups = [group for group in domains(stages) if size(group[0].iters)]
-    return with_nests(func, [block(group, kept(group, stages, set(func.params)), machine) for group in groups])
+    stored = [kept(group, stages, set(func.params)) for group in groups]
+
+    def look() -> Looked:
+        loops = [_Loops(group, own, machine, OWN) for group, own in zip(groups, stored, strict=True)]
+        largest = max(loops, key=lambda one: one.work * math.prod(one.shape))
+        several = machine.threads > 1 and largest.parts > 0
+        others = {"vectors": () if largest.by_row else OTHER_VECTORS, "finer": (2, 4) if several else (),
+                  "threads": (0,) if several else ()}  # fmt: skip
+        return others, largest.work * math.prod(largest.shape), largest.inner
+
+    steps = chosen("elementwise", OWN, func, machine, look) if groups else OWN
+    return with_nests(func, [block(*one, machine, steps) for one in zip(groups, stored, strict=True)])
 
 
-def block(group: Sequence[Stage], stored: set[Any], machine: Machine) -> tirx.Stmt:
+def block(group: Sequence[Stage], stored: set[Any], machine: Machine, steps: Steps = OWN) -> tirx.Stmt:
     """The loops of stages of one domain, which store some of their buffers."""
-    return block_of(group[-1].name, _Loops(group, stored, machine).nest(), whole=True)
+    return block_of(group[-1].name, _Loops(group, stored, machine, steps).nest(), whole=True)
 
 
 class _Loops:
     """The loops over a domain, which compute stages of it and store the buffers `stored`."""
 
-    def __init__(self, group: Sequence[Stage], stored: set[Any], machine: Machine) -> None:
-        self.group, self.stored, self.machine = group, stored, machine
+    def __init__(self, group: Sequence[Stage], stored: set[Any], machine: Machine, steps: Steps) -> None:
+        self.group, self.stored, self.machine, self.steps = group, stored, machine, steps
         self.index = next((str(v.var.ty) for v in group[0].iters), "int32")
         self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.shape = extents(group[0].iters)
@@ -54,7 +66,8 @@ class _Loops:
         self.rows = math.prod(self.outer)
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
-        self.parts = least_parts(machine) if math.prod(self.shape) * self.work >= PARALLEL_WORK else 0
+        large = steps.threads and math.prod(self.shape) * self.work >= PARALLEL_WORK
+        self.parts = least_parts(machine) * steps.finer if large else 0
 
     def _axes(self) -> Axes:
         """The axes of the loops, joined where all accesses allow it; `by_row` keeps the last one apart."""
@@ -94,12 +107,12 @@ class _Loops:
             return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
         if apart:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
-        return self._shared(width if self.inner % width == 0 else width * CHUNK, steps)
+        return self._shared(width if self.inner % width == 0 else width * CHUNK // self.steps.finer, steps)
 
     def _width(self) -> int:
         """Elements of some vectors, which divide a row where that can be."""
         whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
-        most = VECTORS if not self.by_row else COSTLY_VECTORS if whole else 1
+        most = self.steps.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
         width = min(self.inner, self.lanes * most)
         return width if width == self.inner else common.divisor(self.inner, self.lanes, width) or width
 

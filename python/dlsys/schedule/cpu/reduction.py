@@ -25,19 +25,31 @@ from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from ..varying import Varying
 from . import pointwise, rows
+from .steps import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from .tiles import least_parts
 
 MOST_VARYING = 4096  # terms of a sum whose number varies that are added up side by side in one vector alone
-ROWS = 8  # that are read at once where registers hold no row's sums
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Each row through all its stages at once where the stages share rows; else a stage at a time."""
-    return finish(func, machine, rows.schedule(func, machine) or inlined(func))
+    if found := rows.schedule(func, machine):
+        return finish(func, machine, found)
+    stages = inlined(func)
+    sums = [stage for stage in stages or () if stage.reduced and size(stage.spatial)]
+
+    def look() -> Looked:
+        largest = max((_Sum(stage, machine, OWN) for stage in sums), key=lambda one: one.work)
+        several = machine.threads > 1 and largest.parallel
+        others = {"vectors": OTHER_VECTORS, "rows": (2, 4, 8, 16) if largest.by_columns else (),
+                  "threads": (0,) if several else ()}  # fmt: skip
+        return others, largest.work, (largest.results if largest.by_columns else largest.terms).sizes[-1]
+
+    return finish(func, machine, stages, chosen("sum", OWN, func, machine, look) if sums else OWN)
 
 
 def finish(
-    func: tirx.PrimFunc, machine: Machine, nests: Sequence[Stage | tirx.Stmt] | None = None
+    func: tirx.PrimFunc, machine: Machine, nests: Sequence[Stage | tirx.Stmt] | None = None, steps: Steps = OWN
 ) -> tirx.PrimFunc:
     """The function with the loops of its stages, each by itself; or of other ones, and of loops that are written."""
     made: list[tirx.Stmt] = []
@@ -47,18 +59,18 @@ def finish(
         elif not one.reduced and size(one.spatial):
             made.append(pointwise.block([one], {one.buffer}, machine))
         elif size(one.spatial):
-            sums = _whole_or_in_parts(one, machine)
+            sums = _whole_or_in_parts(one, machine, steps)
             made += [block_of(part.stage.name, part.nest(), whole=True) for part in sums]
     return with_nests(func, made)
 
 
-def _whole_or_in_parts(stage: Stage, machine: Machine) -> list[_Sum]:
+def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[_Sum]:
     """A sum, or those of its parts and of these."""
-    whole = _Sum(stage, machine)
+    whole = _Sum(stage, machine, steps)
     if not (lengths := parts_along(stage, whole.parts())):
         return [whole]
     *parts, total = in_parts(stage, lengths)
-    return [*(_Sum(part, machine) for part in parts), *_whole_or_in_parts(total, machine)]
+    return [*(_Sum(part, machine, steps) for part in parts), *_whole_or_in_parts(total, machine, steps)]
 
 
 class _Sum:
@@ -69,8 +81,8 @@ class _Sum:
         costly: whether a term takes exp, log or their like: some vectors at once wait less for each other.
     """
 
-    def __init__(self, stage: Stage, machine: Machine) -> None:
-        self.stage, self.machine = stage, machine
+    def __init__(self, stage: Stage, machine: Machine, steps: Steps) -> None:
+        self.stage, self.machine, self.steps = stage, machine, steps
         shape = extents(stage.iters)
         self.index = next((str(v.var.ty) for v in stage.iters), "int32")
         self.loop, self.vector = (partial(function, dtype=self.index) for function in (loop, lanes))
@@ -80,7 +92,8 @@ class _Sum:
         self.results = axes_of(shape, spatial, found)
         self.terms = axes_of(shape, [i for i in range(len(shape)) if i not in spatial], found)
         self.count = math.prod(self.terms.sizes)  # of terms
-        self.parallel = math.prod(shape) * common.operations(stage.block.body) >= PARALLEL_WORK
+        self.work = math.prod(shape) * common.operations(stage.block.body)
+        self.parallel = steps.threads > 0 and self.work >= PARALLEL_WORK
         sizes, strides = self.results.sizes, self.results.strides
         self.by_columns = bool(sizes) and sizes[-1] > 1 and all(s in (0, 1) for s in strides[-1])
         in_order = self.by_columns and self.count <= IN_ORDER
@@ -125,7 +138,7 @@ class _Sum:
         few = self.count == self.terms.sizes[-1] <= 2 * ROWS  # registers hold their sums from the first to the last
         step, block = self._block(few)
         one_row = step == width or self.costly
-        together = self.count if few else 1 if one_row else min(ROWS, self.terms.sizes[-1])
+        together = self.count if few else 1 if one_row else min(self.steps.rows, self.terms.sizes[-1])
         lanes = self.lanes * (VECTORS if self.costly else 1)
         levels = Levels(self.terms.sizes, max(together, 1), self.every // max(together, 1), self.index)
 
@@ -162,7 +175,8 @@ class _Sum:
     def _block(self, few: bool) -> tuple[int, int]:
         """The columns of a step, and of a block of steps, whose sums take half of L1: enough blocks for threads."""
         *rest, width = self.results.sizes
-        step = width if width <= MAX_VECTORS * self.lanes else (VECTORS if self.costly else COSTLY_VECTORS) * self.lanes
+        most = self.steps.vectors if self.costly else -(-self.steps.vectors // (VECTORS // COSTLY_VECTORS))
+        step = width if width <= MAX_VECTORS * self.lanes else most * self.lanes
         step = common.divisor(width, self.lanes, step) or step
         parts = -(-least_parts(self.machine) // math.prod(rest)) if self.parallel else 1
         held = self.machine.l1 * (2 if self.every else 4) // tvm.DataType(str(self.stage.buffer.dtype)).bits
@@ -218,7 +232,7 @@ class _Sum:
         if isinstance(inner, Varying) and inner < MOST_VARYING:  # it may be less than some vectors
             return self.lanes
         if inner >= 2 * self.lanes:
-            return self.lanes * min(VECTORS, inner // self.lanes)
+            return self.lanes * min(self.steps.vectors, inner // self.lanes)
         # rows of small images: short, but many are added up, so a part of a vector is better than none
         width = common.divisor(inner, self.lanes, self.lanes) or common.divisor(inner, 1, self.lanes) or 1
         return width if width >= SHORT and self.count >= MANY * inner else 1

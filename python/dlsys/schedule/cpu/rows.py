@@ -16,13 +16,14 @@ from tvm import tirx
 
 from .. import common
 from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
-from ..common import PARALLEL_WORK, VECTORS, renamed
+from ..common import PARALLEL_WORK, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
 from ..sums import PARTS, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
+from .steps import OTHER_VECTORS, Looked, Steps, chosen
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 SHORT_VALUES = 160  # of all stages of such a row
@@ -37,9 +38,24 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
-    if plain and found.length <= SHORT_ROW and values <= SHORT_VALUES:
-        return [_short(found, found.kept(func.params), machine), *found.rest]
-    return _long(func, stages, machine) if len(found.stages) > 1 else None
+    own = Steps(short=plain and found.length <= SHORT_ROW and values <= SHORT_VALUES)
+    if not own.short and len(found.stages) < 2:
+        return None
+
+    def look() -> Looked:
+        several = machine.threads > 1 and found.count > 1 and found.work >= PARALLEL_WORK
+        others = {
+            "vectors": OTHER_VECTORS if found.length > machine.lanes("float32") else (),
+            "fetches": (0,) if any(prefetch.is_far(array, machine) for array in func.params) else (),
+            "finer": (2, 4) if several else (), "threads": (0,) if several else (),
+            "short": (0, 1) if len(found.stages) > 1 and plain and values <= SHORT_VALUES else (),
+        }  # fmt: skip
+        return others, found.work, found.length
+
+    steps = chosen("rows", own, func, machine, look)
+    if steps.short:
+        return [_short(found, found.kept(func.params), machine, steps), *found.rest]
+    return _long(func, stages, machine, steps)
 
 
 def _is_for_parts(rows: Rows) -> bool:
@@ -52,7 +68,7 @@ def _is_for_parts(rows: Rows) -> bool:
 # Short rows
 
 
-def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
+def _short(rows: Rows, kept: set[Any], machine: Machine, steps: Steps) -> tirx.Stmt:
     """A vector of rows at a time, a row a lane."""
 
     def code(start: Expr, many: int) -> tirx.Stmt:
@@ -61,7 +77,7 @@ def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
         return vector.loop()
 
     width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
-    kind = PARALLEL if rows.work >= PARALLEL_SHORT else SERIAL
+    kind = PARALLEL if steps.threads and rows.work >= PARALLEL_SHORT else SERIAL
     return block_of("rows", in_steps(rows.count, width, code, kind=kind))
 
 
@@ -97,7 +113,9 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(func: tirx.PrimFunc, stages: Sequence[Stage], machine: Machine) -> list[Stage | tirx.Stmt] | None:
+def _long(
+    func: tirx.PrimFunc, stages: Sequence[Stage], machine: Machine, steps: Steps
+) -> list[Stage | tirx.Stmt] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
     rows = find_rows(inlined(func, stages) or [])
     if rows is None or rows.length < 2:
@@ -106,7 +124,7 @@ def _long(func: tirx.PrimFunc, stages: Sequence[Stage], machine: Machine) -> lis
     passes = _in_passes(rows)
     if passes is None:
         return None
-    code = _LongRows(rows, passes, rows.kept(func.params), machine)
+    code = _LongRows(rows, passes, rows.kept(func.params), machine, steps)
     rest = (code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest)
     return [block_of("rows", code.nest()), *rest]
 
@@ -164,13 +182,15 @@ class _LongRows:
         parts: for these buffers the array of the shares' sums, and the stage that adds them up.
     """
 
-    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine) -> None:
-        self.rows, self.passes, self.kept, self.machine = rows, passes, kept, machine
+    def __init__(
+        self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps
+    ) -> None:
+        self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, steps.vectors
         along = [one for one in passes if any(map(rows.along, one))]
-        self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
+        self.fetching = along[-2] if steps.fetches and len(along) > 2 else None  # the next row, while none is stored
         self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
-        self.parallel = rows.work >= PARALLEL_WORK and rows.count > 1
-        share = -(-rows.count // PARTS) if self.parallel else rows.count
+        self.parallel = steps.threads > 0 and rows.work >= PARALLEL_WORK and rows.count > 1
+        share = -(-rows.count // (PARTS * steps.finer)) if self.parallel else rows.count
         self.share = min(share, LEVEL) if rows.down else share
         self.down = {s.buffer: Accumulators(s, rows.length, 1, self.lanes) for s in rows.down}
         self.parts = {s.buffer: of_parts(s, -(-rows.count // self.share)) for s in rows.down}
@@ -246,7 +266,7 @@ class _LongRows:
     def _along(self, one: list[Stage], row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
         along = [stage for stage in one if self.rows.along(stage)]
-        width = self.lanes * min(VECTORS, self.rows.length // self.lanes)
+        width = self.lanes * min(self.vectors, self.rows.length // self.lanes)
         across = [s for s in along if s.reduced and s not in self.rows.down]
         long = [s for s in across if is_float_sum(s)]
         levels = Levels([self.rows.length], width, LEVEL if long else 0)
