@@ -95,7 +95,7 @@ def by_chance(task: Any, step: int, trials: int, known: list[Any], model: str) -
 def by_metaschedule(executor: Any, task: Any, step: int, trials: int, seconds: float) -> dict[str, Any]:
     """How many times as fast as by our rule a kernel is by MetaSchedule, after so many trials and after the rounds of
     16 trials that end within so many seconds, the first at least; the seconds that it took; and the best seconds of a
-    call after each trial, as MetaSchedule measured them, times what makes the last one that measured here in turn."""
+    call after each trial, as MetaSchedule measured them."""
     import dlsys as dl
     from dlsys.relax import metaschedule
     from dlsys.schedule.machine_code import compiled
@@ -122,9 +122,8 @@ def by_metaschedule(executor: Any, task: Any, step: int, trials: int, seconds: f
             if time.perf_counter() - begun <= seconds or math.isnan(within):
                 within = gain(folder)
         taken = time.perf_counter() - begun
-        (best,), last = found.seconds.values(), gain(folder)
-        best = [value * bench.seconds / last / best[-1] for value in best]
-        return {"trials": last, "seconds": within, "taken": taken, "best": best}
+        (best,) = found.seconds.values()
+        return {"trials": gain(folder), "seconds": within, "taken": taken, "best": best}
 
 
 def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:

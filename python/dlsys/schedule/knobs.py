@@ -31,7 +31,7 @@ class Space:
         make: returns what the rule is to write for knobs; None for those that are not legal.
         features: numbers that may say how long the loops of legal knobs take, for a learned model: as many for each,
             the first one the binary logarithm of the rule's own estimate.
-        flop: operations of the function.
+        flop: operations of the function; 0 where they say little.
     """
 
     name: str

@@ -68,10 +68,10 @@ class Tuning:
         return [f"    rank correlation before the first measurement: {', '.join(told)}"] if told else []
 
     def plot(self, path: Any, others: Mapping[str, list[float]] | None = None) -> None:
-        """Draw each kernel's best speed in GFLOP/s over the trials; dotted the rule's. `others`: seconds of the best
+        """Draw each product's best speed in GFLOP/s over the trials; dotted the rule's. `others`: seconds of the best
         call after each trial of another search, by kernel or by its own name, drawn dashed."""
         with chart(path, "Best choice found; dotted: the rule's", "trials", "GFLOP/s") as axes:
-            for number, one in enumerate(self.searches):
+            for number, one in enumerate(one for one in self.searches if one.task.space.flop):
                 colour, flop = f"C{number % 10}", one.task.space.flop
                 speeds = [flop / (one.rule * ratio) / 1e9 for ratio in one.history]
                 axes.plot(range(1, len(speeds) + 1), speeds, color=colour, drawstyle="steps-post", label=one.task.name)

@@ -60,6 +60,6 @@ def chosen(name: str, own: Steps, func: tirx.PrimFunc, machine: Machine, look: C
             ragged = length / (machine.lanes("float32") * int(knobs["vectors"]))
             return [*logs, round(ragged % 1, 3), *(float(value) for value in knobs.values())]
 
-        return Space(name, knobs, domains, make, features, float(work))
+        return Space(name, knobs, domains, make, features)
 
     return pick(own, space)
