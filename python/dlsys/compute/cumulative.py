@@ -90,7 +90,8 @@ def _chains(
 
         def total(o: Expr, p: Expr, c: Expr) -> tirx.Stmt:
             """Stores what the elements of a part are together."""
-            lanes = LANES if behind == 1 else 1
+            # LLVM makes vectors of one sum of integers, and poor ones of many; of floats it may not change the order
+            lanes = LANES if behind == 1 and is_float(inputs[0]) else 1
             held, start = _Words(lanes, wide), p * length
 
             def add(i: Expr, number: int) -> tirx.Stmt:
