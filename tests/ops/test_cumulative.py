@@ -63,6 +63,14 @@ def test_integers_are_summed_and_multiplied_in_64_bits(name: str, dtype: str) ->
     np.testing.assert_array_equal(narrow.numpy(), getattr(torch.tensor(x), name)(0, dtype=torch.float64).numpy())
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
+def test_a_long_row_of_integers_is_compiled_in_no_time(dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 9, 1_000_000).astype(dtype)
+    row = ad.Variable("row")
+    (found,) = ad.Executor([ad.cumsum_op(row, 0)]).run({row: x}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_array_equal(found, x.cumsum(dtype=dtype))  # LLVM took minutes for 16 sums side by side
+
+
 def test_values_beyond_the_range_and_signs_of_zero() -> None:
     x = np.array([-0.0, -0.0, 1.0, np.inf, 1.0, -np.inf, 2.0, np.nan, 1.0], "float32")
     wanted = np.array([-0.0, -0.0, 1.0, np.inf, np.inf, np.nan, np.nan, np.nan, np.nan], "float32")
