@@ -29,6 +29,7 @@ class Hooked(TensorNode):
     """The method by which a tensor gets hooks."""
 
     __slots__ = ()
+    grad_hooks: dict[Removable, Callable[[Tensor], Node]] | None
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Removable:
         """Have `hook(gradient)` be called where the tensor's gradient is computed, by `backward`, `autograd.grad` or
