@@ -18,6 +18,7 @@ LAYERS = [
     ("scopes",),
     ("checks", "graph", "tvm_import"),
     ("devices",),
+    ("distributed",),
     ("compute",),
     ("schedule",),
     ("kernels",),

@@ -53,6 +53,10 @@ class DataError(DlsysError, RuntimeError):
     """A file that cannot be found, read or written, or whose checksum is wrong."""
 
 
+class CommunicationError(DlsysError, RuntimeError):
+    """Processes of one run that differ where they must not, an exchange that is none, or an MPI that is missing."""
+
+
 _COMPLEX = "there are no complex numbers: keep real and imaginary parts as two tensors"
 _SPARSE = "there are no sparse tensors: use nn.Embedding, take, index_add or scatter_add"
 _HALF = "there are no arrays in half precision: `dl.autocast` rounds a GPU's products"
