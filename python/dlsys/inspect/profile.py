@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
 
 from .. import timing
-from ..compiler import Key, Plan
+from ..compiler import Key, Plan, is_message
 from ..devices import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..kernels import unrolled_calls
+from ..kernels import Callback, each_call, unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
 from . import notebook
@@ -79,7 +79,7 @@ class Profile:
     """The times of the kernels, in the order in which they run, and of the step; `print` it.
 
     Attributes:
-        rows: one per kernel.
+        rows: one per kernel, then one per message of a group of processes: the seconds for which it is waited.
         step: seconds of the whole step as `run` takes it, the median of the runs.
         least_seconds, least_step: of the kernels together and of the step, in the fastest run. If the medians are far
             larger, other programs were running.
@@ -148,11 +148,16 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     }
     twin._parameters.update(copies)
     tensors = {node: value.tensor for node, value in {**feeds, **copies}.items()}
-    made, calls = list(plan.kernel_of.items()), []
-    for position, call in unrolled_calls(twin.bound_calls):
+    bound_calls = twin.bound_calls
+    kernels = iter(plan.kernel_of.items())
+    made = [None if isinstance(call, Callback) else next(kernels) for call in each_call(bound_calls)]
+    calls = []
+    for position, call in unrolled_calls(bound_calls):
+        if (kernel := made[position]) is None:
+            continue
         memory = [twin.arena if at.base is None else tensors[twin.given[at.base]] for at in call.places]
         arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
-        calls.append((made[position][0], partial(made[position][1].function, *arguments), arguments))
+        calls.append((kernel[0], partial(kernel[1].function, *arguments), arguments))
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
 
     def seconds_of(call: Callable[[], object]) -> float:
@@ -163,11 +168,13 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
         twin.run({**feeds, **copies})
 
     times: dict[Key, list[float]] = {key: [0.0] * (WARM_UP + runs) for key in plan.kernel_of}
-    steps = []
+    steps: list[float] = []
+    waits: list[dict[int, float]] = []  # how long each message was waited for
     for run in range(WARM_UP + runs):
         for key, bound, _ in calls:
             times[key][run] += seconds_of(bound)
         steps.append(seconds_of(step))
+        waits.append({} if twin.exchange is None else dict(twin.exchange.seconds))
     own: dict[Key, list[float]] = {}  # without the time of the calls; divided by the threads that call at once
     nothing = with_compiler("kernels.peak").NOTHING
     idle = {key: partial(nothing, *arguments) for key, _, arguments in calls}
@@ -177,6 +184,7 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
         own[key] = [max(seconds - cost, LEAST) / at.threads for seconds in found[WARM_UP:]]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
+    rows += _messages(plan, waits[WARM_UP:])
     return Profile(rows, median(steps[WARM_UP:]), least, min(steps[WARM_UP:]), runs, get_num_threads(), *peaks)
 
 
@@ -196,6 +204,17 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
         kind = program.located(keys[0]).group.kind + (f", {kernel.spec.choice}" if kernel.spec.choice else "")
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
+
+
+def _messages(plan: Plan, waits: Sequence[Mapping[int, float]]) -> tuple[Row, ...]:
+    """A row for each message that a step waits for. `waits`: the seconds in each run, by the messages' numbers."""
+    ends = [(i, group) for i, group in enumerate(plan.program.groups) if is_message(group, ends=True)]
+    rows = []
+    for position, group in ends:
+        (node,) = group.nodes
+        seconds = max(median(run[node.attrs["number"]] for run in waits), LEAST)
+        rows.append(Row(((position,),), group.name, group.kind, 1, seconds, 0, plan.program.nbytes(node)))
+    return tuple(rows)
 
 
 def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:
