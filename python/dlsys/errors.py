@@ -77,7 +77,7 @@ ABSENT = {
     **dict.fromkeys(("parametrizations", "parametrize", "weight_norm", "spectral_norm", "prune"), _REWRITTEN),
     **dict.fromkeys(("register_hook", "retain_grad", "register_full_backward_hook"), _HOOKS),
     **dict.fromkeys(("Conv3d", "ConvTranspose3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "conv3d"), _AXES),
-    **dict.fromkeys(("parallel", "DataParallel", "distributed"), "a process trains on one device"),
+    **dict.fromkeys(("parallel", "DataParallel"), "start several processes by mpiexec: see `dlsys.distributed`"),
     "distributions": "`dl.rand`, `dl.randn` and `dl.multinomial` draw; write the density as a formula",
     **dict.fromkeys(("svd", "inverse", "det", "cholesky", "qr"), "use np.linalg with `t.numpy()`"),
     **dict.fromkeys(("data_ptr", "storage", "untyped_storage"), "`t.numpy()` and `t.__dlpack__()` give the memory"),

@@ -1,6 +1,7 @@
 """Trains by `fit` or by an Executor as one of several processes: `mpiexec -n 2 python ranks.py WHAT FOLDER`.
 
-WHAT is "fit", "step", or a fault: "raise", "die", "hang", "exit", "drift", "shapes". Each rank saves what it has found.
+WHAT is "fit", "step", "resume", which continues from what "die" has saved, or a fault: "raise", "die", "hang", "exit",
+"drift", "shapes". Each rank saves what it has found.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from dlsys import autodiff as ad
 from dlsys import distributed, nn, optim
 from dlsys.data import DataLoader, TensorDataset
 
-FAULT_STEP = 3
+FAULT_STEP = 8  # in the second of six epochs
 
 
 def main(what: str, folder: Path) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((33, 12))  # in batches of 8 the last one has a single sample
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
-    found = step(x, y) if what == "step" else trained(what, x, y)
+    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if what in ("die", "resume") else None)
     np.savez(folder / f"{distributed.size()}.{distributed.rank()}.npz", **found)
 
 
-def trained(what: str, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+def trained(what: str, x: np.ndarray, y: np.ndarray, directory: Path | None) -> dict[str, np.ndarray]:
     """Losses, accuracies and parameters of a small network."""
     dl.manual_seed(0)
     width = 16 if what == "shapes" and distributed.rank() == 1 else 32
@@ -54,6 +55,7 @@ def trained(what: str, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     history = dl.fit(
         model, nn.CrossEntropyLoss(), optim.Adam(model.parameters(), lr=1e-2), data, epochs=6, clip_norm=1.0,
         validation=DataLoader(TensorDataset(x, y), 5), metrics={"accuracy": dl.accuracy}, on_step=on_step,
+        directory=directory,
     )  # fmt: skip
     rows = [[row["loss"], row["accuracy"], row["validation_loss"]] for row in history.epochs]
     values = {f"p{i}": np.asarray(parameter) for i, parameter in enumerate(model.parameters())}

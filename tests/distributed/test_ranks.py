@@ -65,8 +65,19 @@ def test_a_fault_of_one_rank_ends_all_with_a_message(what: str, told: str, tmp_p
     status, found, seconds = run(2, what, tmp_path)
     assert status != 0 and re.search(told, found), found
     assert found.count("dlsys: rank") == 1, found  # one message, besides a traceback of who raised
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.npz"))
     assert seconds < 60 + TIMEOUT
+
+
+@pytest.mark.slow
+def test_a_run_that_was_ended_is_continued_by_another_number_of_ranks(tmp_path: Path) -> None:
+    assert run(2, "die", tmp_path)[0] != 0
+    status, told, _ = run(1, "resume", tmp_path)
+    assert status == 0 and "continues from" in told, told
+    assert run(2, "fit", tmp_path)[0] == 0
+    continued, whole = np.load(tmp_path / "1.0.npz"), np.load(tmp_path / "2.0.npz")
+    for name in whole:
+        np.testing.assert_allclose(continued[name], whole[name], rtol=EXACT, atol=EXACT, err_msg=name)
 
 
 @pytest.mark.slow

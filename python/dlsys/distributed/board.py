@@ -19,19 +19,16 @@ from ..system import setting
 from . import watch
 from .watch import BUSY, FAILED, HEAD, LEFT, ROW, RUNS, TEXT, WAITS
 
-TIMEOUT, USUAL_TIMEOUT = "DLSYS_COMM_TIMEOUT", 8.0
+TIMEOUT, USUAL_TIMEOUT = "DLSYS_COMM_TIMEOUT", "8"
 
 
 def timeout() -> float:
     """Seconds for which a rank may be waited for. Raises CommunicationError for a setting that is no such number."""
-    given = setting(TIMEOUT)
-    try:
-        found = float(given or USUAL_TIMEOUT)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1e6:
-        raise CommunicationError(f"{TIMEOUT} must be a number of seconds, not {given!r}")
-    return found
+    given = setting(TIMEOUT) or USUAL_TIMEOUT
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(given)) < 1e6:
+            return found
+    raise CommunicationError(f"{TIMEOUT} must be a number of seconds, not {given!r}")
 
 
 class Board:
@@ -55,15 +52,11 @@ class Board:
     def begins(self) -> None:
         """The rank has begun a collective."""
         self._begun += 1
-        self._set(RUNS)
+        self.waits(False)
 
-    def waits(self) -> None:
-        """The rank waits for others."""
-        self._set(WAITS)
-
-    def runs(self) -> None:
-        """The rank goes on."""
-        self._set(RUNS)
+    def waits(self, does: bool = True) -> None:
+        """The rank waits for others; or it goes on."""
+        self._set(WAITS if does else RUNS)
 
     @contextlib.contextmanager
     def busy(self, text: str) -> Iterator[None]:
@@ -97,23 +90,20 @@ def as_text(text: str) -> bytes:
 def opened(
     share: Callable[[Any], Any], row: int, gather: Callable[[Any], Sequence[Any]], rank: int, size: int
 ) -> Board:
-    """The board of a node's ranks, of which the first makes it and starts the watcher. `share`: gives all ranks of the
-    node the first one's object; `gather`: gives each of them those of all; `row`: the number of this rank there."""
-    path = None
+    """The board of a node's ranks, of which the first, by `row`, makes it and starts the watcher. `share` gives all the
+    first one's object, `gather` those of all."""
+    path = ""
     if row == 0:
-        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        handle, path = tempfile.mkstemp("", "dlsys-board-", memory)
+        handle, path = tempfile.mkstemp("", "dlsys-board-", "/dev/shm" if os.path.isdir("/dev/shm") else None)
         os.close(handle)
-    path = share(path)
-    ranks = gather((rank, os.getpid()))
+    path, ranks = share(path), gather((rank, os.getpid()))
     if row == 0:
         os.truncate(path, ROW * len(ranks))
     gather(None)  # its size is set
     board = Board(path, row)
     gather(None)  # all have opened it
     if row == 0:
-        with contextlib.suppress(AttributeError, OSError):  # another system than Linux: nobody watches
-            os.pidfd_open(os.getpid())
+        if hasattr(os, "pidfd_open"):  # else another system than Linux: nobody watches
             _start_watcher(path, ranks, size)
         os.unlink(path)
     _install_hooks(board)

@@ -16,8 +16,7 @@ from ..errors import CommunicationError, DeviceError
 from .board import as_text
 from .communicators import OPERATIONS, Alone, Communicator, Mpi
 
-LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")
-"""Variables of the environment of processes that a launcher of MPI has started."""
+LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")  # variables that launchers of MPI set
 
 
 @dataclass
@@ -40,10 +39,9 @@ class Group:
         board.begins()
         board.say(as_text(f"at {kind} of {send.nbytes} bytes"))
         request = self.communicator.start(kind, send, receive, operation, root)
-        if not request.test():
-            board.waits()
-            request.wait()
-        board.runs()
+        board.waits()
+        request.wait()
+        board.waits(False)
 
 
 _group: Group | None = None
@@ -112,8 +110,7 @@ def local_rank() -> int:
 
 def device() -> Context:
     """The device of this process: the GPU with the number of its `local_rank`, or the CPU where there is none."""
-    count = cuda.device_count()
-    return cuda(local_rank() % count) if count else cpu()
+    return cuda(local_rank() % count) if (count := cuda.device_count()) else cpu()
 
 
 def share(rows: slice | int) -> slice:
@@ -172,7 +169,7 @@ def all_gather(value: Any) -> Any:
         return value if np.ndim(value) else send
     found = np.empty((size() * len(send), *send.shape[1:]), send.dtype)
     group().run("all_gather", send, found)
-    return found if isinstance(value, (int, float)) else _like(value, found)
+    return _like(value, found)
 
 
 def reduce_scatter(value: Any, operation: str = "sum") -> Any:
@@ -182,8 +179,7 @@ def reduce_scatter(value: Any, operation: str = "sum") -> Any:
         return value
     send = _sent("reduce_scatter", value)
     if not send.ndim or len(send) % size():
-        told = f"the first axis must be a multiple of {size()}, the shape is {send.shape}"
-        raise CommunicationError(f"reduce_scatter: {told}")
+        raise CommunicationError(f"reduce_scatter: the first axis is no multiple of {size()}: {send.shape}")
     found = np.empty((len(send) // size(), *send.shape[1:]), send.dtype)
     group().run("reduce_scatter", send, found, operation)
     return _like(value, found)

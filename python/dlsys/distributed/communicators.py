@@ -6,7 +6,6 @@ All exchange is non-blocking: `start` returns a request, which is tested or wait
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,8 +16,8 @@ from ..errors import CommunicationError
 from ..system import available_cores, core_numbers
 from .board import Board, opened
 
-KINDS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
 OPERATIONS = ("sum", "max", "min")
+FASTEST = 2e10  # bytes a second
 LACKING = "training on several processes needs mpi4py and an MPI: pip install 'dlsys[mpi]'"
 
 
@@ -56,8 +55,8 @@ class Communicator(Protocol):
     board: Board
 
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
-        """Begin a collective of KINDS, of contiguous arrays: what is sent, and where the result is written, which may
-        be the same memory for an all-reduce. A broadcast sends `receive`."""
+        """Begin an "all_reduce", "broadcast", "all_gather" or "reduce_scatter" of contiguous arrays: what is sent, and
+        where the result is written, which may be the same memory for an all-reduce. A broadcast sends `receive`."""
 
 
 class _Until:
@@ -91,11 +90,8 @@ class Alone:
 
 class Simulated(Alone):
     """A communicator of `size` ranks that all have this one's values, over a link that sends one request at a time:
-    each ends `latency` + bytes / `bandwidth` seconds after it was started and the one before has ended.
-
-    Attributes:
-        log: kind and bytes of what was started, in order.
-    """
+    each ends `latency` + bytes / `bandwidth` seconds after it was started and the one before has ended. `log`: kind and
+    bytes of what was started, in order."""
 
     def __init__(self, size: int, latency: float, bandwidth: float) -> None:
         super().__init__()
@@ -127,13 +123,10 @@ class _MpiRequest:
         return self._request.Test()
 
     def wait(self) -> None:
-        spins, test = 0, self._request.Test
-        while not test():
+        spins = 0
+        while not self._request.Test():
             spins += 1
-            if spins > 200:  # about a tenth of a millisecond: others may need the core
-                time.sleep(2e-5)
-            else:
-                os.sched_yield()
+            time.sleep(2e-5 if spins > 200 else 0)  # after a tenth of a millisecond: others may need the core
 
 
 class Mpi:
@@ -179,4 +172,4 @@ class Mpi:
                 times.append(time.perf_counter() - began)
             seconds.append(self._comm.allreduce(min(times), self._mpi.MAX))
         latency = max(seconds[0], 1e-7)
-        return Link(latency, (1 << 20) / max(seconds[1] - latency, 1e-6))
+        return Link(latency, (1 << 20) / max(seconds[1] - latency, (1 << 20) / FASTEST))

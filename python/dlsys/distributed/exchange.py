@@ -41,12 +41,12 @@ class Exchange:
     def start(self, number: int, message: Message) -> Callable[..., None]:
         """A function that begins a message."""
         communicator, board, text = self._communicator, self._board, as_text(f"behind the start of {message.told}")
-        kind, send, receive, operation = message.kind, message.send, message.receive, message.operation
+        arguments = message.kind, message.send, message.receive, message.operation
 
         def start(*_: object) -> None:
             board.begins()
             board.say(text)
-            self._open[number] = communicator.start(kind, send, receive, operation)
+            self._open[number] = communicator.start(*arguments)
 
         return self._guarded(start)
 
@@ -67,13 +67,12 @@ class Exchange:
         board, waiting, text = self._board, self._open, as_text(f"at {message.told}")
 
         def wait(*_: object) -> None:
-            request, began = waiting.pop(number), time.perf_counter()
             board.say(text)
-            if not request.test():
-                board.waits()
-                request.wait()
-                board.runs()
+            board.waits()
+            began = time.perf_counter()
+            waiting.pop(number).wait()
             self.seconds[number] = time.perf_counter() - began
+            board.waits(False)
 
         return self._guarded(wait)
 

@@ -19,7 +19,7 @@ from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
-from .parallel import mean_of_ranks, synchronize
+from .ranks import mean_of_ranks, synchronize
 from .stepping import Stepping
 
 IDLE = {

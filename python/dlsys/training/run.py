@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .. import distributed, random
 from ..errors import DataError, DlsysError, GraphError
 from ..optim import Optimizer
-from ..optim.parallel import require_equal, require_same, synchronize
+from ..optim.ranks import require_equal, require_same, synchronize
 from ..scopes import dealing
 from ..serialization import last_good, load, save
 from ..system import warn

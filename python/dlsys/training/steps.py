@@ -21,7 +21,7 @@ from ..errors import GraphError, ShapeError
 from ..nn import Module
 from ..nn.module import in_mode
 from ..optim import Optimizer, clip_grad_norm
-from ..optim.parallel import mean_of_ranks
+from ..optim.ranks import mean_of_ranks
 from ..serialization import write
 from ..tensors import known_shape
 
