@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -193,6 +194,18 @@ def test_cuts_are_those_that_end_first() -> None:
             ways.append(end(sizes, left, link, (*inner, count)))
         assert end(sizes, left, link, found) <= min(ways) * (1 + 1e-12) + CALL
     assert cuts([10, 10, 10, 10, 5], [0.0] * 5, Link(1e-6, 1e9), 20) == (2, 4, 5)
+
+
+def test_relax_has_the_exchanges_too() -> None:
+    x = ad.Variable("x")
+    with using(Simulated(2, 0.0, 1e12)):
+        nodes = [ad.all_reduce_op(ad.relu_op(x), "max"), ad.all_gather_op(x)]
+        told = dl.relax.to_relax(nodes, {x: (4, 3)}).script()
+        assert re.search(r'R.ccl.allreduce\(relu_\d+, op_type="max", in_group=False\)', told), told
+        assert "R.ccl.allgather(x, num_workers=2, in_group=False)" in told, told
+        assert 'R.Tensor((8, 3), dtype="float32")' in told
+        scattered = ad.reduce_scatter_op(x)
+        assert "has no operator in Relax" in error_of(GraphError, dl.relax.to_relax, scattered, {x: (4, 3)})
 
 
 def test_a_group_of_one_does_nothing() -> None:
