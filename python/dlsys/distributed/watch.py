@@ -56,14 +56,14 @@ def watch(path: str, limit: float, ranks: Sequence[int], size: int, pids: Sequen
     """Returns when all processes have ended; ends them where one has ended without having left, or does not come."""
     with open(path, "r+b") as file:
         board = memoryview(mmap.mmap(file.fileno(), 0))
-    polled, row_of = select.poll(), {os.pidfd_open(pid): i for i, pid in enumerate(pids)}
+    polled, row_of = select.epoll(), {os.pidfd_open(pid): i for i, pid in enumerate(pids)}  # in the order of the ends
     for descriptor in row_of:
-        polled.register(descriptor, select.POLLIN)
+        polled.register(descriptor, select.EPOLLIN)
     print("watching", flush=True)  # the one who started it waits for this
     ended: set[int] = set()
     while len(ended) < len(pids):
         told = ""
-        for descriptor, _ in polled.poll(200):
+        for descriptor, _ in polled.poll(0.2):
             polled.unregister(descriptor)
             ended.add(row := row_of[descriptor])
             state, _, _, text = read(board, row)
