@@ -44,8 +44,7 @@ class Link:
 
 
 class Communicator(Protocol):
-    """The ranks of a run, 0 to `size` - 1; those of a node are also counted by `local_rank`. `cores`: how many threads
-    each has."""
+    """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each."""
 
     rank: int
     size: int
@@ -160,8 +159,7 @@ class Mpi:
         return _MpiRequest(comm.Ireduce_scatter_block(send, receive, self._operations[operation]))
 
     def _measured(self) -> Link:
-        """The link of an all-reduce, by the fastest of a few of 8 bytes and of 1 MiB on the slowest rank, so that it is
-        the same on all ranks."""
+        """The link, by all-reduces of 8 bytes and of 1 MiB: the fastest of a few, on the slowest rank."""
         seconds = []
         for count in (1, 1 << 17):
             values, times = np.zeros(count), []

@@ -60,7 +60,7 @@ def watch(path: str, limit: float, ranks: Sequence[int], size: int, pids: Sequen
     polled, row_of = select.epoll(), {os.pidfd_open(pid): i for i, pid in enumerate(pids)}  # in the order of the ends
     for descriptor in row_of:
         polled.register(descriptor, select.EPOLLIN)
-    with contextlib.suppress(OSError):  # where that is allowed: the launcher forwards what is told for milliseconds only
+    with contextlib.suppress(OSError):  # the launcher forwards what is told for milliseconds only
         os.nice(-10)
     print("watching", flush=True)  # the one who started it waits for this
     ended: set[int] = set()
