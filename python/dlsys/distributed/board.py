@@ -124,8 +124,7 @@ def _start_watcher(path: str, ranks: Sequence[tuple[int, int]], size: int) -> No
 
 
 def _install_hooks(board: Board) -> None:
-    """Let the board know how the program ends: by an exception, which then ends the process without waiting for the
-    others, or of itself."""
+    """Let the board know how the program ends: of itself, or by an exception, then without waiting for others."""
     shown = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -74,9 +74,10 @@ def watch(path: str, limit: float, ranks: Sequence[int], size: int, pids: Sequen
                 how = f"raised {text}" if state == FAILED else f"died: it was last {text}"
                 told = f"rank {ranks[row]} of {size} {how}"
         if told := told or lost(board, ranks, size, limit):
-            os.write(2, f"dlsys: {told}; all ranks are ended\n".encode())
-            for row, pid in enumerate(pids):
-                if row not in ended:
+            with contextlib.suppress(OSError):  # the launcher has ended
+                os.write(2, f"dlsys: {told}; all ranks are ended\n".encode())
+            for pid in (pid for row, pid in enumerate(pids) if row not in ended):
+                with contextlib.suppress(OSError):  # it has ended
                     os.kill(pid, signal.SIGKILL)
             return
 
