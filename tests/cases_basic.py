@@ -148,6 +148,9 @@ CASES: dict[str, list[Case]] = {
     "placeholder": cases_of(lambda x: x, *ONE),
     "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in SAME],
     "copy": unary(ops.copy_op),
+    "all_reduce": unary(ops.all_reduce_op),  # as in a group of one; others: distributed/
+    "all_gather": cases_of(ops.all_gather_op, ((3, 2),), ((0, 2),)),
+    "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),)),
     "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),
     "full": _full(),
     "oneslike": unary(ops.oneslike_op),

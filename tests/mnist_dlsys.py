@@ -1,6 +1,7 @@
 """Trains logistic regression and a multilayer perceptron on MNIST with dlsys.
 
     python tests/mnist_dlsys.py -l -m mlp
+    mpiexec -n 2 python tests/mnist_dlsys.py -l -m mlp   # the same training by two processes
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import optim
+from dlsys import distributed, optim
 from dlsys.data import MNIST, mnist, one_hot
 from dlsys.errors import DlsysError
 
@@ -86,11 +87,12 @@ MODELS: dict[str, Callable[[], Model]] = {"logreg": logreg, "mlp": mlp}
 def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> list[float]:
     """Stochastic gradient descent on `model`; prints as it goes; returns the mean loss of each epoch."""
     optimizer = optim.SGD(model.parameters, lr=options.lr)
-    trainer = ad.Executor([model.loss, optimizer.minimize(model.loss)], ctx=ctx)
+    samples = ad.reducesum_op(model.y_)  # of this process's share of a batch: a row of y_ adds up to 1
+    trainer = ad.Executor([model.loss, optimizer.minimize(model.loss, samples)], ctx=ctx)
     predictor = ad.Executor([model.logits], ctx=ctx)
 
     start = time.perf_counter()
-    for size in batch_sizes(len(data.train_labels), options.batch_size):
+    for size in share_sizes(len(data.train_labels), options.batch_size):
         trainer.compile_funcs({model.X: (size, 784), model.y_: (size, CLASSES)})
     for size in batch_sizes(len(data.valid_labels), options.batch_size):
         predictor.compile_funcs({model.X: (size, 784)})
@@ -99,7 +101,7 @@ def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> l
     targets = one_hot(data.train_labels, CLASSES)
     batches = [
         {model.X: on_device(data.train_images[rows], ctx), model.y_: on_device(targets[rows], ctx)}
-        for rows in slices(len(targets), options.batch_size)
+        for rows in map(distributed.share, slices(len(targets), options.batch_size))
     ]
     losses = []
     for epoch in range(1, options.num_epoch + 1):
@@ -109,7 +111,7 @@ def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> l
         for batch in batches:
             loss_val, _ = trainer.run(batch)
             total += np.asarray(loss_val).item() * batch[model.y_].shape[0]  # the mean over the batch, times its size
-        losses.append(total / len(targets))
+        losses.append(distributed.all_reduce(total) / len(targets))
         seconds = time.perf_counter() - start
         loss_text = f"loss = {losses[-1]:.6f}; " if options.print_loss else ""
         print(f"{loss_text}Time taken this epoch = {seconds:.3f} s", flush=True)
@@ -135,6 +137,12 @@ def slices(count: int, batch_size: int) -> Iterator[slice]:
     """The rows of each batch, in order; the last batch may be smaller."""
     for begin in range(0, count, batch_size):
         yield slice(begin, min(begin + batch_size, count))
+
+
+def share_sizes(count: int, batch_size: int) -> set[int]:
+    """The sizes of this process's shares of the batches; those of the batches where it is alone."""
+    shares = map(distributed.share, slices(count, batch_size))
+    return {rows.stop - rows.start for rows in shares}
 
 
 def batch_sizes(count: int, batch_size: int) -> set[int]:
@@ -214,6 +222,7 @@ def plot(curves: dict[str, list[float]], path: Path) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trains what the options ask for. Raises DlsysError for whatever they ask in vain."""
+    distributed.init()  # of several processes the first alone prints
     ctx = {"cpu": dl.cpu, "gpu": dl.gpu}[options.context](0) if options.context != "numpy" else dl.numpy()
     if options.threads is not None:
         dl.set_num_threads(options.threads)

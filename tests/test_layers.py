@@ -19,6 +19,7 @@ LAYERS = [
     ("node",),
     ("checks", "graph", "tvm_import"),
     ("devices",),
+    ("distributed",),
     ("compute",),
     ("schedule",),
     ("kernels",),

@@ -8,6 +8,7 @@ from math import pi as pi
 from . import autodiff as autodiff
 from . import data as data
 from . import devices as devices
+from . import distributed as distributed
 from . import distributions as distributions
 from . import errors as errors
 from . import kernels as kernels

@@ -8,7 +8,8 @@ from .graph import Node as Node, Op as Op, find_topo_sort as find_topo_sort
 from .inspect.text import format_graph as format_graph
 from .ops import (
     OPS as OPS, Variable as Variable, abs_op as abs_op, adaptive_avg_pool2d_op as adaptive_avg_pool2d_op,
-    add_byconst_op as add_byconst_op, add_op as add_op, argmax_op as argmax_op, argmin_op as argmin_op,
+    add_byconst_op as add_byconst_op, add_op as add_op, all_gather_op as all_gather_op,
+    all_reduce_op as all_reduce_op, argmax_op as argmax_op, argmin_op as argmin_op,
     argsort_op as argsort_op, assign_op as assign_op, avg_pool2d_op as avg_pool2d_op,
     batch_norm_op as batch_norm_op, broadcast_axes_op as broadcast_axes_op, broadcast_rule as broadcast_rule,
     broadcast_shape_op as broadcast_shape_op, bitwise_and_op as bitwise_and_op,
@@ -36,7 +37,8 @@ from .ops import (
     power_op as power_op, quantize_linear_op as quantize_linear_op,
     random_bits_like_op as random_bits_like_op, random_bits_op as random_bits_op,
     random_normal_op as random_normal_op, random_uniform_op as random_uniform_op,
-    recurrence_op as recurrence_op, reducesum_op as reducesum_op, reducesumaxiszero_op as reducesumaxiszero_op,
+    recurrence_op as recurrence_op, reduce_scatter_op as reduce_scatter_op,
+    reducesum_op as reducesum_op, reducesumaxiszero_op as reducesumaxiszero_op,
     relu_gradient_op as relu_gradient_op, relu_op as relu_op, reshape_like_op as reshape_like_op,
     reshape_op as reshape_op, round_op as round_op, rsqrt_op as rsqrt_op, scan_op as scan_op,
     scatter_add_op as scatter_add_op, sigmoid_op as sigmoid_op, sign_op as sign_op, sin_op as sin_op,

@@ -53,6 +53,10 @@ class DataError(DlsysError, RuntimeError):
     """A file that cannot be found, read or written, or whose checksum is wrong."""
 
 
+class CommunicationError(DlsysError, RuntimeError):
+    """Processes of one run that differ where they must not, an exchange that is none, or an MPI that is missing."""
+
+
 _COMPLEX = "there are no complex numbers: keep real and imaginary parts as two tensors"
 _SPARSE = "there are no sparse tensors: use nn.Embedding, take, index_add or scatter_add"
 _HALF = "there are no arrays in half precision: `dl.autocast` rounds a GPU's products"
@@ -73,7 +77,7 @@ ABSENT = {
     **dict.fromkeys(("parametrizations", "parametrize", "weight_norm", "spectral_norm", "prune"), _REWRITTEN),
     **dict.fromkeys(("retain_grad", "register_full_backward_hook"), _HOOKS),
     **dict.fromkeys(("Conv3d", "ConvTranspose3d", "MaxPool3d", "AvgPool3d", "BatchNorm3d", "conv3d"), _AXES),
-    **dict.fromkeys(("parallel", "DataParallel", "distributed"), "a process trains on one device"),
+    **dict.fromkeys(("parallel", "DataParallel"), "start several processes by mpiexec: see `dlsys.distributed`"),
     **dict.fromkeys(("svd", "inverse", "det", "cholesky", "qr"), "use np.linalg with `t.numpy()`"),
     **dict.fromkeys(("data_ptr", "storage", "untyped_storage"), "`t.numpy()` and `t.__dlpack__()` give the memory"),
     **dict.fromkeys(("multiprocessing", "share_memory_"), "workers of `dl.data.DataLoader` are threads"),

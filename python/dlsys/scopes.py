@@ -24,6 +24,7 @@ class _Scopes(threading.local):
         precision: the dtype of HALVES to which products may round float32 inputs on a GPU; None for float32.
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
+        deals: whether a loader deals its batches out to the ranks of a group.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class _Scopes(threading.local):
         self.precision: str | None = None
         self.own_schedules = True
         self.origin: Any = None
+        self.deals = False
 
 
 scopes: _Scopes = _Scopes()
@@ -96,6 +98,16 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
     own = dtype if enabled else None
     with precision(scopes.precision if device_type == "cpu" else own):
         yield
+
+
+@contextlib.contextmanager
+def dealing() -> Iterator[None]:
+    """Loops that begin inside get this rank's share of a loader's batches."""
+    before, scopes.deals = scopes.deals, True
+    try:
+        yield
+    finally:
+        scopes.deals = before
 
 
 @contextlib.contextmanager

@@ -28,7 +28,12 @@ _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
 def available_cores() -> int:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(core_numbers())
+
+
+def core_numbers() -> set[int]:
+    """The numbers of these cores."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {*range(os.cpu_count() or 1)}
 
 
 @cache

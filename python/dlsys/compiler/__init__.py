@@ -5,9 +5,9 @@ graph simpler by the table of `rules`, which are `patterns` and what becomes of 
 lie in the memory of others; `rematerialize` finds what each kernel computes that reads it; `fuse` makes groups of
 nodes, one kernel each, of which `side_by_side` joins small ones on a GPU; `order` tells it which nodes would close a
 circle, and `lower` in which order kernels save memory; `loops` lowers a loop's step, of which `rows` finds what threads
-compute without waiting for each other; `program` holds the result and says where values lie, and which kernels
-and calls it takes, those of its loops too; `plan` gives it memory and compiled kernels. Passes and `fuse` tell why, see
-`Reason`.
+compute without waiting for each other; `messages` exchanges values with other processes; `program` holds the result
+and says where values lie, and which kernels and calls it takes, those of its loops too; `plan` gives it memory and
+compiled kernels. Passes and `fuse` tell why, see `Reason`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .base import BOUNDARY, Reason, TypedGraph, value_inputs
 from .fuse import TAKEN, fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
+from .messages import is_message
 from .passes import NAMES, PASSES, run_passes, select, swept
 from .plan import Plan, compile_plans
 from .products import Columns, pack

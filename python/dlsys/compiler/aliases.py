@@ -100,9 +100,18 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
     """The aliases of a graph: what is a run of its input's elements is a view; concatenations are computed in place,
     part by part. Values begin at multiples of `boundary` bytes."""
-    found = Aliases()
+    found = messages_in_place(graph)
     _find_views(graph, found, boundary)
     _place_parts(graph, found, boundary)
+    return found
+
+
+def messages_in_place(graph: TypedGraph) -> Aliases:
+    """Of exchanges alone: what has arrived lies where it was awaited, an all-reduce's where what it sends lies."""
+    found = Aliases()
+    for node in graph.nodes:
+        if node.op.kind == "communication" and (len(node.inputs) > 1 or node.attrs["exchange"] == "all_reduce"):
+            found.lies_in[node] = node.inputs[0], 0
     return found
 
 

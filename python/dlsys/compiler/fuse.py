@@ -34,7 +34,16 @@ from itertools import chain
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from .base import Reason, TypedGraph
-from .groups import Group, Members, is_down_columns, is_elementwise, is_row_wise, loops_of, rows_of
+from .groups import (
+    Group,
+    Members,
+    is_down_columns,
+    is_elementwise,
+    is_row_wise,
+    kind_alone,
+    loops_of,
+    rows_of,
+)
 from .order import Order
 from .rematerialize import FEW, HERE, rematerialized
 
@@ -267,7 +276,7 @@ class _Fusion:
         for node in self.graph.nodes:
             stored = node in self.roots or self.consumers[node]
             if self.is_free(node) or (node in self.cheap and stored):
-                self.make([node], "elementwise" if is_elementwise(node) else "single")
+                self.make([node], kind_alone(node))
                 for other in (*self.reads[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
         found = {id(members): members for members in self.group_of.values()}

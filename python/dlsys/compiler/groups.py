@@ -54,6 +54,8 @@ class Group:
             return "scan"
         if self.parts:
             return "side_by_side"
+        if self.kind == "communication":
+            return f"{self.nodes[0].op.name}_bucket_{self.nodes[0].attrs['number']}"
         names = [node.op.name for node in self.nodes if not node.op.constant] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
@@ -86,7 +88,7 @@ def single_groups(graph: TypedGraph, views: Container[Node] = ()) -> list[Group]
     found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops]
     for node in graph.nodes:
         if node not in views and "loop" not in node.attrs:
-            kind = "elementwise" if is_elementwise(node) else "single"
+            kind = kind_alone(node)
             found.append(Group((node,), tuple(value_inputs(node)), (node,), kind))
     return found
 
@@ -98,6 +100,12 @@ def loops_of(graph: TypedGraph) -> list[tuple[Node, ...]]:
         if "loop" in node.attrs:
             found.setdefault(node.attrs["loop"], []).append(node)
     return [tuple(members) for members in found.values()]
+
+
+def kind_alone(node: Node) -> str:
+    """The kind of the group of a node that has joined no other."""
+    own = node.op.kind == "communication" or is_elementwise(node)
+    return node.op.kind if own else "single"
 
 
 def is_elementwise(node: Node) -> bool:

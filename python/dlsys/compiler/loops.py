@@ -26,6 +26,7 @@ from .aliases import nbytes_of
 from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, value_inputs
 from .groups import Group
 from .lower import lower
+from .messages import with_messages
 from .passes import run_passes
 from .products import Columns, pack
 from .program import ARENA, Key, Program
@@ -154,7 +155,7 @@ def make_program(
     that may have rows of their own."""
     unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
     lowering = _Lowering(frozenset(passes), columns, kind, threads)
-    return lowering.lowered(lowering.optimized(graph), unplanned)
+    return lowering.lowered(with_messages(lowering.optimized(graph)), unplanned)
 
 
 @dataclass(frozen=True)

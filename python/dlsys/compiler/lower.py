@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from ..graph import Node
 from ..ops import copy_op
-from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
+from .aliases import Aliases, find_aliases, messages_in_place, nbytes_of, with_own_constants
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import fuse
 from .groups import Group, single_groups
+from .messages import in_turn
 from .order import list_schedule
 from .program import Program, planned
 from .side_by_side import join
@@ -20,7 +21,7 @@ from .side_by_side import join
 def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Program:
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
     those that are wanted; `kind`: of the context; `unplanned`: the program's `bytes_unplanned`."""
-    aliases, boundary = Aliases(), BOUNDARY[kind]
+    aliases, boundary = messages_in_place(graph), BOUNDARY[kind]
     if "views" in names:
         graph = with_own_constants(graph)
         aliases = find_aliases(graph, boundary)
@@ -118,7 +119,7 @@ def _placed(
         groups = [*groups, last]
         owner[copy] = last
         placed[copy] = parameter
-    order = list_schedule(groups, before)
+    order = in_turn(list_schedule(groups, before), before)
     assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
     graph = replace(graph, nodes=tuple(copies.nodes))
     lies_in = aliases.lies_in | {value: (parameter, 0) for value, parameter in placed.items()}
@@ -134,7 +135,7 @@ def _placed(
         return [placed.get(value, value) for value in aliases.computed(node)]
 
     kept = {memory for node in graph.outputs if node is not None for memory in memories(node)}
-    other = replace(program, groups=tuple(list_schedule(order, before, memories, in_arena, kept)))
+    other = replace(program, groups=tuple(in_turn(list_schedule(order, before, memories, in_arena, kept), before)))
     memory, of_other = planned(program), planned(other)
     if of_other.bytes_planned <= memory.bytes_planned:
         return replace(other, memory=of_other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
+from .. import distributed, kernels
 from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
-from ..errors import GraphError
+from ..errors import DeviceError, GraphError
 from ..graph import Node, error_at, stamp
-from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
+from ..kernels import ArrayType, Call, Callback, Calls, Place, Repeat, Runner, to_function
 from ..planner import MemoryPlan
 from ..system import lazy
 from ..tvm_import import with_compiler
@@ -137,7 +137,7 @@ class Plan:
 
     def leave(self) -> None:
         """Forget where the arena was: the next use asks for it again."""
-        for name in ("arena", "arrays", "_runner"):
+        for name in ("arena", "arrays", "_runner", "exchange"):
             self.__dict__.pop(name, None)
         self._results = self._fed = None
         self.is_placed = False
@@ -173,7 +173,8 @@ class Plan:
             return {}
         beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled while others are lowered
         before, began = kernels.compiled(), perf_counter()
-        found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
+        with distributed.busy("compiling kernels"):
+            found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
         self._tell(len(specs), kernels.compiled() - before, perf_counter() - began)
         return dict(zip(specs, found[len(beside) :], strict=True))
 
@@ -219,6 +220,8 @@ class Plan:
         def bound(call: Call | Repeat, moves: tuple[tuple[int, bool], ...]) -> Call | Repeat:
             if isinstance(call, Repeat):
                 return replace(call, calls=tuple([bound(inner, (*moves, (0, False))) for inner in call.calls]))
+            if isinstance(call, Callback):
+                return call
             scratch = next(made).scratch
             starts = [self._scratch_start + end for end in _ends(scratch)]
             more = [Place(None, at, shape, dtype, moves) for at, (shape, dtype) in zip(starts, scratch, strict=False)]
@@ -232,6 +235,8 @@ class Plan:
         """Writes the run as a function of a library, see `Executor.export`: its `Exported`, and the nodes that it is
         given. `feeds`: in order; `names`: of nodes, in place of their own."""
         program, export = self.program, with_compiler("kernels.export")
+        if node := next((node for node in program.graph.nodes if node.op.kind == "communication"), None):
+            raise error_at(node, GraphError, "exchanges values with other processes, which a library cannot")
         updated = {parameter: None for parameter, _ in program.graph.updates}
         if constants and updated:
             raise error_at(next(iter(updated)), GraphError, "is assigned, so it cannot be a constant")
@@ -257,10 +262,37 @@ class Plan:
     def _runner(self) -> Runner:
         """The compiled function that makes all calls of the plan; on a GPU it replays them as a graph."""
         self._bound = [None] * len(self.given)
-        made = list(self.kernel_of.values())
-        functions = [kernel.function for kernel in made]
+        made, calls = iter(self.kernel_of.values()), self.bound_calls
+        functions = [
+            to_function(self._function(call)) if isinstance(call, Callback) else next(made).function
+            for call in kernels.each_call(calls)
+        ]
         kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
-        return kind(self.bound_calls, functions, len(self.given), self.arena)
+        return kind(calls, functions, len(self.given), self.arena, self.exchange)
+
+    @lazy
+    def exchange(self) -> distributed.Exchange | None:
+        """The messages of a run, which the runner starts and waits for; None where there are none. Raises DeviceError
+        for those of a GPU."""
+        if not (found := [node for node in self.program.graph.nodes if node.op.kind == "communication"]):
+            return None
+        if self.ctx.kind == "cuda":
+            raise error_at(found[0], DeviceError, "processes exchange the values of CPUs only, so far")
+        return distributed.Exchange(distributed.group())
+
+    def _function(self, call: Callback) -> Callable[..., None]:
+        """The function of a row that is no kernel's."""
+        assert self.exchange is not None
+        if call.of is None:
+            return self.exchange.test(call.behind)
+        node = call.of
+        first, *more = node.attrs["carries"]
+        told = f"{node.attrs['exchange']} of {first}{f' and {len(more)} more' if more else ''}"
+        told = f"bucket {node.attrs['number']} ({told}), behind kernel {call.behind}"
+        send, receive = (np.asarray(self.arrays[value]) for value in (node.inputs[-1], node))
+        message = distributed.Message(node.attrs["exchange"], node.attrs["operation"], send, receive, told)
+        begin = len(node.inputs) == 1
+        return (self.exchange.start if begin else self.exchange.wait)(node.attrs["number"], message)
 
     def run(self, feeds: Mapping[Node, Array], alone: bool = False) -> list[Array | None]:
         """Put the feeds into their places and run. Allocates nothing after the first time. `alone`: whether the user
@@ -292,7 +324,7 @@ class Plan:
         if repeats:
             self._fed = list(feeds.items())
             self._held = [(node.cell, array) for node, array in self._parameters.items()]
-        if self.kernel_of:
+        if self.kernel_of or self.exchange:
             runner.run()
         if moved:
             self._results = [self._result(node) for node in self.program.results]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..devices import Context, allocate
 from ..graph import Node, Shape
-from ..kernels import Call, KernelSpec, Place, Repeat
+from ..kernels import Call, Callback, KernelSpec, Place, Repeat
 from ..planner import MemoryPlan, Value, plan_memory
 from ..system import at_fork, freed, lazy
 from .aliases import Aliases, nbytes_of
@@ -91,7 +91,7 @@ class Program:
                 for part, program in enumerate(group.loop.parts):
                     specs = program.specs(own[part])
                     found.update(((position, part, *key), spec) for key, spec in specs.items())
-            elif any(self.nbytes(node) for node in group.outputs):
+            elif group.kind != "communication" and any(self.nbytes(node) for node in group.outputs):
                 spec = kernel_spec(group, self.graph, self._in_place(group), self.boundary)
                 found[position,] = replace(spec, alone=True) if alone else spec
         return found
@@ -124,8 +124,16 @@ class Program:
         """The calls in order. `specs`: of all kernels; `key`: of the loop's part that this is; for the others see
         `place`."""
         calls: list[Call | Repeat] = []
+        under_way: dict[Node, None] = {}  # exchanges that have begun
+        behind = "none"
         for position, group in enumerate(self.groups):
             own = (*key, position)
+            if group.kind == "communication":
+                (node,) = group.nodes
+                starts = len(node.inputs) == 1
+                under_way.update({node: None}) if starts else under_way.pop(node.inputs[0])
+                calls.append(Callback(group.name, (self.place(node, given, arena),), node, behind))
+                continue
             if group.kind == "loop":
                 calls += group.loop.calls(lambda node: self.place(node, given, arena), group, specs, own)
             elif (spec := specs.get(own)) is not None:
@@ -135,6 +143,9 @@ class Program:
                 if skipped := read_from(group, self.graph, self.boundary):
                     places[0] = replace(places[0], offset=places[0].offset + skipped)
                 calls.append(Call(spec.symbol, tuple(places)))
+            behind = f"{position} {group.name}"
+            for node in [*under_way][:1]:  # lets it make progress
+                calls.append(Callback("test", (self.place(node, given, arena),), behind=behind))
         return calls
 
     @lazy

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
 
 from .. import timing
-from ..compiler import Key, Plan
+from ..compiler import Key, Plan, is_message
 from ..devices import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..kernels import Call, unrolled_calls
+from ..kernels import Call, Callback, each_call, unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
 from . import notebook
@@ -79,7 +79,7 @@ class Profile:
     """The times of the kernels, in the order in which they run, and of the step; `print` it.
 
     Attributes:
-        rows: one per kernel.
+        rows: one per kernel, then one per message of a group of processes: the seconds for which it is waited.
         step: seconds of the whole step as `run` takes it, the median of the runs.
         least_seconds, least_step: of the kernels together and of the step, in the fastest run. If the medians are far
             larger, other programs were running.
@@ -139,13 +139,18 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     plan, feeds = prepare()
     twin, copies, calls = twin_of(plan, feeds)
 
+    waits: list[dict[int, float]] = []  # how long each message was waited for
+
     def step() -> None:
         _, feeds = prepare()
         twin.run({**feeds, **copies})
+        if twin.exchange is not None:
+            waits.append(dict(twin.exchange.seconds))
 
     if plan.ctx.kind != "cpu":  # whose calls return before the work is done
         return profile_of(plan, timed(calls, step, runs, plan.ctx.synchronize), (None, None))
-    return profile_of(plan, timed(calls, step, runs), peaks_of(dtype_of(plan)) if calls else (None, None))
+    found = profile_of(plan, timed(calls, step, runs), peaks_of(dtype_of(plan)) if calls else (None, None))
+    return replace(found, rows=found.rows + _messages(plan, waits[WARM_UP:]))
 
 
 @dataclass(frozen=True)
@@ -182,8 +187,12 @@ def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, A
     twin._parameters.update(copies)
     tensors = [value.tensor for value in ({**feeds, **copies}[node] for node in twin.given)]
     functions = [kernel.function for kernel in plan.kernel_of.values()]
-    made = unrolled_calls(twin.bound_calls)
-    return twin, copies, [(at, functions[at], arguments_of(call, tensors, twin.arena)) for at, call in made]
+    numbers, calls = iter(range(len(functions))), []
+    number = [None if isinstance(call, Callback) else next(numbers) for call in each_call(twin.bound_calls)]
+    for position, call in unrolled_calls(twin.bound_calls):
+        if (at := number[position]) is not None:
+            calls.append((at, functions[at], arguments_of(call, tensors, twin.arena)))
+    return twin, copies, calls
 
 
 def timed(
@@ -258,6 +267,17 @@ def _rows(
         choice = specs[keys[0]].choice
         kind = program.located(keys[0]).group.kind + (f", {choice}" if choice else "")
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
+    return tuple(rows)
+
+
+def _messages(plan: Plan, waits: Sequence[Mapping[int, float]]) -> tuple[Row, ...]:
+    """A row for each message that a step waits for. `waits`: the seconds in each run, by the messages' numbers."""
+    ends = [(i, group) for i, group in enumerate(plan.program.groups) if is_message(group, ends=True)]
+    rows = []
+    for position, group in ends:
+        (node,) = group.nodes
+        seconds = max(median(run[node.attrs["number"]] for run in waits), LEAST)
+        rows.append(Row(((position,),), group.name, group.kind, 1, seconds, 0, plan.program.nbytes(node)))
     return tuple(rows)
 
 

@@ -175,9 +175,11 @@ def format_plan(plan: Plan) -> str:
     The steps are the numbers of `format_groups`.
     """
     aliases = plan.program.aliases
-    views, updates = [], []
+    views, updates, messages = [], [], []
     for node, (other, offset) in aliases.lies_in.items():
-        if aliases.is_view(node):
+        if node.op.kind == "communication":
+            messages.append(f"  {node.name} in {other.name}")
+        elif aliases.is_view(node):
             views.append(f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}")
         elif aliases.taken(node) is not None:
             updates.append(f"  {node.name} in {other.name}")
@@ -186,6 +188,7 @@ def format_plan(plan: Plan) -> str:
         "views, which no kernel computes:": views,
         "joins, whose parts are computed in their places:": joined,
         "in the memory of a parameter:": updates,
+        "messages, in the memory of what they send or receive:": messages,
     }
     return "\n".join([str(plan.memory), *(line for title, own in titles.items() if own for line in (title, *own))])
 
@@ -219,7 +222,7 @@ def format_calls(plan: Plan) -> str:
                 yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):{at_once}"
                 yield from lines(call.calls, depth + 1)
             else:
-                yield f"{margin}{names[call.symbol]}({', '.join(map(place, call.places))})"
+                yield f"{margin}{names.get(call.symbol, call.symbol)}({', '.join(map(place, call.places))})"
 
     head = f"# the calls of a run, on an arena of {plan.memory.bytes_planned} bytes"
     return "\n".join([head, *lines(plan.calls, 0)])

@@ -23,5 +23,5 @@ from .disk import CacheWarning
 from .kernel import Kernel
 from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
 from .replay import Replay, ReplayWarning
-from .runner import RUN, Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
+from .runner import RUN, Call, Callback, Calls, Place, Repeat, Runner, each_call, to_function, unrolled_calls
 from .spec import ArrayType, Choice, Family, KernelSpec, target_name

@@ -20,8 +20,8 @@ class Replay(Runner):
     """A runner whose calls are made one by one with given arrays that are new to it, recorded the second time, and
     replayed from then on."""
 
-    def __init__(self, calls: Any, functions: Any, count: int, arena: Any) -> None:
-        super().__init__(calls, functions, count, arena)
+    def __init__(self, calls: Any, functions: Any, count: int, arena: Any, messages: Any = None) -> None:
+        super().__init__(calls, functions, count, arena, messages)
         self._device = arena.device
         self._graphs: dict[bytes, Graph | None] = {}  # by where the given arrays lie, the latest one last
         self._records = len(self) > 1

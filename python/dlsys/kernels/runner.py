@@ -9,12 +9,13 @@ table, all of whose pointers are written in each run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
 from ..devices import to_tensor
 from ..devices.context import DLPACK_CPU
@@ -56,12 +57,26 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Callback(Call):
+    """A call of a function of the host's, in a kernel's place. For who makes the function: `of`, what it is about, and
+    `behind`, the number and name of the kernel before."""
+
+    of: Any = None
+    behind: str = ""
+
+
+@dataclass(frozen=True)
 class Repeat:
     """Calls that are made so many times, with their arguments' places moved; `at_once`: by as many threads."""
 
     calls: tuple[Call | Repeat, ...]
     times: int
     at_once: bool = False
+
+
+def to_function(function: Callable[..., None]) -> Any:
+    """A Python function as the table calls it."""
+    return tvm_ffi.convert(function)
 
 
 Calls = Sequence["Call | Repeat"]
@@ -206,9 +221,12 @@ class Runner:
         given: where each given array lies, to be set before a run.
     """
 
-    def __init__(self, calls: Calls, functions: Sequence[Any], count: int, arena: Any) -> None:
-        """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's
-        device."""
+    def __init__(
+        self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None
+    ) -> None:
+        """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's device.
+        `messages`: the `distributed.Exchange` whose functions are among them, which says why one has failed."""
+        self.messages = messages
         table = Table(calls, count, (arena.device.dlpack_device_type(), arena.device.index))
         of_given = table.moves[:, 1] < count
         whole = table.with_moves(table.moves[of_given])
@@ -231,4 +249,7 @@ class Runner:
     def run(self) -> None:
         """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""
         if self._function(self._table):
+            if self.messages is not None and self.messages.error is not None:
+                error, self.messages.error = self.messages.error, None
+                raise error
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
+from .. import distributed
 from ..checks import number
 from ..errors import GraphError
 from ..tensors import is_leaf, leaf
@@ -203,8 +204,12 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
     """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
 
     Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
-    GraphError for an argument that is no parameter, and for a max_norm that is no number >= 0.
+    GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
+    where `grad` is of this rank alone.
     """
+    if distributed.size() > 1:
+        told = "each rank has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
+        raise GraphError(f"clip_grad_norm_: {told}")
     is_infinite = isinstance(max_norm, float) and max_norm == math.inf
     limit = math.inf if is_infinite else number("clip_grad_norm_", "max_norm", max_norm)
     left = _with_gradients("clip_grad_norm_", parameters)

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
+from .. import distributed
 from ..checks import has_no_effect, number
 from ..errors import DTypeError, GraphError, ShapeError
 from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
+from .ranks import mean_of_ranks, synchronize
 from .stepping import Stepping
 
 IDLE: dict[str, bool | int | None] = {
@@ -57,6 +59,7 @@ class Optimizer:
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, State] = {}
         self._stepping = Stepping()
+        self._synchronized = False  # whether all ranks have had rank 0's parameters
         for given in as_groups(type(self).__name__, params):
             self.add_param_group(given)
 
@@ -112,16 +115,20 @@ class Optimizer:
         """One line for each group, with its settings."""
         return "\n".join([f"{type(self).__name__}:", *(f"  {group!r}" for group in self.groups)])
 
-    def minimize(self, loss: ad.Node) -> ad.Node:
+    def minimize(self, loss: ad.Node, samples: ad.Node | None = None) -> ad.Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
-        Parameters on which the loss does not depend, or that require no gradient, are not changed. Raises GraphError
-        for a loss that is no node, or that depends on none of the parameters.
+        Parameters on which the loss does not depend, or that require no gradient, are not changed. In a group of
+        processes (`dlsys.distributed`) all call it: they get rank 0's parameters and state, and the step is down the
+        mean gradient of their losses, each weighted by its `samples`, a node of shape (), or all alike for None. Raises
+        GraphError for a loss that is no node, or that depends on none of the parameters, CommunicationError for ranks
+        with other parameters.
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}")
         self._warn_of_autocast("minimize")
-        found = self.gradients(loss)
+        self.synchronize()
+        found = self.gradients(loss, samples)
         if all(gradient is None for gradient in found):
             names = ", ".join(parameter.name for parameter in self.parameters[:3])
             more = ", ..." if len(self.parameters) > 3 else ""
@@ -133,13 +140,25 @@ class Optimizer:
         assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
         return ad.group([step, *assigns]) if assigns else step
 
-    def gradients(self, loss: ad.Node) -> list[ad.Node | None]:
+    def gradients(self, loss: ad.Node, samples: ad.Node | None = None) -> list[ad.Node | None]:
         """The gradients of `sum(loss)` in the order of `parameters`; None for parameters that require none, and for
-        those on which the loss does not depend."""
+        those on which the loss does not depend. In a group of processes their means, see `minimize`."""
         reached = set(ad.find_topo_sort([loss]))
         wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
-        found = dict(zip(wanted, ad.gradients(loss, wanted), strict=True))
+        gradients = ad.gradients(loss, wanted)
+        if distributed.size() > 1:
+            gradients = mean_of_ranks(gradients, samples)
+        found = dict(zip(wanted, gradients, strict=True))
         return [found.get(parameter) for parameter in self.parameters]
+
+    def synchronize(self) -> None:
+        """Give all ranks of a group the parameters and the state of rank 0. Raises CommunicationError for ranks with
+        other parameters."""
+        if distributed.size() > 1:
+            named = {f"{i} {p.name}": p for i, p in enumerate(self.parameters)}
+            state = {f"{name}.{key}": node for name, p in named.items() for key, node in self.state[p].items()}
+            synchronize({**named, **state})
+            self._synchronized = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step now, with the gradients in the parameters' `grad`; parameters without one are not changed.
@@ -156,7 +175,9 @@ class Optimizer:
             if parameter.grad is not None and tuple(parameter.grad.shape) != parameter.shape:
                 own = f"{parameter.name} has shape {parameter.shape}"
                 raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(parameter.grad.shape)}")
-        self._stepping.take(self.groups, self._step)
+        if distributed.size() > 1 and not self._synchronized:
+            self.synchronize()
+        self._stepping.take(self.groups, self._step_of_all)
         return loss
 
     def _warn_of_autocast(self, method: str) -> None:
@@ -186,6 +207,14 @@ class Optimizer:
             if gradient is not None and not isinstance(gradient, ad.Node):
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
         return self._step(dict(zip(parameters, gradients, strict=True)), {})
+
+    def _step_of_all(
+        self, gradient_of: Mapping[ad.Parameter, ad.Node], target_of: Mapping[ad.Parameter, ad.Parameter]
+    ) -> ad.Node:
+        """As `_step`, by the mean of all ranks' gradients."""
+        if distributed.size() > 1:
+            gradient_of = dict(zip(gradient_of, mean_of_ranks([*gradient_of.values()], None), strict=True))
+        return self._step(gradient_of, target_of)
 
     def _step(
         self, gradient_of: Mapping[ad.Parameter, ad.Node | None], target_of: Mapping[ad.Parameter, ad.Parameter]

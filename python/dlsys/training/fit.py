@@ -14,6 +14,7 @@ from ..checks import integer, word
 from ..errors import GraphError
 from ..nn import Module
 from ..optim import Optimizer
+from ..scopes import dealing
 from .run import COLUMNS, VALIDATION, Run, means
 from .steps import Function, History, Steps
 
@@ -58,6 +59,10 @@ def fit(
         on_step, on_epoch: called after each step with its number and loss, and after each epoch with its row of the
             history, before anything is saved.
 
+    Started by `mpiexec -n 4`, four processes train one model (`dlsys.distributed`): each takes its share of a batch,
+    loss, metrics and gradients are means over all samples, rank 0 prints and saves. Batch norm normalizes by the
+    statistics of a rank's own samples; running statistics are rank 0's at the end of each epoch.
+
     Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the current step: it is saved, and
     KeyboardInterrupt or SystemExit(143) is raised; a second signal ends it at once. Raises GraphError for arguments
     that do not fit, DataError for a checkpoint that is damaged or of another run, and the errors of the operators.
@@ -72,6 +77,7 @@ def fit(
     run.on_epoch += [on_epoch] if on_epoch is not None else []
     if resume:
         run.load()
+    run.agree()
     with signals() as run.asked:
         for epoch in run.remaining(epochs):
             run.train(epoch)
@@ -87,7 +93,8 @@ def evaluate_on(
     for wrong arguments and for data without a batch."""
     require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
     steps = Steps(model, loss, None, metrics or {}, None, 0)
-    found = means([steps.run(batch, False) for batch in data])
+    with dealing():
+        found = means([steps.run(batch, False) for batch in data])
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
     return found

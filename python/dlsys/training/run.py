@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from .. import random
+from .. import distributed, random
 from ..errors import DataError, DlsysError, GraphError
 from ..optim import Optimizer
+from ..optim.ranks import require_equal, require_same, synchronize
+from ..scopes import dealing
 from ..serialization import last_good, load, save
 from ..system import warn
 from .steps import History, Steps, line_of
@@ -94,9 +96,10 @@ class Run:
     def train(self, epoch: int) -> None:
         """Train on the rest of an epoch's batches. Raises GraphError if there is none."""
         at, optimizer = self.at, self.optimizer
-        shown = None if self.progress else True
-        with tqdm(self.data, f"epoch {epoch}", initial=len(at.measured), leave=False, disable=shown) as bar:
+        shown = None if self.progress and distributed.rank() == 0 else True
+        with dealing(), tqdm(self.data, f"epoch {epoch}", initial=len(at.measured), leave=False, disable=shown) as bar:
             for batch in bar:
+                self.compiled.asks = bool(self.asked)
                 values, size = self.compiled.run(batch, True)
                 loss = values["loss"]
                 at.measured.append((values, size))
@@ -105,7 +108,7 @@ class Run:
                 bar.set_postfix(loss=f"{loss:.4f}", lr=f"{optimizer.lr:.3g}", refresh=False)
                 for call in self.on_step:
                     call(at.steps, loss)
-                if self.asked or (self.save_every and at.steps % self.save_every == 0):
+                if self.stops or (self.save_every and at.steps % self.save_every == 0):
                     self.save(LAST)
                 self.stop_if_asked()
         found = means(at.measured)
@@ -115,10 +118,27 @@ class Run:
             )
         self.row = {"epoch": epoch, "steps": at.steps, **found, "lr": optimizer.lr, "seconds": self.seconds()}
 
+    def agree(self) -> None:
+        """Let all ranks of a group begin with rank 0's model and optimizer. Raises CommunicationError where a rank has
+        another version of dlsys or NumPy, or other parameters."""
+        if distributed.size() > 1:
+            own = sys.modules[__name__.split(".")[0]].__version__
+            require_same("version", f"dlsys {own}\nNumPy {np.__version__}")
+            self.optimizer.synchronize()
+            synchronize({**dict(self.compiled.model.named_parameters()), **self.buffers()})
+
+    def buffers(self) -> dict[str, Any]:
+        """The model's buffers by name, such as running means, which each rank has of its own samples."""
+        return dict(self.compiled.model.named_buffers())
+
     def validate(self) -> None:
-        """Measure the model on the validation data, if there are any."""
+        """Measure the model on the validation data, if there are any. In a group of processes the parameters must still
+        be equal, and all take rank 0's buffers."""
+        require_equal(self.compiled.model.parameters())
+        synchronize(self.buffers())
         if self.validation is not None:
-            found = means([self.compiled.run(batch, False) for batch in self.validation])
+            with dealing():
+                found = means([self.compiled.run(batch, False) for batch in self.validation])
             if not found:
                 raise GraphError(f"fit: the validation data gave no batch in epoch {self.row['epoch']}")
             self.row |= {VALIDATION + name: value for name, value in found.items()}
@@ -133,7 +153,7 @@ class Run:
         self.say(line_of(self.row))
         if not math.isfinite(self.row["loss"]):
             self.say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
-        if self.directory is not None:
+        if self.directory is not None and distributed.rank() == 0:
             value = self.row.get(VALIDATION + self.best, self.row[self.best]) * (1 if self.best == "loss" else -1)
             names = (LAST, BEST) if value < self.at.least else (LAST,)
             self.at.least = min(self.at.least, value)
@@ -141,20 +161,27 @@ class Run:
                 self.save(name)
             self.history.write(self.path(LOG))
             try:
-                self.history.draw(self.path(CURVE))
+                with distributed.busy("drawing"):
+                    self.history.draw(self.path(CURVE))
             except OSError as error:  # the run continues without its picture
                 warn(f"fit: {self.path(CURVE)} is not drawn: {error}", RuntimeWarning)
         self.stop_if_asked()
 
     def say(self, text: str) -> None:
-        """Print a line, above the bar."""
-        if self.progress:
+        """Print a line, above the bar; rank 0 does."""
+        if self.progress and distributed.rank() == 0:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
 
+    @property
+    def stops(self) -> bool:
+        """Whether the run stops now: a signal has arrived, in a group of processes at one of them before the step."""
+        return bool(self.asked) if distributed.size() == 1 else self.compiled.asked
+
     def stop_if_asked(self) -> None:
-        """Raises KeyboardInterrupt or SystemExit if a signal has arrived."""
-        if self.asked:
+        """Raises KeyboardInterrupt or SystemExit if the run stops."""
+        if self.stops:
+            self.asked = self.asked or [signal.SIGTERM]  # another rank's
             saved = "" if self.directory is None else f"; saved in {self.path(LAST)}"
             self.say(f"interrupted after step {self.at.steps}{saved}")
             raise KeyboardInterrupt if self.asked[0] == signal.SIGINT else SystemExit(128 + self.asked[0])
@@ -175,8 +202,8 @@ class Run:
         return {name: part for name, part in zip(PARTS, parts, strict=True) if hasattr(part, "state_dict")}
 
     def save(self, name: str) -> None:
-        """Write a checkpoint with the whole state of the run. Raises DataError if it cannot be written."""
-        if self.directory is None:
+        """Write a checkpoint with the whole state of the run; rank 0 does. Raises DataError if it cannot be written."""
+        if self.directory is None or distributed.rank() > 0:
             return
         with contextlib.suppress(OSError):  # `save` says what is wrong
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -189,7 +216,8 @@ class Run:
             "history": self.history.epochs,
             "losses": np.asarray(self.history.losses, np.float64),
         }
-        save(state, self.path(name))
+        with distributed.busy("saving"):
+            save(state, self.path(name))
 
     def load(self) -> None:
         """Continue from the last checkpoint, if there is one. Raises DataError for one that is damaged or of another

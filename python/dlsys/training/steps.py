@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from .. import random
+from .. import distributed, random
 from ..charts import chart
 from ..data.dataset import nearest_dtype
+from ..data.loader import deal
 from ..devices import host_array
 from ..errors import GraphError, ShapeError
 from ..nn import Module
 from ..nn.module import in_mode
 from ..optim import Optimizer, clip_grad_norm
+from ..optim.ranks import mean_of_ranks
 from ..serialization import write
 from ..tensors import known_shape
+
+STREAMS = 1 << 20  # of random numbers, that each rank has at most
+FIRST = -1000  # before gradients: the place of the loss and the metrics among what ranks send
 
 
 @dataclass(repr=False)
@@ -97,6 +102,11 @@ class Steps:
     """The steps of one model: `model(input)`, `loss(output, *targets)` and metrics of the same arguments.
 
     A graph is built and compiled for every signature of a batch (shapes and dtypes), and for training and validation.
+    In a group of processes each takes its share of a batch; loss, metrics and gradients are means over all samples.
+
+    Attributes:
+        asks: whether this rank asks all to stop after the step.
+        asked: whether one has.
     """
 
     model: Module
@@ -106,26 +116,43 @@ class Steps:
     clip_norm: float | None
     first_stream: int
     built: dict[Any, tuple[ad.Executor, Sequence[ad.Node]]] = field(default_factory=dict)
+    asks: bool = False
+    asked: bool = False
 
     def run(self, given: Any, training: bool) -> tuple[dict[str, float], int]:
         """The loss and the metrics of a batch, and its size. With `training` the optimizer takes a step, else the
         model is in `eval` mode."""
-        batch = _as_batch(given)
+        batch, samples = _as_batch(given), getattr(given, "samples", None)
+        if distributed.size() > 1:
+            if samples is None:
+                own, samples = deal(len(batch[0]))
+                batch = tuple(value[own] for value in batch)
+            batch = (*batch, np.array([samples, self.asks], self._dtype()))
         signature = (training, *((value.shape, str(value.dtype)) for value in batch))
         if signature not in self.built:
             self.built[signature] = self._build(batch, training)
         executor, variables = self.built[signature]
         found = executor.run(dict(zip(variables, batch, strict=True)))
         names = ["loss", *self.metrics]
+        if distributed.size() > 1:
+            total, asked = found.pop(0).numpy()
+            self.asked = self.asked or asked > 0
+            values = {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
+            return values, int(total)
         values = {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
         return values, len(batch[0])
 
     def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
         """The executor of a step, or of a measurement, for batches with these shapes and dtypes, and its variables."""
         names = ["input", *(f"target{i}" if i else "target" for i in range(len(batch) - 1))]
+        if distributed.size() > 1:
+            names[-1] = "samples"  # and whether this rank asks to stop
         variables = [ad.Variable(n, v.shape, str(v.dtype)) for n, v in zip(names, batch, strict=True)]
         # Each graph draws from the same streams, so the order in which graphs are built changes no number.
-        with in_mode(self.model, training), random.default_generator.streams_from(self.first_stream):
+        # Each rank draws from others.
+        first = self.first_stream + STREAMS * distributed.rank()
+        own = variables.pop() if distributed.size() > 1 else None
+        with in_mode(self.model, training), random.default_generator.streams_from(first):
             output = self.model(variables[0])
             loss = self.loss(output, *variables[1:])
             values = [loss, *(metric(output, *variables[1:]) for metric in self.metrics.values())]
@@ -133,13 +160,22 @@ class Steps:
             shape = known_shape(value)
             if shape is not None and np.prod(shape, dtype=np.int64) != 1:
                 raise ShapeError(f"fit: the {name} must be one number, it has shape {shape}")
+        samples = None
+        if own is not None:
+            samples = own[0]
+            values = [ad.all_reduce_op(own, order=2 * FIRST), *mean_of_ranks(values, samples, FIRST)]
+            variables.append(own)
         if training and self.optimizer is not None:
-            gradients = self.optimizer.gradients(loss)
+            gradients = self.optimizer.gradients(loss, samples)
             if self.clip_norm is not None:
                 clipped = iter(clip_grad_norm([g for g in gradients if g is not None], self.clip_norm))
                 gradients = [None if g is None else next(clipped) for g in gradients]
             values.append(self.optimizer.update(gradients))
         return ad.Executor(values, self._context()), variables
+
+    def _dtype(self) -> str:
+        """The dtype of the model's parameters, in which counts of samples travel in one message with gradients."""
+        return next((parameter.dtype for parameter in self.model.parameters()), "float32")
 
     def _context(self) -> Any:
         """The device of the model's parameters."""

@@ -1,0 +1,271 @@
+"""Messages: how a plan exchanges values with the other processes while its kernels run.
+
+An exchange takes two rows of the runner's table, "start" and "wait", which are calls like a kernel's, of functions of
+`distributed.Exchange`. So they are two nodes of the graph, `start(x)` and `wait(start, x)`, and two groups of the
+program, and need no mechanism of their own. The value of `wait` lies in that of `start`, and that of an all-reduce in x
+(`Aliases`); x is alive until `wait` reads it (the planner); what reads the sum depends on `wait`. All-reduces that do
+not depend on each other share a *bucket*: a concat of their values, whose parts are computed in place, so that nothing
+is copied, and slices of its sum, which are views.
+
+Three rules order the groups: a start comes as soon as its values are there, behind the one before, as all ranks must
+start alike, and kernels that it needs come before others; a wait comes as late as it can, behind the kernels that need
+none; what needs it comes before the next wait. Behind each kernel between, the requests are tested, which lets MPI make
+progress. A graph without an exchange is what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from .. import distributed
+from ..graph import DTYPES, Node, Op, Shape
+from ..ops import concatenate_op, copy_op, reshape_op, slice_op
+from ..ops.collective import AllReduce, Collective
+from ..ops.slicing import Slice
+from ..ops.types import infer
+from .aliases import nbytes_of
+from .base import Reason, TypedGraph, value_inputs
+from .buckets import CALL, SPEED, cuts
+from .groups import Group
+
+ALL_REDUCE = AllReduce.exchange
+
+
+class _Row(Op):
+    """The start or the end of an exchange: `attrs` has its number, kind, operation, and the shape of its result."""
+
+    kind = "communication"
+    dtypes = DTYPES
+    never = "the plan's table calls a function for it"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return node.attrs["shape"]
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 0
+
+
+class _Start(_Row):
+    name = "start"
+
+
+class _Wait(_Row):
+    name = "wait"
+
+
+START, WAIT = _Start(), _Wait()
+
+
+def with_messages(graph: TypedGraph) -> TypedGraph:
+    """The graph with a start and a wait in the place of each exchange, those of independent all-reduces in buckets."""
+    found = [node for node in graph.nodes if isinstance(node.op, Collective)]
+    if not found:
+        return graph
+    return _Rewriting(graph, found).graph()
+
+
+class _Rewriting:
+    """The graph while exchanges are replaced."""
+
+    def __init__(self, graph: TypedGraph, found: Sequence[Node]) -> None:
+        self.old, self.found = graph, found
+        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
+        self.nodes: list[Node] = []
+        self.now: dict[Node, Node] = {}
+        self.reasons: list[Reason] = []
+        self.count = 0
+        self.index = {node: i for i, node in enumerate(graph.nodes)}
+        self.roots = set(graph.roots)
+
+    def graph(self) -> TypedGraph:
+        old, generation = self.old, self._generations()
+        for number in range(max(generation.values()) + 1):
+            for node in old.nodes:
+                if generation[node] == number and not isinstance(node.op, Collective):
+                    self._emit(node)
+            for bucket in self._buckets([n for n in self.found if generation[n] == number + 1]):
+                self._exchange(bucket)
+        now = self.now
+        return replace(
+            old,
+            nodes=tuple(self.nodes),
+            outputs=tuple(None if node is None else now.get(node, node) for node in old.outputs),
+            updates=tuple((parameter, now.get(value, value)) for parameter, value in old.updates),
+            shapes=self.shapes,
+            dtypes=self.dtypes,
+            current={**now, **{node: now.get(stands, stands) for node, stands in old.current.items()}},
+            reasons=(*old.reasons, *self.reasons),
+        )
+
+    def _generations(self) -> dict[Node, int]:
+        """Of each node the most exchanges on a path to it, itself with them."""
+        found: dict[Node, int] = {}
+        for node in self.old.nodes:
+            before = max((found.get(value, 0) for value in node.inputs), default=0)
+            found[node] = before + isinstance(node.op, Collective)
+        return found
+
+    def _buckets(self, found: Sequence[Node]) -> list[list[Node]]:
+        """The exchanges of one generation, those of each bucket together, in an order that is the same on all ranks."""
+        alike: dict[Any, list[Node]] = {}
+        for node in sorted(found, key=lambda node: (node.attrs.get("order", -1), self.index[node])):
+            together = isinstance(node.op, AllReduce)
+            key = (node.attrs["operation"], self.dtypes[node]) if together else node
+            alike.setdefault(key, []).append(node)
+        buckets = []
+        for nodes in alike.values():
+            buckets += [nodes[first:end] for first, end in pairwise((0, *self._cuts(nodes)))]
+        return sorted(buckets, key=lambda nodes: nodes[-1].attrs.get("order", -1))
+
+    def _cuts(self, nodes: Sequence[Node]) -> tuple[int, ...]:
+        """Behind how many of the nodes each bucket ends. Ranks whose batches have other shapes would find others: rank
+        0 decides for all, when they see these nodes first."""
+        group, link = distributed.group(), distributed.group().communicator.link
+        sizes = [nbytes_of(node, self.old) for node in nodes]
+        left = self._left(nodes)
+        key = tuple((node.op.name, self.shapes[node], self.dtypes[node], repr(node.attrs)) for node in nodes)
+        if key not in group.agreed:
+            ends = np.zeros(len(sizes), np.int64)
+            own = cuts(sizes, left, link, group.bucket_bytes)
+            ends[: len(own)] = own
+            group.agreed[key] = tuple(end for end in distributed.broadcast(ends).tolist() if end)
+        for first, end in pairwise((0, *group.agreed[key])):
+            nbytes = sum(sizes[first:end])
+            on_link, then = _time(link.seconds(nbytes) + CALL), _time(left[end - 1])
+            why = f"a bucket of {nbytes} bytes, {on_link} on the link; kernels of {then} are left when it starts"
+            self.reasons += [("messages", (node, nodes[first]), why) for node in nodes[first:end]]
+        return group.agreed[key]
+
+    def _left(self, nodes: Sequence[Node]) -> list[float]:
+        """Of each node the seconds of the products that the later ones need besides, about."""
+        shapes, seen, own = self.shapes, set[Node](), list[float]()
+        for node in nodes:
+            own.append(0.0)
+            stack = [node]
+            while stack:
+                new = [value for value in stack.pop().inputs if value in self.index and value not in seen]
+                seen.update(new)
+                stack += new
+                for value in new:
+                    if value.op.kind == "contraction":
+                        own[-1] += value.op.flop(value, [shapes[x] for x in value.inputs], shapes[value]) / SPEED
+        until = list(accumulate(own))
+        return [until[-1] - seconds for seconds in until]
+
+    def _emit(self, node: Node) -> None:
+        """The node, with what stands for its inputs."""
+        made = node
+        if not self.now.keys().isdisjoint(node.inputs):
+            made = Node(node.op, [self.now.get(value, value) for value in node.inputs], node.attrs, node.name)
+            made.placed_as(node)
+            self.shapes[made], self.dtypes[made] = self.shapes[node], self.dtypes[node]
+            self.now[node] = made
+        self.nodes.append(made)
+
+    def _add(self, node: Node, origin: Node) -> Node:
+        """A new node, whose type is inferred."""
+        node.placed_as(origin)
+        infer(node, self.shapes, self.dtypes)
+        self.nodes.append(node)
+        return node
+
+    def _exchange(self, bucket: Sequence[Node]) -> None:
+        """Start and wait of one exchange, or of several all-reduces in one message."""
+        first = bucket[0]
+        many = len(bucket) > 1
+        values = [self._own(node) for node in bucket]
+        if many:
+            flat = [self._add(reshape_op(x, (-1,)), node) for x, node in zip(values, bucket, strict=True)]
+            sent = self._add(concatenate_op(flat, 0), first)
+        else:
+            (sent,) = values
+        assert isinstance(first.op, Collective)
+        kind = first.op.exchange
+        shape = self.shapes[sent] if kind == ALL_REDUCE else self.shapes[first]
+        attrs = {
+            "number": self.count, "exchange": kind, "operation": first.attrs.get("operation", "sum"), "shape": shape,
+            "carries": tuple(node.inputs[0].name for node in bucket),
+        }  # fmt: skip
+        name = f"bucket_{self.count}"
+        self.count += 1
+        start = self._add(Node(START, [sent], attrs, name), first)
+        wait = self._add(Node(WAIT, [start, sent], attrs, f"{name}_{kind}"), first)
+        if not many:
+            self.now[first] = wait
+            return
+        begin = 0
+        for node in bucket:
+            end = begin + self.old.size(node)
+            part = self._add(slice_op(wait, (slice(begin, end),)), node)
+            self.now[node] = self._add(reshape_op(part, self.shapes[node]), node)
+            begin = end
+
+    def _own(self, node: Node) -> Node:
+        """What an exchange sends, in memory of the arena that nothing else reads or shares; else a copy."""
+        (x,) = node.inputs
+        inner, alone = x, True
+        while inner in self.index:
+            alone = alone and self.old.uses[inner] == 1 and inner not in self.roots
+            if inner.op.kind != "view":
+                break
+            (inner, *_) = value_inputs(inner)
+        shared = isinstance(inner.op, (Slice, Collective)) or inner.op.kind in ("join", "loop") or inner.op.constant
+        found = self.now.get(x, x)
+        return found if alone and inner in self.index and not shared else self._add(copy_op(found), node)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
+
+
+def is_message(group: Group, ends: bool = False) -> bool:
+    """Whether a group is a start or a wait; with `ends` whether it is a wait."""
+    return group.kind == "communication" and (not ends or group.nodes[0].op is WAIT)
+
+
+def in_turn(groups: Sequence[Group], before: Callable[[Group], Iterable[Group]]) -> list[Group]:
+    """The groups, which are in an order of running, in one that follows the three rules above."""
+    messages = [group for group in groups if is_message(group)]
+    if not messages:
+        return list(groups)
+    number = {id(group): group.nodes[0].attrs["number"] for group in messages}
+    starts = sorted((g for g in messages if not is_message(g, ends=True)), key=lambda g: number[id(g)])
+    waits = {number[id(g)]: g for g in messages if is_message(g, ends=True)}
+    level: dict[int, int] = {}  # the number of the last message that a group needs
+    latest = -1
+    for group in groups:
+        own = max((level[id(other)] for other in before(group)), default=-1)
+        level[id(group)] = max(own, number[id(group)]) if is_message(group, ends=True) else own
+    for group in starts:
+        latest = level[id(group)] = max(latest, level[id(group)])
+    needed: dict[int, int] = {}  # the place among the starts of the first that needs a group
+    for place, group in enumerate(starts):
+        stack = [group]
+        while stack:
+            for other in before(stack.pop()):
+                if id(other) not in needed:
+                    needed[id(other)] = place
+                    stack.append(other)
+    found: list[Group] = []
+    done: set[int] = set()
+    left = list(starts)
+
+    def add(group: Group) -> None:
+        found.append(group)
+        done.add(id(group))
+        while left and level[id(left[0])] <= at and all(id(other) in done for other in before(left[0])):
+            done.add(id(left[0]))
+            found.append(left.pop(0))
+
+    for at in range(-1, len(starts)):
+        if at in waits:
+            add(waits[at])
+        others = [group for group in groups if id(group) not in number and level[id(group)] == at]
+        for group in sorted(others, key=lambda group: needed.get(id(group), len(starts))):
+            add(group)
+    return found

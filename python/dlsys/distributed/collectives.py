@@ -1,0 +1,190 @@
+"""The group of the process, and what users ask of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..devices import Array, Context, cpu, cuda, get_num_threads, host_array, set_num_threads, to_array
+from ..errors import CommunicationError, DeviceError
+from .board import as_text
+from .communicators import OPERATIONS, Alone, Communicator, Mpi
+
+LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")  # variables that launchers of MPI set
+
+
+@dataclass
+class Group:
+    """The ranks of a run, with what they have agreed on.
+
+    Attributes:
+        communicator: who exchanges their arrays.
+        bucket_bytes: the size of a bucket of gradients, about; None for what the model finds.
+        agreed: what rank 0 has decided for all, by what it was decided about.
+    """
+
+    communicator: Communicator
+    bucket_bytes: int | None = None
+    agreed: dict[Hashable, Any] = field(default_factory=dict)
+
+    def run(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> None:
+        """A collective that is waited for."""
+        board = self.communicator.board
+        board.begins()
+        board.say(as_text(f"at {kind} of {send.nbytes} bytes"))
+        request = self.communicator.start(kind, send, receive, operation, root)
+        board.waits()
+        request.wait()
+        board.waits(False)
+
+
+_group: Group | None = None
+
+
+def group() -> Group:
+    """The group of the process, which it joins now, by `init`, if it has not yet."""
+    if _group is None:
+        init()
+    assert _group is not None
+    return _group
+
+
+def init(*, bucket_bytes: int | None = None, print_all: bool = False) -> None:
+    """Join the group of all processes that a launcher of MPI has started, such as `mpiexec`; without one it is a group
+    of one, and mpi4py is not imported. It is called at the first use of this module; again it sets `bucket_bytes` only.
+
+    Kernels run on as many threads as there are cores of the node for each of its ranks. What ranks other than 0 print
+    to `sys.stdout` is dropped, unless `print_all`; errors are shown by all.
+
+    Args:
+        bucket_bytes: how many bytes of gradients travel in one message, about; None for what the model of the link
+            finds.
+
+    Raises CommunicationError where mpi4py or an MPI is missing.
+    """
+    global _group
+    if bucket_bytes is not None and (isinstance(bucket_bytes, bool) or bucket_bytes < 1):
+        raise CommunicationError(f"init: bucket_bytes must be a positive number of bytes, not {bucket_bytes!r}")
+    if _group is not None:
+        _group.bucket_bytes = bucket_bytes or _group.bucket_bytes
+        return
+    communicator: Communicator = Mpi() if any(name in os.environ for name in LAUNCHED) else Alone()
+    if communicator.size > 1:
+        set_num_threads(min(communicator.cores, get_num_threads()))
+        if communicator.rank and not print_all:
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+    _group = Group(communicator, bucket_bytes)
+
+
+@contextlib.contextmanager
+def using(communicator: Communicator, bucket_bytes: int | None = None) -> Iterator[Group]:
+    """Inside, the process belongs to a group of this communicator, such as a `Simulated` one."""
+    global _group
+    before, _group = _group, Group(communicator, bucket_bytes)
+    try:
+        yield _group
+    finally:
+        _group = before
+
+
+def rank() -> int:
+    """The number of this process in the group, from 0 on."""
+    return group().communicator.rank
+
+
+def size() -> int:
+    """How many processes the group has."""
+    return group().communicator.size
+
+
+def local_rank() -> int:
+    """The number of this process among those of its node."""
+    return group().communicator.local_rank
+
+
+def device() -> Context:
+    """The device of this process: the GPU with the number of its `local_rank`, or the CPU where there is none."""
+    return cuda(local_rank() % count) if (count := cuda.device_count()) else cpu()
+
+
+def share(rows: slice | int) -> slice:
+    """This rank's share of some rows, a slice or the first `rows`: as many as the others have, or one more; those of
+    rank 0 come first. Empty where there are more ranks than rows."""
+    start, stop = (0, rows) if isinstance(rows, int) else (rows.start or 0, rows.stop)
+    count, own = stop - start, group().communicator
+    return slice(start + own.rank * count // own.size, start + (own.rank + 1) * count // own.size)
+
+
+def busy(text: str) -> contextlib.AbstractContextManager[None]:
+    """Inside, this rank does what may take long, as compiling: the others wait 30 times as long for it."""
+    return contextlib.nullcontext() if _group is None else _group.communicator.board.busy(text)
+
+
+def _sent(function: str, value: Any) -> np.ndarray:
+    """The value as a contiguous array, without a copy if it is one."""
+    if isinstance(value, Array) and value.context.kind == "cuda":
+        raise DeviceError(f"{function}: arrays of a GPU are not exchanged yet: give value.numpy()")
+    return np.asarray(host_array(value, None), order="C")
+
+
+def _like(value: Any, found: np.ndarray) -> Any:
+    """A result as what was given: a number, a NumPy array, or an Array for arrays of other libraries and tensors."""
+    if isinstance(value, (bool, int, float)):
+        return type(value)(found) if found.ndim == 0 else found
+    return found if isinstance(value, (np.ndarray, np.generic)) else to_array(found, cpu())
+
+
+def all_reduce(value: Any, operation: str = "sum") -> Any:
+    """The sum, "max" or "min" of the ranks' values, element by element. Each rank gives a number or an array of one
+    shape and dtype, which is read where it lies; the result has the same bits on all ranks."""
+    if operation not in OPERATIONS:
+        raise CommunicationError(f"all_reduce: the operation is one of {', '.join(OPERATIONS)}, not {operation!r}")
+    if size() == 1:
+        return value
+    send = _sent("all_reduce", value)
+    group().run("all_reduce", send, found := np.empty_like(send), operation)
+    return _like(value, found)
+
+
+def broadcast(value: Any, root: int = 0) -> Any:
+    """The value of rank `root`; all ranks give one of its shape and dtype."""
+    if size() == 1:
+        return value
+    sent = _sent("broadcast", value)
+    found = np.array(sent) if rank() == root else np.empty_like(sent)
+    group().run("broadcast", found, found, root=root)
+    return _like(value, found)
+
+
+def all_gather(value: Any) -> Any:
+    """The ranks' values one behind another along the first axis; those of numbers are an array of one axis."""
+    send = np.atleast_1d(_sent("all_gather", value))
+    if size() == 1:
+        return value if np.ndim(value) else send
+    found = np.empty((size() * len(send), *send.shape[1:]), send.dtype)
+    group().run("all_gather", send, found)
+    return _like(value, found)
+
+
+def reduce_scatter(value: Any, operation: str = "sum") -> Any:
+    """This rank's share of the sum of the ranks' values along the first axis, whose extent is a multiple of `size()`.
+    Raises CommunicationError for another extent."""
+    if size() == 1:
+        return value
+    send = _sent("reduce_scatter", value)
+    if not send.ndim or len(send) % size():
+        raise CommunicationError(f"reduce_scatter: the first axis is no multiple of {size()}: {send.shape}")
+    found = np.empty((len(send) // size(), *send.shape[1:]), send.dtype)
+    group().run("reduce_scatter", send, found, operation)
+    return _like(value, found)
+
+
+def barrier() -> None:
+    """Returns when all ranks have called it."""
+    all_reduce(0)

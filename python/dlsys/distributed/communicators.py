@@ -1,0 +1,173 @@
+"""Communicators: who exchanges arrays with the other ranks. MPI's, one of a process alone, and one for tests, whose
+requests take the time of a link that does not exist.
+
+All exchange is non-blocking: `start` returns a request, which is tested or waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import CommunicationError
+from ..system import available_cores, core_numbers
+from .board import Board, opened
+
+OPERATIONS = ("sum", "max", "min")
+FASTEST = 2e10  # bytes a second
+LACKING = "training on several processes needs mpi4py and an MPI: pip install 'dlsys[mpi]'"
+
+
+class Request(Protocol):
+    """A collective that goes on."""
+
+    def test(self) -> bool:
+        """Whether it is done; asking lets it make progress."""
+
+    def wait(self) -> None:
+        """Return when it is done."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The time of an all-reduce: `latency` + bytes / `bandwidth`, in seconds and bytes a second."""
+
+    latency: float
+    bandwidth: float
+
+    def seconds(self, nbytes: float) -> float:
+        """Of an all-reduce of so many bytes."""
+        return self.latency + nbytes / self.bandwidth
+
+
+class Communicator(Protocol):
+    """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each."""
+
+    rank: int
+    size: int
+    local_rank: int
+    cores: int
+    link: Link
+    board: Board
+
+    def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
+        """Begin an "all_reduce", "broadcast", "all_gather" or "reduce_scatter" of contiguous arrays: what is sent, and
+        where the result is written, which may be the same memory for an all-reduce. A broadcast sends `receive`."""
+
+
+class _Until:
+    """A request that is done at a time."""
+
+    def __init__(self, end: float = 0.0) -> None:
+        self._end = end
+
+    def test(self) -> bool:
+        return time.perf_counter() >= self._end
+
+    def wait(self) -> None:
+        time.sleep(max(self._end - time.perf_counter(), 0.0))
+
+
+class Alone:
+    """The communicator of a process alone."""
+
+    rank = local_rank = 0
+    size = 1
+    link = Link(0.0, 1e12)
+
+    def __init__(self) -> None:
+        self.board, self.cores = Board(), available_cores()
+
+    def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
+        if receive is not send:
+            receive[...] = send
+        return _Until()
+
+
+class Simulated(Alone):
+    """A communicator of `size` ranks that all have this one's values, over a link that sends one request at a time:
+    each ends `latency` + bytes / `bandwidth` seconds after it was started and the one before has ended. `log`: kind and
+    bytes of what was started, in order."""
+
+    def __init__(self, size: int, latency: float, bandwidth: float) -> None:
+        super().__init__()
+        self.size, self.link = size, Link(latency, bandwidth)
+        self.log: list[tuple[str, int]] = []
+        self._free = 0.0
+
+    def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
+        self.log.append((kind, send.nbytes))
+        if kind == "all_reduce":
+            np.multiply(send, self.size if operation == "sum" else 1, out=receive)
+        elif kind == "all_gather":
+            receive[...] = np.tile(send.reshape(-1), self.size).reshape(receive.shape)
+        elif kind == "reduce_scatter":
+            receive[...] = send.reshape(-1)[: receive.size].reshape(receive.shape) * self.size
+        elif receive is not send:
+            receive[...] = send
+        self._free = max(self._free, time.perf_counter()) + self.link.seconds(send.nbytes)
+        return _Until(self._free)
+
+
+class _MpiRequest:
+    """A request of MPI's."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def test(self) -> bool:
+        return self._request.Test()
+
+    def wait(self) -> None:
+        spins = 0
+        while not self._request.Test():
+            spins += 1
+            time.sleep(2e-5 if spins > 200 else 0)  # after a tenth of a millisecond: others may need the core
+
+
+class Mpi:
+    """MPI's processes, by mpi4py."""
+
+    def __init__(self) -> None:
+        """Raises CommunicationError where mpi4py or an MPI is missing."""
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise CommunicationError(f"{LACKING} ({error})") from None
+        self._mpi, self._comm = MPI, MPI.COMM_WORLD.Dup()  # messages of the user's own are apart
+        self.rank, self.size = self._comm.rank, self._comm.size
+        node = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank = node.rank
+        cores = node.allgather(core_numbers())
+        self.cores = max(1, len(set[int]().union(*cores)) // node.size)  # shared by all, or bound to some by a launcher
+        self.board = opened(node.bcast, node.rank, node.allgather, self.rank, self.size)
+        self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+        self.link = self._measured()
+
+    def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
+        comm = self._comm
+        if kind == "all_reduce":
+            own = self._mpi.IN_PLACE if send.ctypes.data == receive.ctypes.data else send
+            return _MpiRequest(comm.Iallreduce(own, receive, self._operations[operation]))
+        if kind == "broadcast":
+            return _MpiRequest(comm.Ibcast(receive, root))
+        if kind == "all_gather":
+            return _MpiRequest(comm.Iallgather(send, receive))
+        return _MpiRequest(comm.Ireduce_scatter_block(send, receive, self._operations[operation]))
+
+    def _measured(self) -> Link:
+        """The link, by all-reduces of 8 bytes and of 1 MiB: the fastest of a few, on the slowest rank."""
+        seconds = []
+        for count in (1, 1 << 17):
+            values, times = np.zeros(count), []
+            for _ in range(5):
+                self._comm.Barrier()
+                began = time.perf_counter()
+                self.start("all_reduce", values, values).wait()
+                times.append(time.perf_counter() - began)
+            seconds.append(self._comm.allreduce(min(times), self._mpi.MAX))
+        latency = max(seconds[0], 1e-7)
+        return Link(latency, (1 << 20) / max(seconds[1] - latency, (1 << 20) / FASTEST))

@@ -1,0 +1,107 @@
+"""Exchange with the other processes of the group: sums of all, arrays of all, shares of sums.
+
+Each rank has a node of its own with values of its own; every formula is a sum over the ranks, and so is its gradient.
+In a group of one type inference puts the input in a node's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from .. import distributed
+from ..checks import word
+from ..errors import GraphError
+from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
+
+
+class Collective(Op):
+    """An operator that reads the values of all ranks; `exchange` is its name in `distributed`."""
+
+    dtypes = tuple(dtype for dtype in DTYPES if dtype != "bool")
+    never = "processes exchange its values: see `compiler.messages`; in a loop's steps they cannot"
+    exchange: ClassVar[str]
+    adjoint: ClassVar[str]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
+        return node.inputs[0] if distributed.size() == 1 else None
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return getattr(distributed, self.exchange)(*inputs, *self.options(node))
+
+    def options(self, node: Node) -> tuple[str, ...]:
+        return ()
+
+
+@register
+class AllReduce(Collective):
+    """y = the sum over the ranks r of x_r, or the largest or smallest, element by element: (S) -> (S). Of a sum the
+    gradient is the sum over the ranks of theirs."""
+
+    name = exchange = "all_reduce"
+    flops = 0
+
+    def options(self, node: Node) -> tuple[str, ...]:
+        return (node.attrs["operation"],)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        if node.attrs["operation"] != "sum":
+            raise error_at(node, GraphError, f"the {node.attrs['operation']} over ranks has no gradient")
+        return [all_reduce_op(output_grad)]
+
+
+@register
+class AllGather(Collective):
+    """The x_r of all ranks one behind another: (n, ...) -> (ranks * n, ...). Its gradient is `reduce_scatter`."""
+
+    name = exchange = "all_gather"
+    flops = 0
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        (shape,) = input_shapes
+        if not shape:
+            raise shape_error(node, "needs a first axis, the shape is ()")
+        return distributed.size() * shape[0], *shape[1:]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [reduce_scatter_op(output_grad)]
+
+
+@register
+class ReduceScatter(Collective):
+    """This rank's share of the sum over the ranks of x_r, along the first axis: (ranks * n, ...) -> (n, ...). Its
+    gradient is `all_gather`."""
+
+    name = exchange = "reduce_scatter"
+    flops = 0
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        (shape,), ranks = input_shapes, distributed.size()
+        if not shape or shape[0] % ranks:
+            raise shape_error(node, f"the first axis must be a multiple of the {ranks} ranks, the shape is {shape}")
+        return shape[0] // ranks, *shape[1:]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [all_gather_op(output_grad)]
+
+
+def all_reduce_op(x: Node, operation: str = "sum", order: int | None = None) -> Node:
+    """The "sum", "max" or "min" of x over all ranks, which all get, with the same bits.
+
+    All ranks must evaluate the same nodes. Those that do not depend on each other travel together, see
+    `distributed.init`; `order`: the place of this one among them, by which it is ready; None for before all others.
+    Raises GraphError for another operation."""
+    word("all_reduce", "the operation", operation, distributed.OPERATIONS, GraphError)
+    return AllReduce.make([x], {"operation": operation, "order": -1 if order is None else order})
+
+
+def all_gather_op(x: Node) -> Node:
+    """The values of all ranks one behind another along the first axis."""
+    return AllGather.make([x])
+
+
+def reduce_scatter_op(x: Node) -> Node:
+    """This rank's share of the sum over all ranks, along the first axis, whose extent is a multiple of their number."""
+    return ReduceScatter.make([x])

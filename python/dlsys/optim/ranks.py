@@ -1,0 +1,77 @@
+"""Gradients in a group of processes: the mean over all samples, of which each process has a share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from .. import autodiff as ad
+from .. import distributed
+from ..devices import cpu
+from ..errors import CommunicationError
+
+
+def mean_of_ranks(values: Sequence[ad.Node], samples: ad.Node | None, first: int = 0) -> list[ad.Node]:
+    """Of values that are means over this rank's samples those over all ranks' samples, to be computed on all ranks.
+
+    `samples`: how many samples this rank has, of shape (); None where all have as many. Values are sent in the order in
+    which they were made, which is that in which they will be ready. `first`: the place of the first among all that is
+    sent, see `all_reduce_op`."""
+    made = sorted(range(len(values)), key=lambda i: values[i].id)
+    place = {i: first + number for number, i in enumerate(made)}
+    weighted = values if samples is None else [value * samples_like(samples, value) for value in values]
+    sums = [ad.all_reduce_op(value, order=place[i]) for i, value in enumerate(weighted)]
+    if samples is None:
+        return [value * (1.0 / distributed.size()) for value in sums]
+    total = ad.all_reduce_op(samples, order=first - 1)
+    return [value / samples_like(total, value) for value in sums]
+
+
+def samples_like(samples: ad.Node, value: ad.Node) -> ad.Node:
+    """A count of samples as a factor of a value."""
+    return ad.cast_like_op(samples, value)
+
+
+def require_same(what: str, text: str) -> None:
+    """Raises CommunicationError, on all ranks, where a rank's text is another than rank 0's; the error names the rank
+    and the first line that differs."""
+    if distributed.size() == 1:
+        return
+    own = np.frombuffer(text.encode(), np.uint8)
+    longest = distributed.all_reduce(len(own), "max")
+    texts = distributed.all_gather(np.pad(own, (0, longest - len(own)))).reshape(distributed.size(), -1)
+    lines = [bytes(found).rstrip(b"\0").decode().splitlines() for found in texts]
+    for other, found in enumerate(lines):
+        if found != lines[0]:
+            pairs = zip([*lines[0], "nothing"], [*found, "nothing"], strict=False)
+            a, b = next(((a, b) for a, b in pairs if a != b), ("more", "fewer lines"))
+            raise CommunicationError(f"rank {other} of {distributed.size()} has another {what}: {b}, rank 0 has {a}")
+
+
+def synchronize(parameters: Mapping[str, ad.Parameter]) -> None:
+    """Give all ranks rank 0's values. Raises CommunicationError where parameters differ in number, shape or dtype."""
+    if distributed.size() == 1:
+        return
+    types = "\n".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in parameters.items())
+    require_same("parameters", types)
+    for parameter in parameters.values():
+        parameter.value = distributed.broadcast(np.asarray(parameter.cell.on(cpu())))
+
+
+def require_equal(parameters: Iterable[ad.Parameter]) -> None:
+    """Raises CommunicationError, on all ranks, where a parameter has other bits on one than on the others: a rank has
+    drifted. It names the rank and the first such parameter."""
+    if distributed.size() == 1:
+        return
+    found = list(parameters)
+    own = b"".join(hashlib.blake2b(np.asarray(p.cell.on(cpu())).tobytes(), digest_size=8).digest() for p in found)
+    sums = distributed.all_gather(np.frombuffer(own, np.uint64)).reshape(distributed.size(), -1)
+    for i, parameter in enumerate(found):
+        values, counts = np.unique(sums[:, i], return_counts=True)
+        if len(values) > 1:
+            usual = values[counts.argmax()] if counts.max() > 1 else sums[0, i]
+            rank = int((sums[:, i] != usual).argmax())
+            told = f"{parameter.name} has other values there than on the others: was it changed by one rank alone?"
+            raise CommunicationError(f"rank {rank} of {distributed.size()} has drifted: {told}")

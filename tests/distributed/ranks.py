@@ -1,0 +1,108 @@
+"""Trains by `fit` or by an Executor as one of several processes: `mpiexec -n 2 python ranks.py WHAT FOLDER`.
+
+WHAT is "fit", "step", "resume", which continues from what "die" has saved, or a fault: "raise", "die", "hang", "exit",
+"drift", "shapes". Each rank saves what it has found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import distributed, nn, optim
+from dlsys.data import DataLoader, TensorDataset
+
+FAULT_STEP = 8  # in the second of six epochs
+
+
+def main(what: str, folder: Path) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((33, 12))  # in batches of 8 the last one has a single sample
+    y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
+    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if what in ("die", "resume") else None)
+    np.savez(folder / f"{distributed.size()}.{distributed.rank()}.npz", **found)
+
+
+def trained(what: str, x: np.ndarray, y: np.ndarray, directory: Path | None) -> dict[str, np.ndarray]:
+    """Losses, accuracies and parameters of a small network."""
+    dl.manual_seed(0)
+    width = 16 if what == "shapes" and distributed.rank() == 1 else 32
+    model = nn.Sequential(nn.Linear(12, width), nn.ReLU(), nn.Linear(width, 3)).double()
+    if distributed.rank() == 1 and what == "fit":
+        dict(model.named_parameters())["0.bias"].value = np.ones(width)  # rank 0's count
+    first = next(iter(model.parameters()))
+
+    def on_step(number: int, loss: float) -> None:
+        if number == FAULT_STEP and distributed.rank() == 1:
+            if what == "raise":
+                raise ValueError("broken")
+            if what == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if what == "hang":
+                time.sleep(1000)
+            if what == "exit":
+                sys.exit(2)
+            if what == "drift":
+                first.value = np.asarray(first) + 1e-9
+
+    data = DataLoader(TensorDataset(x, y), 8, shuffle=True)
+    history = dl.fit(
+        model, nn.CrossEntropyLoss(), optim.Adam(model.parameters(), lr=1e-2), data, epochs=6, clip_norm=1.0,
+        validation=DataLoader(TensorDataset(x, y), 5), metrics={"accuracy": dl.accuracy}, on_step=on_step,
+        directory=directory,
+    )  # fmt: skip
+    rows = [[row["loss"], row["accuracy"], row["validation_loss"]] for row in history.epochs]
+    values = {f"p{i}": np.asarray(parameter) for i, parameter in enumerate(model.parameters())}
+    return {"losses": np.array(history.losses), "rows": np.array(rows), **values}
+
+
+def step(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    """Parameters after steps of an Executor, in several buckets, and what the functions for arrays give."""
+    distributed.init(bucket_bytes=400)
+    rng = np.random.default_rng(1)
+    shapes = (12, 40), (40,), (40, 20), (20,), (20, 3)
+    parameters = [ad.Parameter(rng.standard_normal(shape), f"p{i}") for i, shape in enumerate(shapes)]
+    X, y_, samples = ad.Variable("X"), ad.Variable("y_"), ad.Variable("samples", (), "float64")
+    w1, b1, w2, b2, w3 = parameters
+    h = ad.relu_op(ad.relu_op(X @ w1 + b1) @ w2 + b2)
+    loss = ad.softmaxcrossentropy_op(h @ w3, y_)
+    executor = ad.Executor([loss, optim.SGD(parameters, lr=0.1, momentum=0.9).minimize(loss, samples)])
+    one_hot = np.eye(3)[y]
+    for number in range(20):
+        own = distributed.share(slice(0, 33 - number % 2))  # two plans on each rank, at other times
+        executor.run({X: x[own], y_: one_hot[own], samples: np.float64(own.stop - own.start)})
+    rank, size = distributed.rank(), distributed.size()
+    assert distributed.all_reduce(rank + 1) == size * (size + 1) // 2
+    assert distributed.all_reduce(np.float32(rank), "max") == size - 1
+    pairs = distributed.all_gather(np.array([rank, -rank]))
+    np.testing.assert_array_equal(pairs, np.outer(np.arange(size), [1, -1]).ravel())
+    whole = np.arange(2.0 * size) * (rank + 1)
+    np.testing.assert_array_equal(
+        distributed.reduce_scatter(whole), np.arange(2.0 * rank, 2 * rank + 2) * (size * (size + 1) / 2)
+    )
+    given = dl.tensor([[1.0, float(rank)]])
+    np.testing.assert_array_equal(np.asarray(distributed.broadcast(given, size - 1)), [[1, size - 1]])
+    distributed.barrier()
+    a = ad.Variable("a")
+    gathered, scattered = ad.all_gather_op(a), ad.reduce_scatter_op(ad.all_gather_op(a * 2.0))
+    summed = ad.reducesum_op(gathered * gathered)
+    nodes = [gathered, scattered, *ad.gradients(summed, [a])]
+    fed = {a: np.array([1.0, 2.0]) + rank}
+    for ctx in (dl.cpu(), dl.numpy()):
+        values = [np.array(value) for value in ad.Executor(nodes, ctx).run(fed)]
+        np.testing.assert_allclose(values[0], np.concatenate([np.array([1.0, 2.0]) + r for r in range(size)]))
+        np.testing.assert_allclose(values[1], 2.0 * size * fed[a])
+        np.testing.assert_allclose(values[2], 2.0 * size * fed[a])  # each rank's sum has it
+    if size > 1:
+        assert executor.groups().count("start_bucket") > 2
+    return {parameter.name: np.asarray(parameter) for parameter in parameters}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
