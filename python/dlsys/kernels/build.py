@@ -33,6 +33,7 @@ from .spec import ArrayType, KernelSpec, TargetName
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
+NEAR = 4  # numbers of rows that may stand for one, as that is another number in the code too
 
 
 @dataclass(frozen=True)
@@ -70,26 +71,35 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
 
 
 def for_many_rows(
-    specs: Sequence[KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
+    of: Callable[[int], KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
 ) -> tirx.PrimFunc | None:
-    """The loops of one formula for all numbers of rows between the first of some numbers and the last, of each of which
-    a specification is given; None where they are not the same for all. The function finds the number in the shapes of
-    its arguments. `shares`: what is divided by it among its constants."""
+    """The loops of one formula for all numbers of rows up to the last of some, from the second on; None where they are
+    not the same for these. The first number is the usual one, by which tiles are chosen. The function finds the number
+    in the shapes of its arguments.
+
+    Args:
+        of: makes the specification for a number of rows.
+        shares: what is divided by it among the formula's constants.
+    """
     first: tirx.PrimFunc | None = None
-    for spec, number in zip(specs, numbers, strict=True):
+    usual, known = 0, set[int]()
+    for number in numbers:
+        further = 1 if number > usual else -1
+        number = next((n for n in range(number, number + NEAR * further, further) if n not in known), number)
+        spec, own = of(number), [1.0, *shares]
         if spec.flat:  # an array of one axis: what varies is how many elements there are
             elements = max(math.prod(shape) for shape, _ in spec.outputs or ())
-            own, number = [share * elements / number for share in (1.0, *shares)], elements
-        else:
-            own = [1.0, *shares]
+            own, number = [share * elements / number for share in own], elements
+        usual = usual or number
         try:
-            with schedule.rows_vary(number), warnings.catch_warnings():
+            with schedule.rows_vary(number, usual), warnings.catch_warnings():
                 warnings.simplefilter("ignore", schedule.ScheduleWarning)
                 lowered = lower(replace(spec, name="rows"), how).function
         except Exception:  # noqa: BLE001 - a rule that takes an extent for a number alone
             return None
         found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own)
-        first = found if first is None else first
+        if first is None:
+            first, known = found, {int(one) for one in found_in(found.body, tirx.IntImm)}
         if _has_vectors_of_rows(found) or not tvm_ffi.structural_equal(first, found):
             return None
     return first

@@ -107,18 +107,18 @@ def _for_many(
         values = [v if a is None else a / number for a, v in zip(shares, family.numbers, strict=True)]
         return replace(family.of([tuple(shape) for shape in shapes], values), alone=spec.alone)
 
-    numbers = low, high, middle  # the first two tell most kernels that are none
+    numbers = middle, low, high
     try:
-        specs = [of(number) for number in numbers]
+        specs = [of(number) for number in (low, middle, high)]
     except DlsysError:
         return []
     own = tuple([share for share in shares if share is not None])
 
     @cache
     def loops() -> object:
-        return with_compiler("kernels.build").for_many_rows(specs, numbers, own, how)
+        return with_compiler("kernels.build").for_many_rows(of, numbers, own, how)
 
-    key = KIND, specs[0].formula, specs[-1].formula
+    key = KIND, specs[0].formula, specs[1].formula
     return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops)]
 
 

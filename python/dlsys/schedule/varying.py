@@ -25,13 +25,14 @@ from .common import renamed
 
 ROWS: tirx.Var = tirx.Var("rows", "int32")
 """The number of rows."""
-_standing: ContextVar[int] = ContextVar("standing", default=0)
+_standing: ContextVar[tuple[int, int]] = ContextVar("standing", default=(0, 0))
 
 
 @contextlib.contextmanager
-def rows_vary(number: int) -> Iterator[None]:
-    """Within it extents that are multiples of a number vary."""
-    token = _standing.set(number)
+def rows_vary(number: int, usual: int | None = None) -> Iterator[None]:
+    """Within it extents that are multiples of a number vary. `usual`: the number that what is only faster or slower is
+    chosen by, as a tile is; by default the number itself."""
+    token = _standing.set((number, number if usual is None else usual))
     try:
         yield
     finally:
@@ -40,19 +41,26 @@ def rows_vary(number: int) -> Iterator[None]:
 
 def extent_of(extent: Any) -> int:
     """An extent of TVM's as a number; a `Varying` where it varies."""
-    found, number = int(extent), _standing.get()
+    found, (number, like) = int(extent), _standing.get()
     if number and found and found % number == 0:
-        return Varying(found, ROWS * (found // number))
+        return Varying(found, ROWS * (found // number), found // number * like)
     return found
+
+
+def usual(extent: int) -> int:
+    """The number that stands for an extent where a choice makes code faster or slower, and never wrong: kernels for
+    several numbers of rows choose alike."""
+    return extent.usual if isinstance(extent, Varying) else extent
 
 
 def with_rows(function: tirx.PrimFunc, number: int, shares: Iterable[float]) -> tirx.PrimFunc:
     """A function lowered within `rows_vary` with `ROWS` for each number that is the number of rows, also in the shapes
     of its arrays; and for each that is one of the shares divided by it."""
-    own = tuple(shares)
+    own, lanes = tuple(shares), set[int]()
 
     def integer(item: tirx.IntImm) -> Any:
-        return ROWS.astype(str(item.ty)) if int(item) == number else item
+        rows = int(item) == number and item.__chandle__() not in lanes
+        return ROWS.astype(str(item.ty)) if rows else item
 
     def real(item: tirx.FloatImm) -> Any:
         dtype = str(item.ty)
@@ -63,8 +71,10 @@ def with_rows(function: tirx.PrimFunc, number: int, shares: Iterable[float]) -> 
             return ROWS.astype(dtype) * tirx.const(math.copysign(1.0, item.value), dtype)
         return item
 
-    blocks, own_arrays = list[s_tir.SBlock](), list[tirx.AllocBuffer]()
-    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, blocks.append), (tirx.AllocBuffer, own_arrays.append)])
+    blocks, own_arrays, shuffles = list[s_tir.SBlock](), list[tirx.AllocBuffer](), list[tirx.Shuffle]()
+    kinds = (s_tir.SBlock, blocks.append), (tirx.AllocBuffer, own_arrays.append), (tirx.Shuffle, shuffles.append)
+    tvm_ffi.structural_walk(function.body, [*kinds])
+    lanes.update(index.__chandle__() for shuffle in shuffles for index in shuffle.indices)
     arrays = [*function.params, *(array for block in blocks for array in block.alloc_buffers)]
     arrays += [one.buffer for one in own_arrays]
     names = {}
@@ -84,13 +94,14 @@ def bound(extent: int, dtype: str) -> Any:
 
 
 class Varying(int):
-    """An extent, and the expression of `ROWS` that it is."""
+    """An extent, the expression of `ROWS` that it is, and its `usual` number."""
 
     expr: Any
+    usual: int
 
-    def __new__(cls, value: int, expr: Any) -> Varying:
+    def __new__(cls, value: int, expr: Any, usual: int) -> Varying:
         self = int.__new__(cls, value)
-        self.expr = expr
+        self.expr, self.usual = expr, usual
         return self
 
     def _made(self, other: Any, of: Callable[[Any, Any], Any], turned: bool = False) -> Any:
@@ -101,10 +112,10 @@ class Varying(int):
             if isinstance(other, float):
                 return of(other, int(self)) if turned else of(int(self), other)
             return of(other, mine) if turned else of(mine, other)
-        number, its = int(other), other.expr if isinstance(other, Varying) else int(other)
+        number, its, like = int(other), other.expr if isinstance(other, Varying) else int(other), usual(other)
         if turned:
-            return Varying(of(number, int(self)), of(its, mine))
-        return Varying(of(int(self), number), of(mine, its))
+            return Varying(of(number, int(self)), of(its, mine), of(like, self.usual))
+        return Varying(of(int(self), number), of(mine, its), of(self.usual, like))
 
     def __add__(self, other: Any) -> Any:
         return self._made(other, lambda a, b: a + b)
@@ -140,7 +151,7 @@ class Varying(int):
         return self // other, self % other
 
     def __neg__(self) -> Varying:
-        return Varying(-int(self), -self.expr)
+        return Varying(-int(self), -self.expr, -self.usual)
 
     def __bool__(self) -> bool:
         """Whether it is not known to be nothing."""

@@ -25,6 +25,7 @@ from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
 from ..target import Machine, Rule
+from ..varying import usual
 from . import padding, reduction
 from .dots import grouped
 from .padding import Images
@@ -106,9 +107,10 @@ def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int
     """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector that
     keep the multiply-adds busy: a long sum of a small result, as the gradient of a few filters is, has too few for many
     threads, and is cut in sums of parts, which are added up."""
+    p = p.usual()
     rows, columns = int(LATENCY / machine.fma), machine.lanes(p.dtype)
     good = p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
-    return -(-wanted(machine, p) // min(good, tile.parts(p) if tile is not None else good))
+    return -(-wanted(machine, p) // min(good, usual(tile.parts(p)) if tile is not None else good))
 
 
 def parts_of(p: Product, missing: int) -> dict[int, int]:

@@ -16,7 +16,7 @@ from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
-from ..varying import Varying
+from ..varying import Varying, usual
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import CHANNELS, Images, Padding, skipped
@@ -189,7 +189,7 @@ class TileCode(Indices):
         side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
         plain = side_by_side or (plain and b.contiguous == p.n[0])
         sources = {load.source for load in loads_of([b.value])}
-        near = self.n * self.k * p.itemsize <= 4 * self.machine.l1
+        near = usual(self.n * self.k) * p.itemsize <= 4 * self.machine.l1
         if not plain or near or len(sources) != 1 or sources.isdisjoint(self.given):
             return []
         step = self.simple(place.tile * self.terms.depth + term.number - place.part.first)
@@ -227,7 +227,7 @@ class TileCode(Indices):
 
     def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
-        if self.m * self.n * self.product.itemsize < 2 * self.machine.l1:
+        if usual(self.m * self.n) * self.product.itemsize < 2 * self.machine.l1:
             return []
         zero = tirx.const(0, self.dtype)
 
@@ -295,10 +295,10 @@ class _Terms:
         self.sizes, self.apart = p.shape(p.k), WINDOWS in (tile.a, tile.b)  # in a loop for each axis, else in one
         self.skips = [next((one for one in skips if one.tap == axis), None) for axis in p.k]
         self.by_tap = [skip is not None and skip.position == p.m[-1] for skip in self.skips]
+        self.goes_on = math.prod(self.sizes) <= 2 * TERMS
         self.lengths = self._cut()
         self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
-        self.goes_on = math.prod(self.sizes) <= 2 * TERMS
         few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
         few = few and self.skips[-1] is None and not any(self.by_tap)
         self.kinds = [SERIAL] * (len(p.k) - 1) + [UNROLLED if few else SERIAL]
@@ -306,14 +306,15 @@ class _Terms:
             self.kinds = [UNROLLED] * len(p.k)
 
     def _cut(self) -> list[int]:
-        """Indices of each axis that a part has."""
+        """Indices of each axis that a part has. Where parts go on with sums, these are the same whatever the parts."""
         inner, depth = 1, self.of.tile.depth
-        for i in reversed(range(len(self.sizes))):
-            if inner * self.sizes[i] > 2 * depth:
+        for i, size in reversed([*enumerate(self.sizes)]):
+            varies = isinstance(size, Varying)
+            if (usual(inner * size) if self.goes_on else inner * size) > 2 * depth:
                 most = max(depth // inner, 1)
-                length = 1 if self.by_tap[i] else min(near_divisor(self.sizes[i], most) or most, self.sizes[i])
-                return [*[1] * i, length, *self.sizes[i + 1 :]]
-            inner *= self.sizes[i]
+                whole = most if varies else min(near_divisor(size, most) or most, size)
+                return [*[1] * i, 1 if self.by_tap[i] else whole, *self.sizes[i + 1 :]]
+            inner *= size
         return list(self.sizes)
 
     def length(self, axes: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ from ..common import SHORT
 from ..products import Operand, Product
 from ..squares import SIDE
 from ..target import Machine
+from ..varying import Varying
 from .padding import Padding, share
 
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
@@ -84,8 +85,9 @@ def choose(
 ) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
-    least, best = wanted(machine, p), None
-    for q in ways(p):
+    least, best, varying, p = wanted(machine, p), None, p, p.usual()
+    fixed = [q for q in ways(p) if _is_fixed(varying, q.n)]  # each width of a last panel has code of its own
+    for q in fixed or ways(p):
         for whole in _sizes(q, machine, made):
             work = arithmetic(q, whole, machine, paddings)
             if best is not None and best[0] <= (0, work / machine.threads):
@@ -95,7 +97,22 @@ def choose(
                 if best is None or cost < best[0]:
                     best = cost, (q, tile)
     assert best is not None
-    return best[1]
+    q, tile = best[1]
+    return (q, tile) if varying is p else _varied(varying, q, tile)
+
+
+def _is_fixed(p: Product, axes: Sequence[int]) -> bool:
+    """Whether the extents of some axes do not vary."""
+    return not any(isinstance(p.extents[axis], Varying) for axis in axes)
+
+
+def _varied(p: Product, q: Product, tile: Tile) -> tuple[Product, Tile]:
+    """A product whose extents vary in the way that was chosen by its usual numbers, with as many shares."""
+    blocks, groups = tile.shares(q)
+    found = replace(q)
+    found.__dict__["extents"] = p.extents
+    tiles, panels = -(-found.size(q.m) // tile.rows), -(-found.size(q.n) // tile.columns)
+    return found, replace(tile, block=-(-tiles // blocks), panels=-(-panels // groups))
 
 
 def wanted(machine: Machine, p: Product | None = None) -> int:
