@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker("torch")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     gc.freeze()  # what all tests import lives on: no collection looks at it again
+    gc.set_threshold(50_000)  # objects that are new: what tests compile lives on too
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

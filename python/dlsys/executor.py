@@ -45,6 +45,7 @@ from .kernels import tell_of_shapes
 from .ops import unchanged
 from .ops.types import number_of
 from .planner import MemoryPlan
+from .system import collecting_later
 
 MOST_KEYS = 64  # sets of fed nodes whose needed nodes are cached
 MOST_PLANS, MOST_BYTES = 256, 512 << 20  # of the plans that an executor caches; see `Plan.nbytes`
@@ -314,11 +315,12 @@ class Executor(Stages):
         signature = tuple([(position[node], *of) for node, of in fed.items()])  # in topological order
         plan = self._plans.get(signature)
         if plan is None:
-            graph = analyse(self.topo_order, self.eval_node_list, fed)
-            graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
-            threads = get_num_threads() if self.ctx.kind == "cpu" else 1
-            program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
-            plan = Plan(program, self.ctx, self._arena, indices=fed_indices(graph, fed))
+            with collecting_later():
+                graph = analyse(self.topo_order, self.eval_node_list, fed)
+                graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
+                threads = get_num_threads() if self.ctx.kind == "cpu" else 1
+                program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
+                plan = Plan(program, self.ctx, self._arena, indices=fed_indices(graph, fed))
             self._plans[signature], self._analysed[plan] = plan, graph
             self._planned_before += 1
             if self.ctx.kind != "numpy":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib.util
 import os
 import sys
@@ -238,6 +239,19 @@ def _free() -> None:
 
 
 at_fork(_free)
+
+
+@contextlib.contextmanager
+def collecting_later() -> Iterator[None]:
+    """Within it Python does not search for circles of dead objects: a plan makes many objects, all of which stay, and
+    each search visits all of them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class lazy(Generic[Value]):

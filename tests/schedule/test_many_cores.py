@@ -181,7 +181,7 @@ def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_th
     function, rule = _scheduled(sort, long)
     assert (rule, _parts(function)) == ("loops", 64)
     memory = sorted(tuple(map(int, array.shape)) for array in function.body.block.alloc_buffers)
-    assert memory == [(2, 64, 4, 256), (2, 64, 300), (2, 64, 300)]  # of a thousand rows 64 at once
+    assert memory == [(2, 64, 4, 256), (2, 64, 300)]  # of a thousand rows 64 at once
     launches = _scheduled(sort, long, target="cuda")[0].script()
     assert 'T.thread_binding(64, thread="threadIdx.x")' in launches and "T.parallel" not in launches
     for columns, parts in ((512, [1000, 8]), (500, [1000, 8]), (64, [])):  # zeros by rows, sums by 64 columns

@@ -205,6 +205,7 @@ def test_equations_that_do_not_fit() -> None:
     for equation in ("ij->ik", "ij->ii", "ij,jk->ik", "i9->i", "i.->i", "...ij...->ij"):
         assert equation in error_of(GraphError, dl.einsum, equation, x)
     assert "takes an equation" in error_of(GraphError, dl.einsum, x, [0, 1])
+    assert "0 operands" in error_of(GraphError, dl.einsum, "i->i")
 
 
 def test_tensors_that_are_made() -> None:

@@ -281,6 +281,8 @@ def test_modes() -> None:
     assert dl.is_grad_enabled()
     with dl.set_grad_enabled(False):
         assert not dl.is_grad_enabled() and not (x * 2).requires_grad
+        with dl.inference_mode(False):
+            assert (x * 2).requires_grad
         with dl.enable_grad():
             assert (x * 2).requires_grad and switched() is False and dl.is_grad_enabled()
         assert not dl.is_grad_enabled()

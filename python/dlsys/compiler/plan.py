@@ -20,7 +20,7 @@ from ..errors import DeviceError, GraphError
 from ..graph import Node, error_at, stamp
 from ..kernels import ArrayType, Call, Callback, Calls, Place, Repeat, Runner, to_function
 from ..planner import MemoryPlan
-from ..system import lazy
+from ..system import collecting_later, lazy
 from ..tvm_import import with_compiler
 from .indices import FedIndices
 from .program import Arena, Key, Program
@@ -167,6 +167,10 @@ class Plan:
     @lazy
     def kernel_of(self) -> dict[Key, Any]:
         """The kernel of each group, by the group's position; values without elements have none."""
+        with collecting_later():
+            return self._kernels()
+
+    def _kernels(self) -> dict[Key, Any]:
         specs = self.specs
         self.is_compiled = True
         if not specs:
@@ -268,7 +272,8 @@ class Plan:
             for call in kernels.each_call(calls)
         ]
         kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
-        return kind(calls, functions, len(self.given), self.arena, self.exchange)
+        with collecting_later():
+            return kind(calls, functions, len(self.given), self.arena, self.exchange)
 
     @lazy
     def exchange(self) -> distributed.Exchange | None:

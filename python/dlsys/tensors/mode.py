@@ -14,11 +14,21 @@ from ..scopes import is_grad_enabled as is_grad_enabled
 from ..scopes import scopes
 
 
+def _switch(owner: str, mode: Any) -> bool:
+    """True or False as it was given. Raises GraphError for anything else."""
+    if not isinstance(mode, (bool, np.bool_)):
+        raise GraphError(f"{owner}: takes True or False, not {mode!r}")
+    return bool(mode)
+
+
 class _Mode(contextlib.ContextDecorator):
     """A context or decorator; what is made inside is recorded with gradients on or off, by the thread that entered it:
     several threads may call one decorated function, or enter one mode, at once."""
 
     _enabled: bool
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def __enter__(self) -> None:
         scopes.modes.append(scopes.no_grad)
@@ -40,7 +50,12 @@ class enable_grad(_Mode):
     _enabled = True
 
 
-inference_mode = no_grad
+class inference_mode(_Mode):
+    """Inside, results require no gradient, as within `no_grad`; with `mode=False`, as within `enable_grad`."""
+
+    def __init__(self, mode: bool = True) -> None:
+        """Raises GraphError for what is neither True nor False."""
+        self._enabled = not _switch("inference_mode", mode)
 
 
 class set_grad_enabled(_Mode):
@@ -48,11 +63,9 @@ class set_grad_enabled(_Mode):
 
     def __init__(self, mode: bool) -> None:
         """Raises GraphError for what is neither True nor False."""
-        if not isinstance(mode, (bool, np.bool_)):
-            raise GraphError(f"set_grad_enabled: takes True or False, not {mode!r}")
+        self._enabled = _switch("set_grad_enabled", mode)
         self._at_call: tuple[int, bool] | None = (threading.get_ident(), scopes.no_grad)
-        self._enabled = bool(mode)
-        scopes.no_grad = not mode
+        scopes.no_grad = not self._enabled
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         self._restore()

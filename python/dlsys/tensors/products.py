@@ -27,6 +27,9 @@ def einsum(equation: str, *operands: ArrayLike) -> Tensor:
     that differ.
     """
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    if not isinstance(equation, str) or not given:
+        told = f"{equation!r} and {len(given)} operands"
+        raise GraphError(f"einsum: takes an equation, as 'ij,jk->ik', and its operands, not {told}")
     nodes = cast("list[Tensor]", promoted(*map(node_of, cast("Sequence[ArrayLike]", given))))
     terms, result = _parsed(equation, [len(shape_of(node)) for node in nodes])
     found, axes = nodes[0], terms[0]
@@ -38,8 +41,6 @@ def einsum(equation: str, *operands: ArrayLike) -> Tensor:
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     """The letters of each operand's axes and of the result's. Axes of `...` have numbers, the last one 0."""
-    if not isinstance(equation, str):
-        raise GraphError(f"einsum: takes an equation, as 'ij,jk->ik', not {equation!r}")
     given, arrow, wanted = equation.replace(" ", "").partition("->")
     terms, spread = given.split(","), 0
     for i, rank in enumerate(ranks[: len(terms)]):
