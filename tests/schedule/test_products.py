@@ -223,6 +223,13 @@ def test_few_tiles_of_rows_read_b_where_it_lies() -> None:
     assert _tile((1000, 500), (500, 1000), False, False, threads=1).b != tiles.LIES
 
 
+def test_rows_that_share_sets_are_stored_in_long_pieces() -> None:
+    """Of a short sum, whose stores take longer than its multiply-adds."""
+    for k, n, is_long in ((8, 1024, True), (8, 1000, False), (100, 1024, False)):
+        tile = _tile((1000, k), (k, n), False, False, threads=1)
+        assert (tile.columns >= 4 * tile.lanes) == is_long, (k, n)
+
+
 def test_parts_of_a_short_sum_lie_in_l1_and_add_in_order() -> None:
     """A panel that few tiles pass is packed part by part; the bits are those of a product that is not cut."""
     a, b = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((60, 1000), (1000, 1024)))

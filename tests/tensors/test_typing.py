@@ -89,7 +89,7 @@ def test_a_function_is_the_method_and_takes_arrays_too() -> None:
 
 
 def test_parameters_are_tensors() -> None:
-    assert_type(nn.Parameter(np.ones(2)) * 2, nn.Parameter)  # a checker's: what it makes is a Tensor
+    assert_type(nn.Parameter(np.ones(2)) * 2, Tensor)
     assert type(nn.Parameter(np.ones(2)) * 2) is Tensor
 
 

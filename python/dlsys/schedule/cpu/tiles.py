@@ -34,6 +34,7 @@ SHARED = 0.8  # reading an element of a panel that another core has packed
 L2_LINE = 11.0  # the least of a step that reads a line of L2 for A
 L3_LINE = 16.0  # or of L3
 REREAD = 0.01  # reading a byte again that lies in L3
+PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
 
 LIES, PACKED, BEFORE, GIVEN, WINDOWS = "lies", "packed", "before", "given", "windows"
 """How an operand is read: where it lies; from panels that a share packs, a part of k at a time; from panels of all of
@@ -296,6 +297,8 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
     batch, m, n, k = p.sizes
     a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
     again, (blocks, groups) = 0.0, map(int, tile.shares(p))
+    if p.n[-1] > p.m[-1] and n * p.itemsize % (SETS * machine.line // 2) == 0:
+        work = max(work, PIECE * batch * m * panels)
     if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p, tile) * p.itemsize > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
