@@ -122,7 +122,7 @@ class Executor(Stages):
         return _remade, (type(self), self.topo_order, self.eval_node_list, ctx, self.passes)
 
     def __repr__(self) -> str:
-        """What it evaluates and where, and how many plans it has."""
+        """Its first nodes, its context, and the numbers of its nodes and plans."""
         names = [node.name for node in self.eval_node_list]
         shown = ", ".join(names[:MOST_SHOWN]) + (f" and {rest} more" if (rest := len(names) - MOST_SHOWN) > 0 else "")
         plans = f"{len(self._plans)} plan{'s' if len(self._plans) != 1 else ''}"

@@ -11,6 +11,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import kernels, nn
 from dlsys.kernels import rows
+from dlsys.ops.inputs import full_op
 
 SIZES = (40, 52, 18, 31, 36, 47, 48, 59, 60, 61, 65, 66)  # the first two are compiled by themselves
 
@@ -56,6 +57,18 @@ def test_one_kernel_serves_two_numbers_of_one_plan() -> None:
         feed = {x: np.full((size, 24), 0.5, "float32") for x, size in zip(inputs, sizes, strict=True)}
         for found in ad.Executor([ad.exp_op(x) * 2.5 + 1 for x in inputs]).run(feed, True):
             np.testing.assert_allclose(found, np.exp(0.5) * 2.5 + 1, rtol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
+def test_constants_of_the_rows_shape_keep_their_values(dtype: str) -> None:
+    for size in SIZES:
+        X = ad.Variable("X", (size, 4), dtype)
+        x = np.arange(4 * size, dtype=dtype).reshape(size, 4)
+        for value in (3, 5, 7):
+            limit, other = full_op((size, 4), value, dtype), full_op((size, 4), -value, dtype)
+            got = ad.Executor([limit, ad.where_op(limit < X, X, other)]).run({X: x}, True)
+            np.testing.assert_array_equal(got[0], np.full((size, 4), value))
+            np.testing.assert_array_equal(got[1], np.where(x > value, x, -value))
 
 
 @pytest.mark.parametrize("name", ["pointwise", "product and bias", "product over rows", "softmax", "sum of rows"])

@@ -286,8 +286,9 @@ def _family(group: Group, graph: TypedGraph, in_place: bool, boundary: int | Non
         constants = [x for x in (node, *node.inputs) if (x.op.constant or x.op.immediate) and _is_float(x)]
         floats.update(dict.fromkeys(constants))
         arrays.update((node.inputs[i], None) for i in node.op.shape_only)
-        own = node.attrs.get("shape") == graph.shapes[node]  # then it is another one for other shapes
-        attrs = () if node in floats or own else _attributes(node)
+        own = node.attrs.get("shape") == graph.shapes[node]  # then the attribute is another one for other shapes
+        known = () if node in floats else _attributes(node)
+        attrs = tuple(one for one in known if not own or one[0] != "shape")
         reads = tuple([
             "float" if x in floats else repr(x.attrs["value"]) if x.op.immediate else number.get(x, graph.dtypes.get(x))
             for x in node.inputs

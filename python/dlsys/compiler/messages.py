@@ -206,7 +206,8 @@ class _Rewriting:
             begin = end
 
     def _own(self, node: Node) -> Node:
-        """What an exchange sends, in memory of the arena that nothing else reads or shares; else a copy."""
+        """The value that an exchange sends; a copy of it, unless it lies in the arena where nothing else reads or
+        shares it."""
         (x,) = node.inputs
         inner, alone = x, True
         while inner in self.index:

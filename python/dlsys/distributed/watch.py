@@ -25,14 +25,15 @@ PATIENCE = 30  # times the limit, for a rank that compiles or saves, and for one
 
 
 def read(board: memoryview, row: int) -> tuple[int, int, float, str]:
-    """What a rank has written: state, collectives begun, since when it is in that state, and the text."""
+    """A rank's row of the board: its state, the collectives begun, since when it is in that state, and the text."""
     state, begun, since = HEAD.unpack_from(board, row * ROW)
     text = bytes(board[row * ROW + TEXT : (row + 1) * ROW]).split(b"\0", 1)[0]
     return state, begun, since, text.decode(errors="replace")
 
 
 def lost(board: memoryview, ranks: Sequence[int], size: int, limit: float) -> str:
-    """What is wrong while all ranks are alive: one does not come to what another waits for; empty if nothing is."""
+    """The message about a rank that does not come to a collective for which another waits; empty if there is none. All
+    ranks are alive."""
     rows = [read(board, i) for i in range(len(ranks))]
     now = time.monotonic()
     for rank, (state, begun, since, text) in zip(ranks, rows, strict=True):

@@ -155,7 +155,7 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
 
 @dataclass(frozen=True)
 class Times:
-    """What was timed of a step.
+    """The seconds of a step and of its kernels.
 
     Attributes:
         kernels: for each kernel, by its number, the seconds of all its calls in each run.

@@ -162,7 +162,7 @@ class Session:
 
 
 class Exporting(Protocol):
-    """What has a step to export: an `Executor`."""
+    """An object with a step to export, as an `Executor` is."""
 
     def exported(
         self, path: Path, feed_shapes: Mapping[Node, Any] | None, mcpu: TargetName
