@@ -221,6 +221,15 @@ def test_constants_take_the_dtype_of_the_node() -> None:
         assert np.isinf(value(x * 1e300, {x: np.ones(2, "float32")})).all()
 
 
+def test_operators_of_numbers_alone_are_float32() -> None:
+    two = ops.constant_op(2.0)
+    nodes = [two + 1, ops.exp_op(two), two * two, ops.div_op(two, ops.constant_op(3.0))]
+    for node, want in zip(nodes, (3, np.exp(np.float32(2)), 4, np.float32(2) / np.float32(3)), strict=True):
+        for ctx in ("cpu", "numpy"):
+            (found,) = ad.Executor([node], ctx).run({}, convert_to_numpy_ret_vals=True)
+            assert found.dtype == "float32" and found.shape == () and abs(found - want) <= 1e-6
+
+
 def test_full_is_of_its_own_dtype_and_rounded_to_it() -> None:
     for dtype in Op.dtypes:
         for number, expected in ((0.1, np.dtype(dtype).type(0.1)), (np.nan, np.nan), (-np.inf, -np.inf)):

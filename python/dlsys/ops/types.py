@@ -130,9 +130,9 @@ def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
 def number_of(
     value: Node, reader: Node, dtypes: Mapping[Node, str], instead: float | None = None
 ) -> np.ndarray:
-    """A number that a node reads, or one in its place, in its dtype."""
-    beside = next(x for x in reversed(reader.inputs) if not x.op.immediate)
-    return in_dtype(value.attrs["value"] if instead is None else instead, dtypes[beside])
+    """A number that a node reads, or one in its place, in its dtype: that of the last other operand, else float32."""
+    dtype = next((dtypes[x] for x in reversed(reader.inputs) if not x.op.immediate), FLOATS[0])
+    return in_dtype(value.attrs["value"] if instead is None else instead, dtype)
 
 
 _UNKNOWN: Any = ...  # stays itself when nodes are copied
