@@ -89,8 +89,18 @@ def test_one_parameter_is_given(kind: str) -> None:
 
 
 def test_other_mistakes() -> None:
-    normal, bernoulli = distributions.Normal(0.0, 1.0), distributions.Bernoulli(0.5)
     with pytest.raises(GraphError, match="no formula for Normal and Bernoulli"):
-        distributions.kl_divergence(normal, bernoulli)
+        distributions.kl_divergence(distributions.Normal(0.0, 1.0), distributions.Bernoulli(0.5))
     with pytest.raises(GraphError, match="one axis or more"):
         distributions.Categorical(0.5)
+    normal, category = distributions.Normal, distributions.Categorical(logits=dl.tensor([0.1, 0.2, 0.3]))
+    with pytest.raises(GraphError, match="scale must be above 0, not -1"):
+        normal(0.0, dl.tensor([1.0, -1.0]))
+    with pytest.raises(GraphError, match=r"probs must be in \[0, 1\], not 1.5"):
+        distributions.Bernoulli(dl.tensor([0.5, 1.5]))
+    with pytest.raises(GraphError, match="probs must be 0 or more, not nan"):
+        distributions.Categorical(dl.tensor([0.5, math.nan]))
+    three = dl.tensor([3.0]) * 1
+    found = [distributions.Bernoulli(three).log_prob(1.0), normal(0.0, -three).log_prob(1.0)]
+    found += [category.log_prob(value) for value in (3, dl.tensor([-1]))]
+    assert all(np.isnan(value.numpy()).all() for value in found)

@@ -1,14 +1,14 @@
 """Normal, Bernoulli and categorical distributions by PyTorch's names: samples, log probabilities, entropies and
 Kullback-Leibler divergences, as formulas of tensors, through which gradients pass to the parameters.
 
-Samples are drawn from `dlsys.random.default_generator`. Parameters are not checked: outside of their range results are
-NaN.
+Samples are drawn from `dlsys.random.default_generator`. Parameters that hold data and are out of their range raise
+GraphError; where they are computed, log probabilities are NaN, as those of a category that there is not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import numpy as np
@@ -45,11 +45,12 @@ class Distribution:
 
 
 class Normal(Distribution):
-    """The normal distribution of mean `loc` and standard deviation `scale`, tensors or numbers, which are broadcast."""
+    """The normal distribution of mean `loc` and standard deviation `scale`, tensors or numbers, which are broadcast.
+    Raises GraphError for a scale that is not above 0."""
 
     def __init__(self, loc: ArrayLike, scale: ArrayLike) -> None:
         self.loc: Tensor = float_of(loc)
-        self.scale: Tensor = float_of(scale)
+        self.scale: Tensor = _require("Normal: scale must be above 0", float_of(scale), lambda scale: scale > 0)
         self.batch_shape: Shape = np.broadcast_shapes(self.loc.shape, self.scale.shape)
 
     @property
@@ -88,12 +89,13 @@ class Normal(Distribution):
 
 
 class Bernoulli(Distribution):
-    """1 with a probability, else 0; it is given as `probs` or as `logits`, log(p / (1 - p)). Raises GraphError for both
-    and for none."""
+    """1 with a probability, else 0; it is given as `probs` or as `logits`, log(p / (1 - p)). Raises GraphError for
+    both, for none, and for a probability outside [0, 1]."""
 
     def __init__(self, probs: ArrayLike | None = None, logits: ArrayLike | None = None) -> None:
         given = _one_of("Bernoulli", probs, logits)
         if logits is None:
+            _require("Bernoulli: probs must be in [0, 1]", given, lambda probs: (probs >= 0) & (probs <= 1))
             inside = _inside(given)
             self.probs: Tensor = given
             self.logits: Tensor = inside.log() - (-inside).log1p()
@@ -132,13 +134,14 @@ class Bernoulli(Distribution):
 
 class Categorical(Distribution):
     """Numbers from 0 to n - 1 by their probabilities (*batch_shape, n), as `probs`, which are divided by their sum, or
-    as `logits`, of which softmax is taken. Raises GraphError for both and for none."""
+    as `logits`, of which softmax is taken. Raises GraphError for both, for none, and for a negative probability."""
 
     def __init__(self, probs: ArrayLike | None = None, logits: ArrayLike | None = None) -> None:
         given = _one_of("Categorical", probs, logits)
         if not given.shape:
             raise GraphError("Categorical: the parameters have one axis or more, that of the numbers")
         if logits is None:
+            _require("Categorical: probs must be 0 or more", given, lambda probs: probs >= 0)
             self.probs: Tensor = given / given.sum(-1, keepdim=True)
             self.logits: Tensor = _inside(self.probs).log()
         else:
@@ -155,7 +158,8 @@ class Categorical(Distribution):
         place = node_of(value).long().unsqueeze(-1)
         shape = np.broadcast_shapes(place.shape[:-1], self.batch_shape)
         logits = self.logits.broadcast_to(*shape, self.logits.shape[-1])
-        return logits.gather(-1, place.broadcast_to(*shape, 1)).squeeze(-1)
+        found = logits.gather(-1, place.broadcast_to(*shape, 1))
+        return where((place >= 0) & (place < logits.shape[-1]), found, math.nan).squeeze(-1)
 
     def entropy(self) -> Tensor:
         return -(self.probs * self.logits.clamp(min=float(np.finfo(self.logits.dtype).min))).sum(-1)
@@ -180,10 +184,18 @@ def _one_of(owner: str, probs: ArrayLike | None, logits: ArrayLike | None) -> Te
     return float_of(given[0])
 
 
+def _require(told: str, parameter: Tensor, valid: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+    """The parameter. Raises GraphError where it holds data, some of which is not valid."""
+    held = parameter.known_value
+    if held is not None and not (found := valid(values := np.asarray(held))).all():
+        raise GraphError(f"{told}, not {values[~found].flat[0]:g}")
+    return parameter
+
+
 def _inside(probs: Tensor) -> Tensor:
-    """Probabilities away from 0 and 1 by the dtype's precision, so that their logarithms are finite."""
+    """Probabilities away from 0 and 1 by the dtype's precision, so that their logarithms are finite; NaN outside."""
     eps = float(np.finfo(probs.dtype).eps)
-    return probs.clamp(eps, 1 - eps)
+    return where((probs >= 0) & (probs <= 1), probs.clamp(eps, 1 - eps), math.nan)
 
 
 def _softplus(x: Tensor) -> Tensor:
