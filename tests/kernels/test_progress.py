@@ -105,3 +105,6 @@ def test_precompile_needs_no_compiling_later_and_changes_no_state() -> None:
     assert kernels.compiled() == before
     with pytest.raises(errors.GraphError, match="must return tensors"):
         dl.precompile(lambda x: None, [(2, 3)])
+    for shapes in (5, "5"):
+        with pytest.raises(errors.GraphError, match="shapes must be a list"):
+            dl.precompile(model, shapes)  # type: ignore[arg-type]

@@ -290,6 +290,7 @@ def _is_gone(group: int) -> bool:
     [
         ("127.0.0.1:1/lab", "no tracker answers at 127.0.0.1:1 (Connection refused): start one by"),
         ("127.0.0.1:1", "is not HOST:PORT/NAME"), ("lab", "is not HOST:PORT/NAME"), ("a:b/lab", "is not HOST:PORT"),
+        (5, "5 is not HOST:PORT/NAME"),
     ],
 )  # fmt: skip
 def test_a_tracker_that_is_not_there_is_told_at_once(where: str, told: str, tmp_path: Path) -> None:

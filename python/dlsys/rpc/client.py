@@ -43,7 +43,7 @@ class Remote:
 
     def __init__(self, where: str) -> None:
         """See `remote`."""
-        at, _, self._key = where.rpartition("/")
+        at, _, self._key = where.rpartition("/") if isinstance(where, str) else ("", "", "")
         if not at or not self._key:
             raise DeviceError(f"remote: {where!r} is not HOST:PORT/NAME")
         self.name, self._tracker, self._facts = where, address(at), ""

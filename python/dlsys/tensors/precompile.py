@@ -37,10 +37,12 @@ def precompile(fn: Callable[..., object], shapes: Sequence[Argument | Sequence[A
         shapes: for each call the shape of the one argument, or a list of the arguments' shapes; an array in place of a
             shape gives the dtype too.
 
-    Raises GraphError for a result without tensors, and what `fn` raises.
+    Raises GraphError for a result without tensors and for shapes that are no list, and what `fn` raises.
     """
     if not callable(fn):
         raise GraphError(f"precompile: takes a function or module, not {type(fn).__name__}")
+    if not isinstance(shapes, Sequence) or isinstance(shapes, str):
+        raise GraphError(f"precompile: shapes must be a list, as [(16, 784), (64, 784)], not {shapes!r}")
     plans: list[Plan] = []
     for given in shapes:
         arguments = [given] if _is_one(given) else list(cast(Sequence[Argument], given))
