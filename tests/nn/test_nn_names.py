@@ -116,6 +116,13 @@ def test_activations(name: str, args: tuple[float, ...], dtype: str) -> None:
     assert repr(made).startswith(f"{name}({'negative_slope=0.3' if args == (0.3,) else ''}") or args
 
 
+def test_prelu_of_a_scalar_is_a_scalar() -> None:
+    for weight in (0.25, [0.25], [[0.25]]):
+        x, slope = dl.tensor(-2.0, requires_grad=True), dl.tensor(weight, requires_grad=True)
+        (y := F.prelu(x, slope)).backward()
+        assert y.shape == () and (y.item(), x.grad.item(), slope.grad.item()) == (-0.5, 0.25, -2)
+
+
 def test_activations_refuse_what_is_no_number_and_no_tensor() -> None:
     for name in ("LeakyReLU", "ELU", "Softplus"):
         assert f"{name}: " in error_of(dl.errors.GraphError, getattr(nn, name), "wide")

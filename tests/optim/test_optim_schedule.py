@@ -224,6 +224,7 @@ def test_mistakes_are_named() -> None:
         (lambda: optim.clip_grad_norm([w * 1.0], -1.0), "max_norm must be a number >= 0"),
         (lambda: optim.clip_grad_norm([w], 1.0), "takes gradients, not parameters"),
         (lambda: optim.StepLR(w, 3), "StepLR: needs an optimizer, not Parameter"),  # type: ignore[arg-type]
+        (lambda: optim.MultiStepLR(opt, 3), "milestones must be a list"),  # type: ignore[arg-type]
         (lambda: optim.StepLR(opt, 0), "step_size must be an integer >= 1, not 0"),
         (lambda: optim.CosineAnnealingLR(opt, 2.5), "T_max must be an integer"),  # type: ignore[arg-type]
         (lambda: optim.LinearLR(opt, start_factor=0.0), "start_factor must be greater than 0"),

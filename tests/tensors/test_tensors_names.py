@@ -368,4 +368,6 @@ def test_numbers_drawn_in_place_and_older_constructors() -> None:
     dl.manual_seed(3)
     assert dl.zeros(40, 50).uniform_().normal_(5, 0.5).tolist() == drawn
     assert "no_grad" in error_of(GraphError, dl.ones(2, requires_grad=True).uniform_)
+    assert "high must not be below low, 2" in error_of(GraphError, x.uniform_, 2, 1)
+    assert "std must be a number >= 0" in error_of(GraphError, x.normal_, 0, -1)
     assert (dl.FloatTensor([1, 2]).dtype, dl.LongTensor([[3.0]]).tolist()) == ("float32", [[3]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..checks import flag, integer, number, word
@@ -120,11 +120,13 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """base_lr * gamma^k, where k counts the `milestones` that have been reached."""
+    """base_lr * gamma^k, where k counts the `milestones`, a list, that have been reached."""
 
     def __init__(
         self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
+        if not isinstance(milestones, Iterable):
+            raise GraphError(f"MultiStepLR: milestones must be a list of integers, not {milestones!r}")
         places = sorted(integer("MultiStepLR", "a milestone", n, 0) for n in milestones)
         factor = number("MultiStepLR", "gamma", gamma)
         super().__init__(optimizer, lambda lr, n: lr * factor ** bisect.bisect_right(places, n), last_epoch)

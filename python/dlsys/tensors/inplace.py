@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 import numpy as np
 
 from .. import ops
+from ..checks import number, real
 from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
@@ -224,11 +225,15 @@ class InPlace(TensorNode):
             return cast("Tensor", changed_in_place(self, cast("Tensor", self).masked_fill(mask, value)))
 
     def uniform_(self, low: float = 0.0, high: float = 1.0, /) -> Self:
-        """Set all values to numbers drawn from [low, high); itself."""
+        """Set all values to numbers drawn from [low, high); itself. Raises GraphError for high below low."""
+        low, high = real("uniform_", "low", low), real("uniform_", "high", high)
+        if high < low:
+            raise GraphError(f"uniform_: high must not be below low, {low:g}, as {high:g} is")
         return self.copy_(hooks.random_numbers().uniform(low, high, shape_of(self)))
 
     def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
-        """Set all values to numbers drawn from a normal distribution; itself."""
+        """Set all values to normally distributed numbers; itself. Raises GraphError for a negative `std`."""
+        mean, std = real("normal_", "mean", mean), number("normal_", "std", std)
         return self.copy_(hooks.random_numbers().normal(mean, std, shape_of(self)))
 
     def copy_(self, source: Nested) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ... import autodiff as ad
@@ -53,9 +54,9 @@ def mish(input: Node) -> Tensor:
 
 
 def prelu(input: Node, weight: Node) -> Tensor:
-    """x where x > 0, else weight x; weight (1,), or (C,) for x (N, C, *space), whose shapes are known."""
-    shape = shape_of("prelu", input)
-    slope = weight if shape_of("prelu", weight) == (1,) else per_channel(weight, len(shape) - 2)
+    """x where x > 0, else weight x; weight of one element, or (C,) for x (N, C, *space), whose shapes are known."""
+    space, alone = len(shape_of("prelu", input)) - 2, math.prod(shape_of("prelu", weight)) == 1
+    slope = ad.reshape_op(weight, ()) if alone else per_channel(weight, space)
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
