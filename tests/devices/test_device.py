@@ -111,6 +111,7 @@ def test_what_is_no_array_of_numbers() -> None:
     for value in (np.zeros(2, "complex64"), np.array(["a"]), object(), "abc", None, np.zeros(1, "M8[s]")):
         assert "not an array of numbers" in error_of(dl.DTypeError, to_array, value, dl.cpu()), value
     assert "rectangular" in error_of(dl.DTypeError, to_array, [[1], [1, 2]], dl.cpu())
+    assert "more than 64 bits, -1180" in error_of(dl.DTypeError, to_array, [[1], [-(2**70)]], dl.cpu())
 
 
 def test_pytorch_tensors() -> None:

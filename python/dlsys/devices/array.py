@@ -234,6 +234,9 @@ def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
         if python_dtype is not None and not hasattr(value, "__array__") and _is_numeric(found.dtype):
             found = found.astype(python_dtype)
     if not _is_numeric(found.dtype):
+        numbers: list[Any] = found.ravel().tolist()
+        if numbers and all(isinstance(number, int) for number in numbers):
+            raise DTypeError(f"an integer of more than 64 bits, {max(numbers, key=abs)}, is no element of an array")
         raise DTypeError(f"{type(value).__name__} of dtype {found.dtype} is not an array of numbers")
     return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
 
