@@ -50,6 +50,14 @@ def test_one_and_two_ranks_find_the_same(what: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_layers_that_two_ranks_share_are_the_whole_ones(tmp_path: Path) -> None:
+    status, told, _ = run(2, "parallel", tmp_path)
+    assert status == 0, told
+    first, second = (np.load(tmp_path / f"2.{rank}.npz") for rank in range(2))
+    assert all(np.array_equal(first[name], second[name]) for name in first), "what all ranks have, to the bit"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "told"),
     [

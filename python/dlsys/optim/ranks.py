@@ -50,10 +50,20 @@ def require_same(what: str, text: str) -> None:
             raise CommunicationError(f"rank {other} of {distributed.size()} has another {what}: {b}, rank 0 has {a}")
 
 
+def require_whole(parameters: Iterable[ad.Parameter]) -> None:
+    """Raises CommunicationError for a parameter of which each rank has a part: the mean of the parts is nothing."""
+    for parameter in parameters:
+        if parameter.cell.sharded:
+            told = "each rank has a part of its own: take steps by update(ad.gradients(loss, optimizer.parameters))"
+            raise CommunicationError(f"{parameter.name} has no mean over the ranks, {told}")
+
+
 def synchronize(parameters: Mapping[str, ad.Parameter]) -> None:
-    """Give all ranks rank 0's values. Raises CommunicationError where parameters differ in number, shape or dtype."""
+    """Give all ranks rank 0's values. Raises CommunicationError where parameters differ in number, shape or dtype, or
+    are parts."""
     if distributed.size() == 1:
         return
+    require_whole(parameters.values())
     types = "\n".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in parameters.items())
     require_same("parameters", types)
     for parameter in parameters.values():
