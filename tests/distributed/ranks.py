@@ -26,7 +26,7 @@ def main(what: str, folder: Path) -> None:
     x = rng.standard_normal((33, 12))  # in batches of 8 the last one has a single sample
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
     if what == "parallel":
-        found = parallel()
+        found = parallel(folder / "step.json")
     elif what == "step":
         found = step(x, y)
     else:
@@ -109,13 +109,15 @@ def step(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     return {parameter.name: np.asarray(parameter) for parameter in parameters}
 
 
-def parallel() -> dict[str, np.ndarray]:
+def parallel(trace: Path) -> dict[str, np.ndarray]:
     """The loss and the gradients of a layer whose weights the ranks share out, and its parameters after steps; each
-    part is compared with that of the whole layer, which this rank computes alone."""
+    part is compared with that of the whole layer, which this rank computes alone. `trace`: where to write one."""
     rng = np.random.default_rng(5)
     value, wanted, mask = rng.standard_normal((2, 6, 8)), rng.standard_normal((2, 6, 8)), rng.standard_normal((8, 6, 6))
 
-    def trained(attention: type, column: type, row: type) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def trained(
+        attention: type, column: type, row: type, trace: Path | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         dl.manual_seed(0)
         attend, wide, narrow = attention(8, 4, batch_first=True), column(8, 12), row(12, 8)
         net = nn.ModuleList([nn.LayerNorm(8), attend, wide, narrow]).double()
@@ -133,10 +135,12 @@ def parallel() -> dict[str, np.ndarray]:
         first = [np.array(found) for found in executor.run(feed)[:-1]]
         for _ in range(3):
             executor.run(feed)
+        if trace is not None:
+            executor.trace(trace, feed)
         return first, [np.asarray(parameter) for parameter in parameters]
 
     layers = nn.ParallelMultiheadAttention, nn.ColumnParallelLinear, nn.RowParallelLinear
-    own, after = trained(*layers)
+    own, after = trained(*layers, trace)
     with distributed.using(distributed.Alone()):
         whole, whole_after = trained(nn.MultiheadAttention, nn.Linear, nn.Linear)
     axes = (None, None, (0, 3), (0, 3), (1, 1), None, (0, 1), (0, 1), (1, 1), None)  # of the parameters, and its parts

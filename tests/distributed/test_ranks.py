@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trace_format import events_of
 
 HERE = Path(__file__).resolve().parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -55,6 +56,9 @@ def test_layers_that_two_ranks_share_are_the_whole_ones(tmp_path: Path) -> None:
     assert status == 0, told
     first, second = (np.load(tmp_path / f"2.{rank}.npz") for rank in range(2))
     assert all(np.array_equal(first[name], second[name]) for name in first), "what all ranks have, to the bit"
+    events = events_of(tmp_path / "step.json")  # of both ranks, in one file
+    slices = [[event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank] for rank in range(2)]
+    assert slices[0] == slices[1] and sum(name.startswith("wait_bucket") for name in slices[0]) > 3
 
 
 @pytest.mark.slow

@@ -268,7 +268,7 @@ class Plan:
         self._bound = [None] * len(self.given)
         made, calls = iter(self.kernel_of.values()), self.bound_calls
         functions = [
-            to_function(self._function(call)) if isinstance(call, Callback) else next(made).function
+            to_function(self.function_of(call)) if isinstance(call, Callback) else next(made).function
             for call in kernels.each_call(calls)
         ]
         kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
@@ -285,7 +285,7 @@ class Plan:
             raise error_at(found[0], DeviceError, "processes exchange the values of CPUs only, so far")
         return distributed.Exchange(distributed.group())
 
-    def _function(self, call: Callback) -> Callable[..., None]:
+    def function_of(self, call: Callback) -> Callable[..., None]:
         """The function of a row that is no kernel's."""
         assert self.exchange is not None
         if call.of is None:
