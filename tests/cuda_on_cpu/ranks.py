@@ -85,6 +85,8 @@ def main() -> None:
         assert names.count("ncclAllReduce") == 2 * (2 + 2), names  # two buckets, twice asked for and twice recorded
         for weight in found[-2:]:  # the same bits on all ranks
             assert np.ptp(distributed.all_gather(weight[None]), axis=0).max() == 0
+        optim.SGD(training.weights, lr=0.1).synchronize()
+        assert {weight.device for weight in training.weights} == {GPU}
         groups = training.executor.groups()
         assert groups.count("start_bucket") == groups.count("wait_bucket") == 2, groups
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import autodiff as ad
 from .. import distributed
-from ..devices import cpu
 from ..errors import CommunicationError
 
 
@@ -67,7 +66,9 @@ def synchronize(parameters: Mapping[str, ad.Parameter]) -> None:
     types = "\n".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in parameters.items())
     require_same("parameters", types)
     for parameter in parameters.values():
-        parameter.value = distributed.broadcast(np.asarray(parameter.cell.on(cpu())))
+        ctx = parameter.device
+        parameter.value = distributed.broadcast(np.asarray(parameter))
+        parameter.cell.on(ctx)
 
 
 def require_equal(parameters: Iterable[ad.Parameter]) -> None:
@@ -76,7 +77,7 @@ def require_equal(parameters: Iterable[ad.Parameter]) -> None:
     if distributed.size() == 1:
         return
     found = list(parameters)
-    own = b"".join(hashlib.blake2b(np.asarray(p.cell.on(cpu())).tobytes(), digest_size=8).digest() for p in found)
+    own = b"".join(hashlib.blake2b(np.asarray(p).tobytes(), digest_size=8).digest() for p in found)
     sums = distributed.all_gather(np.frombuffer(own, np.uint64)).reshape(distributed.size(), -1)
     for i, parameter in enumerate(found):
         values, counts = np.unique(sums[:, i], return_counts=True)
