@@ -115,6 +115,13 @@ def main() -> None:
             wrong_values = Training(GPU).run(1, lambda value: dl.array(value, GPU))
         assert left_out >= 2 and not close(wrong_values, [wanted[0], *Training(CPU).run(1)[1:]]), name
 
+    def fork() -> None:  # without a join: CUDA records no such graph
+        event, recorded = streams._made("cudaEventCreateWithFlags", streams._UNTIMED), streams._stream(0, "graphs")
+        streams._call("cudaEventRecord", event, recorded)
+        streams._call("cudaStreamWaitEvent", streams._stream(0, "messages"), event, 0)
+
+    assert "cudaStreamEndCapture" in told(DeviceError, lambda: dl.devices.Graph(GPU.device, fork))
+
     a = ad.Variable("a")
     gathered, largest = ad.all_gather_op(a * 1.0), ad.all_reduce_op(a + 1.0, "max")
     nodes = [gathered, largest, ad.reduce_scatter_op(gathered * 2.0)]
