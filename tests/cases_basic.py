@@ -151,6 +151,8 @@ CASES: dict[str, list[Case]] = {
     "all_reduce": unary(ops.all_reduce_op),  # as in a group of one; others: distributed/
     "all_gather": cases_of(ops.all_gather_op, ((3, 2),), ((0, 2),)),
     "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),)),
+    "copy_to_tensor_parallel": unary(ops.copy_to_tensor_parallel_op),
+    "reduce_from_tensor_parallel": unary(ops.reduce_from_tensor_parallel_op),
     "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),
     "full": _full(),
     "oneslike": unary(ops.oneslike_op),

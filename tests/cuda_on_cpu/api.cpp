@@ -32,7 +32,11 @@ struct Work {
   Flag until;  // set when it may be done; null for at once
 };
 struct Stream { std::deque<Work> queue; };
-struct Event { Flag done; double time = 0; };
+struct Event { Flag done; double time = 0; long capture = 0; int flag = -1; };  // the last two: while captured
+
+// What was asked for while it was captured, in order. A branch is a stream; 0 is the one on which the capture began.
+struct Captured { int branch; Work work; int sets = -1, waits = -1; };  // numbers of flags of a launch
+struct Graph { std::vector<Captured> asked; std::vector<Stream*> branches; int flags = 0; };
 
 std::recursive_mutex lock;
 std::map<uintptr_t, size_t> allocations, pinned;  // bytes, as asked for: on the device, and of the host
@@ -43,8 +47,9 @@ size_t used = 0;
 long allocation_count = 0, launch_count = 0, graph_count = 0;
 Stream default_stream;                  // also of all streams that wait for it
 std::vector<Stream*> streams;           // the others
-std::vector<Work>* captured = nullptr;  // the graph that is being recorded
-cudaStream_t capturing = nullptr;       // the stream whose work that is
+Graph* captured = nullptr;              // the graph that is being recorded
+std::map<cudaStream_t, int> capturing;  // the streams whose work that is, and their branches
+long capture_count = 0;
 std::string failure;                    // of what ran in a queue; the device is lost, as a real one
 
 size_t pages(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
@@ -80,16 +85,28 @@ bool advance_any() {
   return false;
 }
 
-void ask(cudaStream_t handle, Work work) {
-  if (captured && handle == capturing) {
-    captured->push_back(std::move(work));
-    return;
-  }
+bool is_captured(cudaStream_t handle) { return captured && capturing.count(handle); }
+
+void ask(Stream& stream, Work work) {
   if (work.launch) launch_count++;
-  Stream& stream = stream_of(handle);
   stream.queue.push_back(std::move(work));
   while (settings.early && &stream != &default_stream && advance(stream)) {}
 }
+
+void ask(cudaStream_t handle, Work work) {
+  if (is_captured(handle))
+    captured->asked.push_back({capturing[handle], std::move(work)});
+  else
+    ask(stream_of(handle), std::move(work));
+}
+
+Work setting(Flag flag) {
+  return {[=] {
+    *flag = true;
+    return std::string();
+  }};
+}
+Work waiting(Flag flag) { return {[] { return std::string(); }, false, flag}; }
 
 // Works until a stream has nothing to do, and no more than that needs of the others.
 cudaError_t finish(Stream& stream = default_stream) {
@@ -104,7 +121,6 @@ cudaError_t finish_all() {
 }
 
 struct Module { void* library; };
-struct Graph { std::vector<Work> work; };
 
 }  // namespace
 
@@ -155,6 +171,17 @@ long emulated_waiting() {
   for (Stream* stream : streams) count += long(stream->queue.size());
   return count;
 }
+// For nccl.cpp: work of the host's on the device's memory, in a stream's turn; its error or null.
+void emulated_ask(cudaStream_t stream, const char* (*run)(void*), void* data) {
+  Guard guard(lock);
+  ask(stream, {[=] {
+    open_memory(true);
+    const char* error = run(data);
+    open_memory(false);
+    return std::string(error ? error : "");
+  }});
+}
+int emulated_captures(cudaStream_t stream) { return is_captured(stream); }
 void emulated_declare(const char* kernel, const char* parameter, size_t bytes) { sizes[{kernel, parameter}] = bytes; }
 
 // ---- memory
@@ -221,7 +248,7 @@ static cudaError_t copy(void* to, const void* from, size_t size, cudaStream_t st
   }
   // Memory of the host that is not pinned is read at once, and written when the call returns.
   const bool at_once = !((on_device(to) || is_pinned(to)) && (on_device(from) || is_pinned(from)));
-  if (captured && (at_once || stream != capturing)) return cudaErrorStreamCaptureUnsupported;
+  if (captured && (at_once || !is_captured(stream))) return cudaErrorStreamCaptureUnsupported;
   ask(stream, {[=] {
     open_memory(true);
     memmove(to, from, size);
@@ -234,6 +261,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyK
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t s) { return copy(to, from, size, s); }
 
 // ---- the device
+cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
+  const char* told = getenv("EMULATED_BUS");  // of each process another, where they are to have devices of their own
+  snprintf(name, length, "%s", told ? told : "0000:00:00.0");
+  return device ? cudaErrorInvalidDevice : cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int* n) { *n = 1; return cudaSuccess; }
 cudaError_t cudaGetDevice(int* n) { *n = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int n) { return n ? cudaErrorInvalidDevice : cudaSuccess; }
@@ -291,16 +323,27 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   Guard guard(lock);
   if (&stream_of(stream) == &default_stream || captured) return cudaErrorStreamCaptureUnsupported;
-  captured = new std::vector<Work>;
-  capturing = stream;
+  captured = new Graph;
+  capturing = {{stream, 0}};
+  capture_count++;
   return cudaSuccess;
 }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Guard guard(lock);
-  if (!captured) return cudaErrorIllegalState;
-  *graph = reinterpret_cast<cudaGraph_t>(new Graph{std::move(*captured)});
-  delete captured;
+  if (!is_captured(stream) || capturing[stream]) return cudaErrorIllegalState;
+  std::unique_ptr<Graph> made(captured);
   captured = nullptr;
+  *graph = nullptr;
+  std::vector<int> last(capturing.size(), -1);  // the flag that each branch sets at its end
+  for (const Captured& one : made->asked) last[one.branch] = one.sets;
+  for (size_t branch = 1; branch < last.size(); branch++) {
+    bool joined = false;
+    for (const Captured& one : made->asked) joined |= !one.branch && one.waits >= 0 && one.waits == last[branch];
+    if (!joined) return cudaErrorStreamCaptureUnjoined;
+    streams.push_back(new Stream);
+    made->branches.push_back(streams.back());
+  }
+  *graph = reinterpret_cast<cudaGraph_t>(made.release());
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
@@ -309,11 +352,17 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { delete reinterpret_cast<Graph*>(graph); return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { delete reinterpret_cast<Graph*>(graph); return cudaSuccess; }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
   Guard guard(lock);
   if (!failure.empty()) return cudaErrorLaunchFailure;
   graph_count++;
-  for (const Work& work : reinterpret_cast<Graph*>(graph)->work) ask(stream, work);
+  const Graph& graph = *reinterpret_cast<Graph*>(handle);
+  std::vector<Flag> flags(graph.flags);
+  for (Flag& flag : flags) flag = std::make_shared<bool>(false);
+  for (const Captured& one : graph.asked) {
+    Stream& to = one.branch ? *graph.branches[one.branch - 1] : stream_of(stream);
+    ask(to, one.sets >= 0 ? setting(flags[one.sets]) : one.waits >= 0 ? waiting(flags[one.waits]) : one.work);
+  }
   return cudaSuccess;
 }
 
@@ -336,6 +385,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Guard guard(lock);
   Event* own = event_of(event);
+  own->capture = 0;
+  if (is_captured(stream)) {
+    own->capture = capture_count;
+    own->flag = captured->flags++;
+    captured->asked.push_back({capturing[stream], {}, own->flag});
+    return cudaSuccess;
+  }
   Flag done = own->done = std::make_shared<bool>(false);
   ask(stream, {[=] {
     *done = true;
@@ -346,7 +402,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Guard guard(lock);
-  if (Flag done = event_of(event)->done) ask(stream, {[] { return std::string(); }, false, done});
+  Event* own = event_of(event);
+  if (own->capture) {  // what waits for captured work is captured, from then on
+    if (!captured || own->capture != capture_count) return cudaErrorCapturedEvent;
+    const int branch = capturing.emplace(stream, int(capturing.size())).first->second;
+    captured->asked.push_back({branch, {}, -1, own->flag});
+    return cudaSuccess;
+  }
+  if (is_captured(stream)) return cudaErrorStreamCaptureIsolation;
+  if (Flag done = own->done) ask(stream, waiting(done));
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

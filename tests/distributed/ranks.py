@@ -1,7 +1,7 @@
 """Trains by `fit` or by an Executor as one of several processes: `mpiexec -n 2 python ranks.py WHAT FOLDER`.
 
 WHAT is "fit", "step", "resume", which continues from what "die" has saved, or a fault: "raise", "die", "hang", "exit",
-"drift", "shapes". Each rank saves what it has found.
+"drift", "shapes"; or "parallel", tensor parallel layers. Each rank saves what it has found.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ def main(what: str, folder: Path) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((33, 12))  # in batches of 8 the last one has a single sample
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
-    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if what in ("die", "resume") else None)
+    if what == "parallel":
+        found = parallel(folder / "step.json")
+    elif what == "step":
+        found = step(x, y)
+    else:
+        found = trained(what, x, y, folder / "run" if what in ("die", "resume") else None)
     np.savez(folder / f"{distributed.size()}.{distributed.rank()}.npz", **found)
 
 
@@ -102,6 +107,65 @@ def step(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     if size > 1:
         assert executor.groups().count("start_bucket") > 2
     return {parameter.name: np.asarray(parameter) for parameter in parameters}
+
+
+def parallel(trace: Path) -> dict[str, np.ndarray]:
+    """The loss and the gradients of a layer whose weights the ranks share out, and its parameters after steps; each
+    part is compared with that of the whole layer, which this rank computes alone. `trace`: where to write one."""
+    rng = np.random.default_rng(5)
+    value, wanted, mask = rng.standard_normal((2, 6, 8)), rng.standard_normal((2, 6, 8)), rng.standard_normal((8, 6, 6))
+
+    def trained(
+        attention: type, column: type, row: type, trace: Path | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        dl.manual_seed(0)
+        attend, wide, narrow = attention(8, 4, batch_first=True), column(8, 12), row(12, 8)
+        net = nn.ModuleList([nn.LayerNorm(8), attend, wide, narrow]).double()
+        parameters = [*net.parameters()]
+        x, y = ad.Variable("x", value.shape, "float64"), ad.Variable("y", value.shape, "float64")
+        normal = net[0](x)
+        attended, weights = net[1](normal, normal, normal, attn_mask=mask, is_causal=True)
+        h = x + attended
+        loss = ad.mse_loss_op(h + net[3](ad.gelu_op(net[2](h))), y) + ad.mean_op(weights * weights)
+        gradients = ad.gradients(loss, [*parameters, x])
+        (again,) = ad.gradients(ad.reducesum_op(gradients[-1] * gradients[-1]), [x])  # a gradient of a gradient
+        step = optim.SGD(parameters, lr=0.1, momentum=0.9).update(gradients[:-1])
+        executor = ad.Executor([loss, weights, again, *gradients, step])
+        feed = {x: value, y: wanted}
+        first = [np.array(found) for found in executor.run(feed)[:-1]]
+        for _ in range(3):
+            executor.run(feed)
+        if trace is not None:
+            executor.trace(trace, feed)
+        return first, [np.asarray(parameter) for parameter in parameters]
+
+    layers = nn.ParallelMultiheadAttention, nn.ColumnParallelLinear, nn.RowParallelLinear
+    own, after = trained(*layers, trace)
+    with distributed.using(distributed.Alone()):
+        whole, whole_after = trained(nn.MultiheadAttention, nn.Linear, nn.Linear)
+    axes = (None, None, (0, 3), (0, 3), (1, 1), None, (0, 1), (0, 1), (1, 1), None)  # of the parameters, and its parts
+
+    def part(found: np.ndarray, axis: tuple[int, int] | None) -> np.ndarray:
+        if axis is None:
+            return found
+        pieces = [np.array_split(piece, distributed.size(), axis[0]) for piece in np.split(found, axis[1], axis[0])]
+        return np.concatenate([piece[distributed.rank()] for piece in pieces], axis[0])
+
+    for mine, all_of_it, of in ((own, whole, (None, None, None, *axes, None)), (after, whole_after, axes)):
+        for found, expected, axis in zip(mine, all_of_it, of, strict=True):
+            np.testing.assert_allclose(found, part(expected, axis), rtol=1e-11, atol=1e-13)
+    layer = nn.ColumnParallelLinear(4, 4).double()
+    optimizer, loss = optim.SGD(layer.parameters(), lr=0.1), ad.mean_op(layer(ad.Variable("x", (2, 4))))
+    wrong = lambda: optimizer.minimize(loss), lambda: optimizer.gradients(loss), lambda: nn.RowParallelLinear(3, 4)
+    for function in wrong:
+        try:
+            function()
+        except (dl.errors.CommunicationError, dl.errors.GraphError) as error:
+            assert "a part of its own" in str(error) or "do not divide" in str(error), error
+        else:
+            assert distributed.size() == 1
+    all_have = {f"p{i}": after[i] for i, axis in enumerate(axes) if axis is None}
+    return {"loss": own[0], "weights": own[1], **all_have}
 
 
 if __name__ == "__main__":

@@ -10,8 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import cuda_on_cpu
 import numpy as np
 import pytest
+from optional import skip
+from trace_format import events_of
 
 HERE = Path(__file__).resolve().parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -47,6 +50,28 @@ def test_one_and_two_ranks_find_the_same(what: str, tmp_path: Path) -> None:
         assert run(2, what, tmp_path)[0] == 0
         again = np.load(tmp_path / "2.1.npz")
         assert all(np.array_equal(again[name], value) for name, value in first.items())
+
+
+@pytest.mark.slow
+def test_layers_that_two_ranks_share_are_the_whole_ones(tmp_path: Path) -> None:
+    status, told, _ = run(2, "parallel", tmp_path)
+    assert status == 0, told
+    first, second = (np.load(tmp_path / f"2.{rank}.npz") for rank in range(2))
+    assert all(np.array_equal(first[name], second[name]) for name in first), "what all ranks have, to the bit"
+    events = events_of(tmp_path / "step.json")  # of both ranks, in one file
+    slices = [[event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank] for rank in range(2)]
+    assert slices[0] == slices[1] and sum(name.startswith("wait_bucket") for name in slices[0]) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.cuda
+def test_gpus_exchange_by_nccl() -> None:
+    """On emulated devices and a stand-in for NCCL: steps one by one and replayed, planted faults, named errors."""
+    if lacking := cuda_on_cpu.missing():
+        skip(lacking)
+    command = [str(MPIEXEC), "-n", "2", sys.executable, "-m", "cuda_on_cpu.ranks"]
+    found = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0 and found.stdout.count("ok") == 2, found.stdout + found.stderr
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import distributed, kernels
 from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
-from ..errors import DeviceError, GraphError
+from ..errors import GraphError
 from ..graph import Node, error_at, stamp
 from ..kernels import ArrayType, Call, Callback, Calls, Place, Repeat, Runner, to_function
 from ..planner import MemoryPlan
@@ -268,7 +268,7 @@ class Plan:
         self._bound = [None] * len(self.given)
         made, calls = iter(self.kernel_of.values()), self.bound_calls
         functions = [
-            to_function(self._function(call)) if isinstance(call, Callback) else next(made).function
+            to_function(self.function_of(call)) if isinstance(call, Callback) else next(made).function
             for call in kernels.each_call(calls)
         ]
         kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
@@ -277,15 +277,13 @@ class Plan:
 
     @lazy
     def exchange(self) -> distributed.Exchange | None:
-        """The messages of a run, which the runner starts and waits for; None where there are none. Raises DeviceError
-        for those of a GPU."""
-        if not (found := [node for node in self.program.graph.nodes if node.op.kind == "communication"]):
+        """The messages of a run, which the runner starts and waits for; None where there are none. Those of a GPU are
+        NCCL's: raises DeviceError where it is missing, CommunicationError where it fails."""
+        if not any(node.op.kind == "communication" for node in self.program.graph.nodes):
             return None
-        if self.ctx.kind == "cuda":
-            raise error_at(found[0], DeviceError, "processes exchange the values of CPUs only, so far")
-        return distributed.Exchange(distributed.group())
+        return distributed.Exchange(distributed.group(), self.ctx)
 
-    def _function(self, call: Callback) -> Callable[..., None]:
+    def function_of(self, call: Callback) -> Callable[..., None]:
         """The function of a row that is no kernel's."""
         assert self.exchange is not None
         if call.of is None:
@@ -294,7 +292,8 @@ class Plan:
         first, *more = node.attrs["carries"]
         told = f"{node.attrs['exchange']} of {first}{f' and {len(more)} more' if more else ''}"
         told = f"bucket {node.attrs['number']} ({told}), behind kernel {call.behind}"
-        send, receive = (np.asarray(self.arrays[value]) for value in (node.inputs[-1], node))
+        values = [self.arrays[value] for value in (node.inputs[-1], node)]
+        send, receive = values if self.ctx.kind == "cuda" else map(np.asarray, values)
         message = distributed.Message(node.attrs["exchange"], node.attrs["operation"], send, receive, told)
         begin = len(node.inputs) == 1
         return (self.exchange.start if begin else self.exchange.wait)(node.attrs["number"], message)

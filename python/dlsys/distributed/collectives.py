@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..devices import Array, Context, cpu, cuda, get_num_threads, host_array, set_num_threads, to_array
-from ..errors import CommunicationError, DeviceError
+from ..devices import Context, cpu, cuda, get_num_threads, host_array, lies_on, set_num_threads, to_array
+from ..errors import CommunicationError
 from .board import as_text
 from .communicators import OPERATIONS, Alone, Communicator, Mpi
 
@@ -126,10 +126,8 @@ def busy(text: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if _group is None else _group.communicator.board.busy(text)
 
 
-def _sent(function: str, value: Any) -> np.ndarray:
-    """The value as a contiguous array, without a copy if it is one."""
-    if isinstance(value, Array) and value.context.kind == "cuda":
-        raise DeviceError(f"{function}: arrays of a GPU are not exchanged yet: give value.numpy()")
+def _sent(value: Any) -> np.ndarray:
+    """The value as a contiguous array of the host, copied only from a GPU or where it is not contiguous."""
     return np.asarray(host_array(value, None), order="C")
 
 
@@ -137,7 +135,7 @@ def _like(value: Any, found: np.ndarray) -> Any:
     """A result as what was given: a number, a NumPy array, or an Array for arrays of other libraries and tensors."""
     if isinstance(value, (bool, int, float)):
         return type(value)(found) if found.ndim == 0 else found
-    return found if isinstance(value, (np.ndarray, np.generic)) else to_array(found, cpu())
+    return found if isinstance(value, (np.ndarray, np.generic)) else to_array(found, lies_on(value))
 
 
 def all_reduce(value: Any, operation: str = "sum") -> Any:
@@ -147,7 +145,7 @@ def all_reduce(value: Any, operation: str = "sum") -> Any:
         raise CommunicationError(f"all_reduce: the operation is one of {', '.join(OPERATIONS)}, not {operation!r}")
     if size() == 1:
         return value
-    send = _sent("all_reduce", value)
+    send = _sent(value)
     group().run("all_reduce", send, found := np.empty_like(send), operation)
     return _like(value, found)
 
@@ -156,7 +154,7 @@ def broadcast(value: Any, root: int = 0) -> Any:
     """The value of rank `root`; all ranks give one of its shape and dtype."""
     if size() == 1:
         return value
-    sent = _sent("broadcast", value)
+    sent = _sent(value)
     found = np.array(sent) if rank() == root else np.empty_like(sent)
     group().run("broadcast", found, found, root=root)
     return _like(value, found)
@@ -164,7 +162,7 @@ def broadcast(value: Any, root: int = 0) -> Any:
 
 def all_gather(value: Any) -> Any:
     """The ranks' values one behind another along the first axis; those of numbers are an array of one axis."""
-    send = np.atleast_1d(_sent("all_gather", value))
+    send = np.atleast_1d(_sent(value))
     if size() == 1:
         return value if np.ndim(value) else send
     found = np.empty((size() * len(send), *send.shape[1:]), send.dtype)
@@ -177,7 +175,7 @@ def reduce_scatter(value: Any, operation: str = "sum") -> Any:
     Raises CommunicationError for another extent."""
     if size() == 1:
         return value
-    send = _sent("reduce_scatter", value)
+    send = _sent(value)
     if not send.ndim or len(send) % size():
         raise CommunicationError(f"reduce_scatter: the first axis is no multiple of {size()}: {send.shape}")
     found = np.empty((len(send) // size(), *send.shape[1:]), send.dtype)

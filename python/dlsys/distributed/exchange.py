@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .board import as_text
-from .collectives import Group
+from ..devices import Array, Context
+from ..devices.nccl import connect
+from .board import Board, as_text
+from .collectives import Group, all_gather, broadcast
 from .communicators import Request
 
 
@@ -19,8 +21,8 @@ class Message:
 
     kind: str
     operation: str
-    send: np.ndarray
-    receive: np.ndarray
+    send: np.ndarray | Array
+    receive: np.ndarray | Array
     told: str
 
 
@@ -32,21 +34,24 @@ class Exchange:
         error: what a function has raised: the table's runner knows only that one of its calls has failed.
     """
 
-    def __init__(self, group: Group) -> None:
-        self._communicator, self._board = group.communicator, group.communicator.board
+    def __init__(self, group: Group, ctx: Context) -> None:
+        own, gpu = group.communicator, ctx.kind == "cuda"
+        by = connect(ctx, own.rank, own.size, all_gather, broadcast) if gpu else own
+        self._begin: Callable[..., Request] = by.start
+        self._board = Board() if gpu else own.board  # no host waits for a GPU's messages
         self._open: dict[int, Request] = {}
         self.seconds: dict[int, float] = {}
         self.error: BaseException | None = None
 
     def start(self, number: int, message: Message) -> Callable[..., None]:
         """A function that begins a message."""
-        communicator, board, text = self._communicator, self._board, as_text(f"behind the start of {message.told}")
+        begin, board, text = self._begin, self._board, as_text(f"behind the start of {message.told}")
         arguments = message.kind, message.send, message.receive, message.operation
 
         def start(*_: object) -> None:
             board.begins()
             board.say(text)
-            self._open[number] = communicator.start(*arguments)
+            self._open[number] = begin(*arguments)
 
         return self._guarded(start)
 
@@ -75,6 +80,10 @@ class Exchange:
             board.waits(False)
 
         return self._guarded(wait)
+
+    def agrees(self, number: int) -> bool:
+        """Whether all ranks give the same number."""
+        return int(np.ptp(all_gather(number))) == 0
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         def guarded(*arguments: object) -> None:

@@ -185,14 +185,27 @@ def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, A
         if node not in feeds or node in written
     }
     twin._parameters.update(copies)
-    tensors = [value.tensor for value in ({**feeds, **copies}[node] for node in twin.given)]
-    functions = [kernel.function for kernel in plan.kernel_of.values()]
-    numbers, calls = iter(range(len(functions))), []
-    number = [None if isinstance(call, Callback) else next(numbers) for call in each_call(twin.bound_calls)]
-    for position, call in unrolled_calls(twin.bound_calls):
-        if (at := number[position]) is not None:
-            calls.append((at, functions[at], arguments_of(call, tensors, twin.arena)))
+    every = every_call(twin, {**feeds, **copies})
+    calls = [(of, function, arguments) for of, function, arguments in every if not isinstance(of, Callback)]
     return twin, copies, calls
+
+
+def every_call(
+    plan: Plan, given: Mapping[Node, Array]
+) -> list[tuple[int | Callback, Callable[..., object], Sequence[Any]]]:
+    """The calls of a run in order: the number of the kernel, or the call of a message; the function; its arguments."""
+    tensors = [given[node].tensor for node in plan.given]
+    functions = [kernel.function for kernel in plan.kernel_of.values()]
+    numbers, calls = iter(range(len(functions))), plan.bound_calls
+    written = [call if isinstance(call, Callback) else next(numbers) for call in each_call(calls)]
+    found: list[tuple[int | Callback, Callable[..., object], Sequence[Any]]] = []
+    for position, call in unrolled_calls(calls):
+        of = written[position]
+        if isinstance(of, Callback):
+            found.append((of, plan.function_of(of), ()))
+        else:
+            found.append((of, functions[of], arguments_of(call, tensors, plan.arena)))
+    return found
 
 
 def timed(

@@ -40,6 +40,10 @@ from .norm import (
 from .recurrent import (
     GRU as GRU, GRUCell as GRUCell, LSTM as LSTM, LSTMCell as LSTMCell, RNN as RNN, RNNCell as RNNCell,
 )
+from .tensor_parallel import (
+    ColumnParallelLinear as ColumnParallelLinear, ParallelMultiheadAttention as ParallelMultiheadAttention,
+    RowParallelLinear as RowParallelLinear,
+)
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error
 

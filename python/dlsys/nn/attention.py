@@ -86,11 +86,12 @@ class MultiheadAttention(Module):
             query, key, value = moved[query], moved[key], moved[value]
             shapes = [(shape[1], shape[0], shape[2]) for shape in shapes]
         batch, length, keys = *shapes[0][:2], shapes[1][1]
+        heads = self.in_proj_weight.shape[0] // (3 * self.head_dim)  # fewer than `num_heads` where ranks share them
         if shapes[1] != shapes[2] or shapes[1][0] != batch:
             raise ShapeError(f"MultiheadAttention: query, key and value do not fit: {shapes}, the batch first")
 
         q, k, v = (
-            ad.transpose_op(ad.reshape_op(x, (batch, extent, self.num_heads, self.head_dim)), (0, 2, 1, 3))
+            ad.transpose_op(ad.reshape_op(x, (batch, extent, heads, self.head_dim)), (0, 2, 1, 3))
             for x, extent in zip(self._projected(query, key, value), (length, keys, keys), strict=True)
         )
         scores = ad.matmul_op(q, k, trans_B=True)
@@ -99,13 +100,13 @@ class MultiheadAttention(Module):
         if attn_mask is not None:
             mask = as_node(attn_mask)
             if len(known_shape(mask) or ()) == 3:
-                mask = ad.reshape_op(mask, (batch, self.num_heads, length, keys))
+                mask = ad.reshape_op(mask, (batch, heads, length, keys))
             scores = _masked(scores, mask)
         if key_padding_mask is not None:
             mask = ad.reshape_op(as_node(key_padding_mask), (batch, 1, 1, keys))
             scores = _masked(scores, mask)
-        heads, weights = F.attended(scores, v, lambda weights: F.dropout(weights, self.dropout, self.training))
-        joined = ad.reshape_op(ad.transpose_op(heads, (0, 2, 1, 3)), (batch, length, self.embed_dim))
+        found, weights = F.attended(scores, v, lambda weights: F.dropout(weights, self.dropout, self.training))
+        joined = ad.reshape_op(ad.transpose_op(found, (0, 2, 1, 3)), (batch, length, heads * self.head_dim))
         output = self.out_proj(joined)
 
         returned = ad.mean_op(weights, 1) if need_weights else None

@@ -41,9 +41,11 @@ def _as(old: Tensor, dtype: str) -> Tensor:
     """A copy of a parameter or a buffer in another dtype, with its name."""
     values = np.array(old, dtype)
     if isinstance(old, Parameter):
-        return Parameter(values, old.name, old.requires_grad)
-    made: Tensor = leaf(values, name=old.name)
-    return made
+        made = Parameter(values, old.name, old.requires_grad)
+        made.cell.sharded = old.cell.sharded
+        return made
+    buffer: Tensor = leaf(values, name=old.name)
+    return buffer
 
 
 def float_dtype(value: Any) -> str | None:

@@ -1,7 +1,8 @@
 """Exchange with the other processes of the group: sums of all, arrays of all, shares of sums.
 
 Each rank has a node of its own with values of its own; every formula is a sum over the ranks, and so is its gradient.
-In a group of one type inference puts the input in a node's place.
+Tensor parallel layers, whose result all ranks have and count once, have two operators of their own. In a group of one
+type inference puts the input in a node's place.
 """
 
 from __future__ import annotations
@@ -87,6 +88,32 @@ class ReduceScatter(Collective):
         return [all_gather_op(output_grad)]
 
 
+@register
+class CopyToTensorParallel(Op):
+    """y = x, the same on all ranks, each of which computes a part of what follows: (S) -> (S). The gradient is the sum
+    over the ranks of theirs. The operator f of Shoeybi et al., "Megatron-LM" (2019), section 3."""
+
+    name = "copy_to_tensor_parallel"
+    flops = 0
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [reduce_from_tensor_parallel_op(output_grad)]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return node.inputs[0]
+
+
+@register
+class ReduceFromTensorParallel(AllReduce):
+    """y = the sum over the ranks r of x_r, the parts of one value: (S) -> (S). The gradient, the same on all ranks, is
+    that of each part. The operator g of Shoeybi et al. (2019), the mirror of f."""
+
+    name = "reduce_from_tensor_parallel"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [copy_to_tensor_parallel_op(output_grad)]
+
+
 def all_reduce_op(x: Node, operation: str = "sum", order: int | None = None) -> Node:
     """The "sum", "max" or "min" of x over all ranks, which all get, with the same bits.
 
@@ -105,3 +132,13 @@ def all_gather_op(x: Node) -> Node:
 def reduce_scatter_op(x: Node) -> Node:
     """This rank's share of the sum over all ranks, along the first axis, whose extent is a multiple of their number."""
     return ReduceScatter.make([x])
+
+
+def copy_to_tensor_parallel_op(x: Node) -> Node:
+    """x, whose gradient is the sum over all ranks: where each computes a part of what follows."""
+    return CopyToTensorParallel.make([x])
+
+
+def reduce_from_tensor_parallel_op(x: Node) -> Node:
+    """The sum of x over all ranks, of which each has computed a part; x's gradient is that of the sum."""
+    return ReduceFromTensorParallel.make([x], {"operation": "sum", "order": -1})

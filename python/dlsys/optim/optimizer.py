@@ -19,7 +19,7 @@ from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
-from .ranks import mean_of_ranks, synchronize
+from .ranks import mean_of_ranks, require_whole, synchronize
 from .stepping import Stepping
 
 IDLE: dict[str, bool | int | None] = {
@@ -147,6 +147,7 @@ class Optimizer:
         wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
         gradients = ad.gradients(loss, wanted)
         if distributed.size() > 1:
+            require_whole(wanted)
             gradients = mean_of_ranks(gradients, samples)
         found = dict(zip(wanted, gradients, strict=True))
         return [found.get(parameter) for parameter in self.parameters]

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import autodiff as ad
 from .. import distributed
-from ..devices import cpu
 from ..errors import CommunicationError
 
 
@@ -50,14 +49,26 @@ def require_same(what: str, text: str) -> None:
             raise CommunicationError(f"rank {other} of {distributed.size()} has another {what}: {b}, rank 0 has {a}")
 
 
+def require_whole(parameters: Iterable[ad.Parameter]) -> None:
+    """Raises CommunicationError for a parameter of which each rank has a part: the mean of the parts is nothing."""
+    for parameter in parameters:
+        if parameter.cell.sharded:
+            told = "each rank has a part of its own: take steps by update(ad.gradients(loss, optimizer.parameters))"
+            raise CommunicationError(f"{parameter.name} has no mean over the ranks, {told}")
+
+
 def synchronize(parameters: Mapping[str, ad.Parameter]) -> None:
-    """Give all ranks rank 0's values. Raises CommunicationError where parameters differ in number, shape or dtype."""
+    """Give all ranks rank 0's values. Raises CommunicationError where parameters differ in number, shape or dtype, or
+    are parts."""
     if distributed.size() == 1:
         return
+    require_whole(parameters.values())
     types = "\n".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in parameters.items())
     require_same("parameters", types)
     for parameter in parameters.values():
-        parameter.value = distributed.broadcast(np.asarray(parameter.cell.on(cpu())))
+        ctx = parameter.device
+        parameter.value = distributed.broadcast(np.asarray(parameter))
+        parameter.cell.on(ctx)
 
 
 def require_equal(parameters: Iterable[ad.Parameter]) -> None:
@@ -66,7 +77,7 @@ def require_equal(parameters: Iterable[ad.Parameter]) -> None:
     if distributed.size() == 1:
         return
     found = list(parameters)
-    own = b"".join(hashlib.blake2b(np.asarray(p.cell.on(cpu())).tobytes(), digest_size=8).digest() for p in found)
+    own = b"".join(hashlib.blake2b(np.asarray(p).tobytes(), digest_size=8).digest() for p in found)
     sums = distributed.all_gather(np.frombuffer(own, np.uint64)).reshape(distributed.size(), -1)
     for i, parameter in enumerate(found):
         values, counts = np.unique(sums[:, i], return_counts=True)
