@@ -42,6 +42,10 @@ class Link:
         """Of an all-reduce of so many bytes."""
         return self.latency + nbytes / self.bandwidth
 
+    def of(self, kind: str) -> Link:
+        """The link as a collective sees it: an all-reduce is a reduce-scatter and an all-gather."""
+        return self if kind == "all_reduce" else Link(self.latency, 2 * self.bandwidth)
+
 
 class Communicator(Protocol):
     """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each."""
@@ -108,7 +112,7 @@ class Simulated(Alone):
             receive[...] = send.reshape(-1)[: receive.size].reshape(receive.shape) * self.size
         elif receive is not send:
             receive[...] = send
-        self._free = max(self._free, time.perf_counter()) + self.link.seconds(send.nbytes)
+        self._free = max(self._free, time.perf_counter()) + self.link.of(kind).seconds(max(send.nbytes, receive.nbytes))
         return _Until(self._free)
 
 

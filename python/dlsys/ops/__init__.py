@@ -12,7 +12,7 @@ from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, soft
 from .arithmetic import (
     add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op,
 )
-from .collective import all_gather_op, all_reduce_op, reduce_scatter_op
+from .collective import all_gather_op, all_reduce_op, own_share, reduce_scatter_op, share_size
 from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
