@@ -31,7 +31,7 @@ from .inputs import Variable, constant_op, full_op, oneslike_op, placeholder_op,
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
-from .norm import batch_norm_op, layer_norm_op, statistics_op
+from .norm import batch_norm_op, layer_norm_op, statistics_op, sync_batch_norm_op
 from .operators import is_number, is_operand, operand, pair
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .quantization import dequantize_linear_op, quantize_linear_op
