@@ -6,7 +6,8 @@ program, and need no mechanism of their own. The value of `wait` lies in that of
 (`Aliases`); x is alive until `wait` reads it (the planner); what reads the sum depends on `wait`. All-reduces that do
 not depend on each other share a *bucket*: a concat of their values, whose parts are computed in place, so that nothing
 is copied, and slices of its sum, which are views. So do a sharded optimizer's exchanges: a reduce-scatter sends a row
-for each rank, its shares of all gradients (one kernel writes them), an all-gather's parts are computed in place.
+for each rank, its shares of all gradients, which one kernel writes, so large gradients travel alone; an all-gather's
+parts are computed in place.
 
 Three rules order the groups: a start comes as soon as its values are there, behind the one before, as all ranks must
 start alike, and kernels that it needs come before others; a wait comes as late as it can, behind the kernels that need
@@ -31,7 +32,7 @@ from ..ops.slicing import Slice
 from ..ops.types import infer
 from .aliases import nbytes_of
 from .base import Reason, TypedGraph, value_inputs
-from .buckets import CALL, SPEED, cuts
+from .buckets import CALL, COPY, SPEED, cuts
 from .groups import Group
 
 ALL_REDUCE, REDUCE_SCATTER = AllReduce.exchange, ReduceScatter.exchange
@@ -115,7 +116,7 @@ class _Rewriting:
         """The exchanges of one generation, those of each bucket together, in an order that is the same on all ranks."""
         alike: dict[Any, list[Node]] = {}
         for node in sorted(found, key=lambda node: (node.attrs.get("order", -1), self.index[node])):
-            together = isinstance(node.op, AllReduce) or in_shares(node)
+            together = isinstance(node.op, AllReduce) or (in_shares(node) and not self._costs_more_joined(node))
             assert isinstance(node.op, Collective)
             key = (node.op.exchange, node.attrs.get("operation"), self.dtypes[node]) if together else node
             alike.setdefault(key, []).append(node)
@@ -124,23 +125,29 @@ class _Rewriting:
             buckets += [nodes[first:end] for first, end in pairwise((0, *self._cuts(nodes)))]
         return sorted(buckets, key=lambda nodes: nodes[-1].attrs.get("order", -1))
 
+    def _costs_more_joined(self, node: Node) -> bool:
+        """Whether joining what a reduce-scatter sends to others, which copies it, takes longer than a message does.
+        What is gathered then travels alone, too: it fits where the gradient was."""
+        group, size = distributed.group(), max(nbytes_of(value, self.old) for value in (node, node.inputs[0]))
+        return group.bucket_bytes is None and size / COPY > group.communicator.link.latency + CALL
+
     def _cuts(self, nodes: Sequence[Node]) -> tuple[int, ...]:
         """Behind how many of the nodes each bucket ends. Ranks whose batches have other shapes would find others: rank
         0 decides for all, when they see these nodes first."""
         group, op = distributed.group(), nodes[0].op
         assert isinstance(op, Collective)
-        link = group.communicator.link.of(op.exchange)
+        link = group.communicator.link
         sizes = [max(nbytes_of(value, self.old) for value in (node, node.inputs[0])) for node in nodes]
         left = self._left(nodes)
         key = tuple((node.op.name, self.shapes[node], self.dtypes[node], repr(node.attrs)) for node in nodes)
         if key not in group.agreed:
             ends = np.zeros(len(sizes), np.int64)
-            own = cuts(sizes, left, link, group.bucket_bytes)
+            own = cuts(sizes, left, link, group.bucket_bytes, op.exchange)
             ends[: len(own)] = own
             group.agreed[key] = tuple(end for end in distributed.broadcast(ends).tolist() if end)
         for first, end in pairwise((0, *group.agreed[key])):
             nbytes = sum(sizes[first:end])
-            on_link, then = _time(link.seconds(nbytes) + CALL), _time(left[end - 1])
+            on_link, then = _time(link.seconds(nbytes, op.exchange) + CALL), _time(left[end - 1])
             why = f"a bucket of {nbytes} bytes, {on_link} on the link; kernels of {then} are left when it starts"
             self.reasons += [("messages", (node, nodes[first]), why) for node in nodes[first:end]]
         return group.agreed[key]
