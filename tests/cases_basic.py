@@ -140,6 +140,7 @@ NO_CASES = {
     "normalize": "two of its inputs must be the mean and variance of the first: test_ops_layers.py",
     "scan": "its value is a tuple of values, which `scan_result` takes",
     "scan_result_gradient": "a loop's gradient takes sums of it apart: nothing computes it",
+    "sync_normalize": "that of several processes: distributed/test_sharded.py",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""
@@ -149,8 +150,10 @@ CASES: dict[str, list[Case]] = {
     "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in SAME],
     "copy": unary(ops.copy_op),
     "all_reduce": unary(ops.all_reduce_op),  # as in a group of one; others: distributed/
-    "all_gather": cases_of(ops.all_gather_op, ((3, 2),), ((0, 2),)),
-    "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),)),
+    "all_gather": cases_of(ops.all_gather_op, ((3, 2),), ((0, 2),))
+    + cases_of(lambda x: ops.all_gather_op(x, (3, 2)), ((6,),)),
+    "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),))
+    + cases_of(lambda x: ops.reduce_scatter_op(x, flat=True), ((3, 2),)),
     "copy_to_tensor_parallel": unary(ops.copy_to_tensor_parallel_op),
     "reduce_from_tensor_parallel": unary(ops.reduce_from_tensor_parallel_op),
     "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),

@@ -25,6 +25,7 @@ class _Scopes(threading.local):
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
         deals: whether a loader deals its batches out to the ranks of a group.
+        samples: how many samples of its batch this rank counts, a node of shape (); None for all.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class _Scopes(threading.local):
         self.own_schedules = True
         self.origin: Any = None
         self.deals = False
+        self.samples: Any = None
 
 
 scopes: _Scopes = _Scopes()
@@ -108,6 +110,16 @@ def dealing() -> Iterator[None]:
         yield
     finally:
         scopes.deals = before
+
+
+@contextlib.contextmanager
+def counting(samples: Any) -> Iterator[None]:
+    """Inside, nodes that compute statistics of all ranks' samples leave this rank's out where `samples` is 0."""
+    before, scopes.samples = scopes.samples, samples
+    try:
+        yield
+    finally:
+        scopes.samples = before
 
 
 @contextlib.contextmanager

@@ -147,7 +147,7 @@ def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
         size = np.dtype(graph.dtypes[node]).itemsize
         own: dict[Node, tuple[Node, int]] = {}
         for value, first in found:
-            value = _whole(value, graph, aliases)
+            value = whole_of(value, graph, aliases)
             if value in taken or value in own or value in graph.fed or value in aliases.lies_in:
                 break
             if first * size % boundary or graph.size(value) == 0:
@@ -158,7 +158,7 @@ def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
             aliases.uncomputed[node] = None
 
 
-def _whole(node: Node, graph: TypedGraph, aliases: Aliases) -> Node:
+def whole_of(node: Node, graph: TypedGraph, aliases: Aliases) -> Node:
     """The node of which this one is all the memory."""
     while aliases.is_view(node) and graph.size(node.inputs[0]) == graph.size(node):
         node = node.inputs[0]

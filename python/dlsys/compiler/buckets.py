@@ -18,16 +18,24 @@ from itertools import accumulate, pairwise
 from ..distributed import Link
 
 SPEED = 2e10  # floating-point operations a second by which a step's time is estimated
+COPY = 5e9  # bytes a second by which a copy's time is estimated
 CALL = 1e-5  # seconds of a message besides its link's
 
 
-def cuts(sizes: Sequence[int], left: Sequence[float], link: Link, bucket_bytes: int | None = None) -> tuple[int, ...]:
+def cuts(
+    sizes: Sequence[int],
+    left: Sequence[float],
+    link: Link,
+    bucket_bytes: int | None = None,
+    kind: str = "all_reduce",
+) -> tuple[int, ...]:
     """Behind how many arrays each bucket ends, the last one behind all.
 
     Args:
         sizes: bytes of each array, in the order in which they become ready.
         left: of each the seconds of computation that are left when it is ready.
         bucket_bytes: the size at which a bucket ends, in place of the model.
+        kind: the collective.
     """
     if bucket_bytes is not None:
         found, open_bytes = [], 0
@@ -41,7 +49,7 @@ def cuts(sizes: Sequence[int], left: Sequence[float], link: Link, bucket_bytes: 
     until = list(accumulate(sizes, initial=0))
 
     def arrival(before: float, first: int, last: int) -> float:
-        return max(ready[last - 1], before) + CALL + link.seconds(until[last] - until[first])
+        return max(ready[last - 1], before) + CALL + link.seconds(until[last] - until[first], kind)
 
     end, best = [0.0], [0]
     for j in range(1, len(sizes) + 1):

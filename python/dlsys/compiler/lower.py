@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..graph import Node
 from ..ops import copy_op
-from .aliases import Aliases, find_aliases, messages_in_place, nbytes_of, with_own_constants
+from .aliases import Aliases, find_aliases, messages_in_place, nbytes_of, whole_of, with_own_constants
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import fuse
 from .groups import Group, single_groups
@@ -56,7 +56,7 @@ class _Copies:
 
 def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
-    updated value that is not a computation's own."""
+    updated value that is not a computation's own. Of a view of a whole value, that is written into the parameter."""
     uncomputed = aliases.uncomputed
     copies = _Copies(replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)))
     others = (node for node in graph.outputs if node is not None and aliases.source(node) in graph.fed)
@@ -64,6 +64,9 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     updates = []
     taken: set[Node] = set()
     for parameter, value in graph.updates:
+        whole = whole_of(value, graph, aliases)
+        if whole not in aliases.lies_in and whole.op.kind not in ("communication", "scan"):
+            value = whole
         if value in graph.fed or value in uncomputed or value in taken:
             value = copies.add(value)
         taken.add(value)
@@ -158,5 +161,5 @@ def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, a
     if graph.dtypes[value] != graph.dtypes[parameter]:
         return False
     own = [v for v in group.inputs if aliases.source(v) is parameter]
-    alone = len(own) == 1 and own[0] is parameter
+    alone = len(own) == 1 and own[0] is parameter and graph.shapes[value] == graph.shapes[parameter]
     return not own or (alone and parameter in set(group.overwritable(value, graph)))

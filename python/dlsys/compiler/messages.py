@@ -5,7 +5,9 @@ An exchange takes two rows of the runner's table, "start" and "wait", which are 
 program, and need no mechanism of their own. The value of `wait` lies in that of `start`, and that of an all-reduce in x
 (`Aliases`); x is alive until `wait` reads it (the planner); what reads the sum depends on `wait`. All-reduces that do
 not depend on each other share a *bucket*: a concat of their values, whose parts are computed in place, so that nothing
-is copied, and slices of its sum, which are views.
+is copied, and slices of its sum, which are views. So do a sharded optimizer's exchanges: a reduce-scatter sends a row
+for each rank, its shares of all gradients, which one kernel writes, so large gradients travel alone; an all-gather's
+parts are computed in place.
 
 Three rules order the groups: a start comes as soon as its values are there, behind the one before, as all ranks must
 start alike, and kernels that it needs come before others; a wait comes as late as it can, behind the kernels that need
@@ -24,16 +26,16 @@ import numpy as np
 
 from .. import distributed
 from ..graph import DTYPES, Node, Op, Shape
-from ..ops import concatenate_op, copy_op, reshape_op, slice_op
-from ..ops.collective import AllReduce, Collective
+from ..ops import concatenate_op, copy_op, pad_op, reshape_op, slice_op
+from ..ops.collective import AllReduce, Collective, ReduceScatter, share_size
 from ..ops.slicing import Slice
 from ..ops.types import infer
 from .aliases import nbytes_of
 from .base import Reason, TypedGraph, value_inputs
-from .buckets import CALL, SPEED, cuts
+from .buckets import CALL, COPY, SPEED, cuts
 from .groups import Group
 
-ALL_REDUCE = AllReduce.exchange
+ALL_REDUCE, REDUCE_SCATTER = AllReduce.exchange, ReduceScatter.exchange
 
 
 class _Row(Op):
@@ -114,29 +116,38 @@ class _Rewriting:
         """The exchanges of one generation, those of each bucket together, in an order that is the same on all ranks."""
         alike: dict[Any, list[Node]] = {}
         for node in sorted(found, key=lambda node: (node.attrs.get("order", -1), self.index[node])):
-            together = isinstance(node.op, AllReduce)
-            key = (node.attrs["operation"], self.dtypes[node]) if together else node
+            together = isinstance(node.op, AllReduce) or (in_shares(node) and not self._costs_more_joined(node))
+            assert isinstance(node.op, Collective)
+            key = (node.op.exchange, node.attrs.get("operation"), self.dtypes[node]) if together else node
             alike.setdefault(key, []).append(node)
         buckets = []
         for nodes in alike.values():
             buckets += [nodes[first:end] for first, end in pairwise((0, *self._cuts(nodes)))]
         return sorted(buckets, key=lambda nodes: nodes[-1].attrs.get("order", -1))
 
+    def _costs_more_joined(self, node: Node) -> bool:
+        """Whether joining what a reduce-scatter sends to others, which copies it, takes longer than a message does.
+        What is gathered then travels alone, too: it fits where the gradient was."""
+        group, size = distributed.group(), max(nbytes_of(value, self.old) for value in (node, node.inputs[0]))
+        return group.bucket_bytes is None and size / COPY > group.communicator.link.latency + CALL
+
     def _cuts(self, nodes: Sequence[Node]) -> tuple[int, ...]:
         """Behind how many of the nodes each bucket ends. Ranks whose batches have other shapes would find others: rank
         0 decides for all, when they see these nodes first."""
-        group, link = distributed.group(), distributed.group().communicator.link
-        sizes = [nbytes_of(node, self.old) for node in nodes]
+        group, op = distributed.group(), nodes[0].op
+        assert isinstance(op, Collective)
+        link = group.communicator.link
+        sizes = [max(nbytes_of(value, self.old) for value in (node, node.inputs[0])) for node in nodes]
         left = self._left(nodes)
         key = tuple((node.op.name, self.shapes[node], self.dtypes[node], repr(node.attrs)) for node in nodes)
         if key not in group.agreed:
             ends = np.zeros(len(sizes), np.int64)
-            own = cuts(sizes, left, link, group.bucket_bytes)
+            own = cuts(sizes, left, link, group.bucket_bytes, op.exchange)
             ends[: len(own)] = own
             group.agreed[key] = tuple(end for end in distributed.broadcast(ends).tolist() if end)
         for first, end in pairwise((0, *group.agreed[key])):
             nbytes = sum(sizes[first:end])
-            on_link, then = _time(link.seconds(nbytes) + CALL), _time(left[end - 1])
+            on_link, then = _time(link.seconds(nbytes, op.exchange) + CALL), _time(left[end - 1])
             why = f"a bucket of {nbytes} bytes, {on_link} on the link; kernels of {then} are left when it starts"
             self.reasons += [("messages", (node, nodes[first]), why) for node in nodes[first:end]]
         return group.agreed[key]
@@ -175,18 +186,20 @@ class _Rewriting:
         return node
 
     def _exchange(self, bucket: Sequence[Node]) -> None:
-        """Start and wait of one exchange, or of several all-reduces in one message."""
-        first = bucket[0]
-        many = len(bucket) > 1
-        values = [self._own(node) for node in bucket]
-        if many:
-            flat = [self._add(reshape_op(x, (-1,)), node) for x, node in zip(values, bucket, strict=True)]
-            sent = self._add(concatenate_op(flat, 0), first)
-        else:
-            (sent,) = values
+        """Start and wait of one exchange, or of several in one message."""
+        first, ranks = bucket[0], distributed.size()
         assert isinstance(first.op, Collective)
-        kind = first.op.exchange
+        kind, shares = first.op.exchange, in_shares(first)
+        if shares and kind == REDUCE_SCATTER:
+            sent = self._joined([self._row_for_each_rank(node, len(bucket) == 1) for node in bucket], bucket, 1)
+        elif shares or len(bucket) > 1:
+            sent = self._joined([self._add(reshape_op(self._own(node), (-1,)), node) for node in bucket], bucket, 0)
+        else:
+            sent = self._own(first)
         shape = self.shapes[sent] if kind == ALL_REDUCE else self.shapes[first]
+        if shares:
+            count = self.shapes[sent][-1]
+            shape = (count,) if kind == REDUCE_SCATTER else (ranks, count)
         attrs = {
             "number": self.count, "exchange": kind, "operation": first.attrs.get("operation", "sum"), "shape": shape,
             "carries": tuple(node.inputs[0].name for node in bucket),
@@ -195,15 +208,32 @@ class _Rewriting:
         self.count += 1
         start = self._add(Node(START, [sent], attrs, name), first)
         wait = self._add(Node(WAIT, [start, sent], attrs, f"{name}_{kind}"), first)
-        if not many:
+        if not shares and len(bucket) == 1:
             self.now[first] = wait
             return
         begin = 0
         for node in bucket:
-            end = begin + self.old.size(node)
-            part = self._add(slice_op(wait, (slice(begin, end),)), node)
+            end = begin + (share_size(self.shapes[node]) if shares and kind != REDUCE_SCATTER else self.old.size(node))
+            part = self._add(slice_op(wait, (..., slice(begin, end))), node)
+            if len(shape) > 1:  # the shares of all ranks, and zeros
+                part = self._add(reshape_op(part, (-1,)), node)
+                part = self._add(slice_op(part, slice(0, self.old.size(node))), node)
             self.now[node] = self._add(reshape_op(part, self.shapes[node]), node)
             begin = end
+
+    def _joined(self, values: Sequence[Node], bucket: Sequence[Node], axis: int) -> Node:
+        """The values of a bucket's nodes one behind another along an axis."""
+        return values[0] if len(values) == 1 else self._add(concatenate_op(values, axis), bucket[0])
+
+    def _row_for_each_rank(self, node: Node, alone: bool) -> Node:
+        """The elements of what is sent, and zeros, in as many rows as there are ranks; with `alone` they are sent from
+        where they are."""
+        (x,), ranks = node.inputs, distributed.size()
+        lacks = ranks * self.old.size(node) - self.old.size(x)
+        x = self._own(node) if alone and not lacks else self.now.get(x, x)
+        if lacks:
+            x = self._add(pad_op(self._add(reshape_op(x, (-1,)), node), ((0, lacks),)), node)
+        return self._add(reshape_op(x, (ranks, -1)), node)
 
     def _own(self, node: Node) -> Node:
         """The value that an exchange sends; a copy of it, unless it lies in the arena where nothing else reads or
@@ -218,6 +248,11 @@ class _Rewriting:
         shared = isinstance(inner.op, (Slice, Collective)) or inner.op.kind in ("join", "loop") or inner.op.constant
         found = self.now.get(x, x)
         return found if alone and inner in self.index and not shared else self._add(copy_op(found), node)
+
+
+def in_shares(node: Node) -> bool:
+    """Whether an exchange cuts a value of any shape into the ranks' shares, or makes it of them."""
+    return bool(node.attrs.get("flat")) or node.attrs.get("shape") is not None
 
 
 def _time(seconds: float) -> str:

@@ -38,9 +38,9 @@ class Link:
     latency: float
     bandwidth: float
 
-    def seconds(self, nbytes: float) -> float:
-        """Of an all-reduce of so many bytes."""
-        return self.latency + nbytes / self.bandwidth
+    def seconds(self, nbytes: float, kind: str = "all_reduce") -> float:
+        """Of a collective of so many bytes: an all-reduce is a reduce-scatter and an all-gather."""
+        return self.latency + nbytes / self.bandwidth / (1 if kind == "all_reduce" else 2)
 
 
 class Communicator(Protocol):
@@ -89,8 +89,7 @@ class Alone:
 
 class Simulated(Alone):
     """A communicator of `size` ranks that all have this one's values, over a link that sends one request at a time:
-    each ends `latency` + bytes / `bandwidth` seconds after it was started and the one before has ended. `log`: kind and
-    bytes of what was started, in order."""
+    each ends its `seconds` after it was started and the one before has ended. `log`: kind and bytes of all requests."""
 
     def __init__(self, size: int, latency: float, bandwidth: float) -> None:
         super().__init__()
@@ -108,7 +107,7 @@ class Simulated(Alone):
             receive[...] = send.reshape(-1)[: receive.size].reshape(receive.shape) * self.size
         elif receive is not send:
             receive[...] = send
-        self._free = max(self._free, time.perf_counter()) + self.link.seconds(send.nbytes)
+        self._free = max(self._free, time.perf_counter()) + self.link.seconds(max(send.nbytes, receive.nbytes), kind)
         return _Until(self._free)
 
 

@@ -35,7 +35,7 @@ from .layers import (
 from .module import Module as Module
 from .norm import (
     BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, GroupNorm as GroupNorm, LayerNorm as LayerNorm,
-    RMSNorm as RMSNorm,
+    RMSNorm as RMSNorm, SyncBatchNorm as SyncBatchNorm,
 )
 from .recurrent import (
     GRU as GRU, GRUCell as GRUCell, LSTM as LSTM, LSTMCell as LSTMCell, RNN as RNN, RNNCell as RNNCell,

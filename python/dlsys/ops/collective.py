@@ -7,6 +7,7 @@ type inference puts the input in a node's place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -16,6 +17,9 @@ from .. import distributed
 from ..checks import word
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
+from .shape import reshape_op
+from .slicing import pad_op, slice_op
+from .types import shape_of
 
 
 class Collective(Op):
@@ -53,39 +57,70 @@ class AllReduce(Collective):
         return [all_reduce_op(output_grad)]
 
 
+def share_size(shape: Shape) -> int:
+    """How many elements each rank's share of a value of this shape has; those of the last ranks end with zeros."""
+    return max(-(-math.prod(shape) // distributed.size()), 1)
+
+
 @register
 class AllGather(Collective):
-    """The x_r of all ranks one behind another: (n, ...) -> (ranks * n, ...). Its gradient is `reduce_scatter`."""
+    """The x_r of all ranks one behind another: (n, ...) -> (ranks * n, ...). With `shape` x_r are shares of a value of
+    that shape: (share_size(shape),) -> shape. Its gradient is `reduce_scatter`."""
 
     name = exchange = "all_gather"
     flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        (shape,) = input_shapes
+        (shape,), whole = input_shapes, node.attrs.get("shape")
+        if whole is not None:
+            if shape != (share_size(whole),):
+                raise shape_error(node, f"a share of {whole} has shape ({share_size(whole)},), not {shape}")
+            return whole
         if not shape:
             raise shape_error(node, "needs a first axis, the shape is ()")
         return distributed.size() * shape[0], *shape[1:]
 
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
+        alone = super().known(node, shapes, dtypes)
+        return alone if alone is None or "shape" not in node.attrs else reshape_op(alone, node.attrs["shape"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        found, shape = super().numpy(node, inputs), node.attrs.get("shape")
+        return found if shape is None else found[: math.prod(shape)].reshape(shape)
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reduce_scatter_op(output_grad)]
+        return [reduce_scatter_op(output_grad, flat="shape" in node.attrs)]
 
 
 @register
 class ReduceScatter(Collective):
-    """This rank's share of the sum over the ranks of x_r, along the first axis: (ranks * n, ...) -> (n, ...). Its
-    gradient is `all_gather`."""
+    """This rank's share of the sum over the ranks of x_r, along the first axis: (ranks * n, ...) -> (n, ...). With
+    `flat` of its elements in one row: (S) -> (share_size(S),). Its gradient is `all_gather`."""
 
     name = exchange = "reduce_scatter"
     flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,), ranks = input_shapes, distributed.size()
+        if node.attrs.get("flat"):
+            return (share_size(shape),)
         if not shape or shape[0] % ranks:
             raise shape_error(node, f"the first axis must be a multiple of the {ranks} ranks, the shape is {shape}")
         return shape[0] // ranks, *shape[1:]
 
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
+        alone = super().known(node, shapes, dtypes)
+        return alone if alone is None or not node.attrs.get("flat") else reshape_op(alone, (-1,))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        (x,) = inputs
+        if node.attrs.get("flat"):
+            x = np.pad(x.reshape(-1), (0, distributed.size() * share_size(x.shape) - x.size))
+        return super().numpy(node, [x])
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [all_gather_op(output_grad)]
+        (x,) = node.inputs
+        return [all_gather_op(output_grad, shape_of(x) if node.attrs.get("flat") else None)]
 
 
 @register
@@ -124,14 +159,25 @@ def all_reduce_op(x: Node, operation: str = "sum", order: int | None = None) -> 
     return AllReduce.make([x], {"operation": operation, "order": -1 if order is None else order})
 
 
-def all_gather_op(x: Node) -> Node:
-    """The values of all ranks one behind another along the first axis."""
-    return AllGather.make([x])
+def all_gather_op(x: Node, shape: Shape | None = None, order: int | None = None) -> Node:
+    """The values of all ranks one behind another along the first axis; or, of their shares of a value of that `shape`,
+    it. Those with a shape travel together; `order` as of `all_reduce_op`."""
+    return AllGather.make([x], {} if shape is None else {"shape": shape, "order": -1 if order is None else order})
 
 
-def reduce_scatter_op(x: Node) -> Node:
-    """This rank's share of the sum over all ranks, along the first axis, whose extent is a multiple of their number."""
-    return ReduceScatter.make([x])
+def reduce_scatter_op(x: Node, flat: bool = False, order: int | None = None) -> Node:
+    """This rank's share of the sum over all ranks, along the first axis, whose extent is a multiple of their number; or
+    with `flat` of all elements in one row, of which the last ranks' shares end with zeros. Those travel together;
+    `order` as of `all_reduce_op`."""
+    return ReduceScatter.make([x], {"flat": True, "order": -1 if order is None else order} if flat else {})
+
+
+def own_share(x: Node, shape: Shape) -> Node:
+    """This rank's share of a value of that shape, which it has as a whole: as `reduce_scatter_op` with `flat` cuts."""
+    size, count = share_size(shape), math.prod(shape)
+    start = min(distributed.rank() * size, count)
+    found, lacks = slice_op(reshape_op(x, (-1,)), slice(start, start + size)), max(start + size - count, 0)
+    return pad_op(found, ((0, lacks),)) if lacks else found
 
 
 def copy_to_tensor_parallel_op(x: Node) -> Node:

@@ -17,6 +17,7 @@ from .lr_scheduler import (
 )
 from .methods import SGD as SGD, Adagrad as Adagrad, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
 from .optimizer import Optimizer as Optimizer
+from .zero_redundancy import ZeroRedundancyOptimizer as ZeroRedundancyOptimizer
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error
 

@@ -15,6 +15,7 @@ from ..checks import number
 from ..errors import GraphError
 from ..tensors import is_leaf, leaf
 from ..tensors.values import arrays_of
+from .ranks import scaled, share_in
 
 Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
@@ -186,7 +187,12 @@ def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
     nodes = isinstance(gradients, (list, tuple)) and all(isinstance(gradient, ad.Node) for gradient in gradients)
     if not nodes or not gradients:
         raise GraphError(f"global_norm: needs a list of one gradient or more, not {described(gradients)}")
-    return ad.sqrt_op(ad.sum_node_list([ad.reducesum_op(gradient * gradient) for gradient in gradients]))
+    shares = [share for gradient in gradients if (share := share_in(gradient)) is not None]
+    whole = [gradient for gradient in gradients if share_in(gradient) is None]
+    squares: list[ad.Node] = [ad.reducesum_op(gradient * gradient) for gradient in whole]
+    if shares:  # of a sharded optimizer: one number is exchanged
+        squares.append(ad.all_reduce_op(ad.sum_node_list([ad.reducesum_op(share * share) for share in shares])))
+    return ad.sqrt_op(ad.sum_node_list(squares))
 
 
 def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Node]:
@@ -197,7 +203,7 @@ def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Nod
         raise GraphError("clip_grad_norm: takes gradients, not parameters: clip_grad_norm_ takes those")
     # limit / max(limit, norm), and exactly 1 where nothing is clipped
     scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
-    return [gradient * scale for gradient in gradients]
+    return [scaled(gradient, scale) for gradient in gradients]
 
 
 def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:

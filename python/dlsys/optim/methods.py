@@ -11,7 +11,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import flag, number
 from ..errors import GraphError
-from .optimizer import Nodes, Optimizer, State, with_decay, zeros
+from .optimizer import Like, Nodes, Optimizer, State, with_decay, zeros
 
 
 class SGD(Optimizer):
@@ -49,11 +49,11 @@ class SGD(Optimizer):
             raise GraphError("SGD: nesterov requires a momentum")
         return {**checked, "nesterov": nesterov}
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return {"momentum_buffer": zeros(parameter)} if options["momentum"] else {}
 
     def _update(
-        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
+        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         momentum = options["momentum"]
@@ -103,7 +103,7 @@ class Adam(Optimizer):
         checked["amsgrad"] = flag(name, "amsgrad", options["amsgrad"])
         return checked | {"betas": tuple(number(name, "betas", beta, below=1.0) for beta in betas)}
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return {
             "step": np.zeros((), parameter.dtype),
             "exp_avg": zeros(parameter),
@@ -121,7 +121,7 @@ class Adam(Optimizer):
         return {"step_size": size, "eps": root * options["eps"], **shrink}
 
     def _update(
-        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
+        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         beta1, beta2 = options["betas"]
         if not self.decoupled:
@@ -185,12 +185,12 @@ class RMSprop(Optimizer):
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         return {key: number("RMSprop", key, value) for key, value in options.items()}
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         names = ["square_avg", "momentum_buffer"] if options["momentum"] else ["square_avg"]
         return {name: zeros(parameter) for name in names}
 
     def _update(
-        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
+        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         alpha = options["alpha"]
         gradient = with_decay(parameter, gradient, options["weight_decay"])
@@ -232,7 +232,7 @@ class Adagrad(Optimizer):
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         return {key: number("Adagrad", key, value) for key, value in options.items()}
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         first = options["initial_accumulator_value"]
         return {"step": np.zeros((), parameter.dtype), "sum": zeros(parameter) + zeros(parameter).dtype.type(first)}
 
@@ -241,7 +241,7 @@ class Adagrad(Optimizer):
         return {"lr": lr / ((step - 1.0) * options["lr_decay"] + 1.0) if options["lr_decay"] else lr}
 
     def _update(
-        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
+        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         total = state["sum"] + gradient * gradient

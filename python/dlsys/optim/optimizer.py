@@ -6,8 +6,9 @@ optimizer's state, which are Parameters too. Evaluating the node that they retur
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from .. import autodiff as ad
 from .. import distributed
 from ..checks import has_no_effect, number
 from ..errors import DTypeError, GraphError, ShapeError
+from ..graph import Shape
+from ..ops import own_share, share_size
 from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
-from .ranks import mean_of_ranks, require_whole, synchronize
+from .ranks import digest, mean_of_ranks, require_same, require_whole, share_in, shared, synchronize, weighted
 from .stepping import Stepping
 
 IDLE: dict[str, bool | int | None] = {
@@ -30,6 +33,13 @@ IDLE: dict[str, bool | int | None] = {
 """Keys of PyTorch's groups that have no effect here, with the only accepted value; None accepts any value."""
 Nodes = dict[str, ad.Node]
 State = dict[str, ad.Parameter]
+class Like(NamedTuple):
+    """The type of a parameter's state."""
+
+    shape: Shape
+    dtype: str
+
+
 Settings = tuple[float, float, dict[str, Any]]
 """Of a group: lr, initial_lr, options."""
 
@@ -42,7 +52,11 @@ class Optimizer:
         their own. state: for each parameter the optimizer's state by PyTorch's names, Parameters of its dtype:
         "exp_avg" and others
             have its shape; "step", of shape (), is shared by all parameters of a group and dtype.
+        sharded: whether each rank of a group of processes has a share of the state only, and updates that share of the
+            parameters, see `ZeroRedundancyOptimizer`; "exp_avg" and others then have one axis.
     """
+
+    sharded: bool = False
 
     def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
         """Args:
@@ -60,6 +74,7 @@ class Optimizer:
         self.state: dict[ad.Parameter, State] = {}
         self._stepping = Stepping()
         self._synchronized = False  # whether all ranks have had rank 0's parameters
+        self._loaded = ""  # a digest of the sharded state that was loaded
         for given in as_groups(type(self).__name__, params):
             self.add_param_group(given)
 
@@ -84,11 +99,23 @@ class Optimizer:
         group.take_momentum()
         for parameter in group.parameters:
             state = self.state.setdefault(parameter, {})
-            for key, value in self._init(parameter, group.options).items():
+            for key, value in self._init(self._stored(parameter), group.options).items():
                 if key == "step":  # one counter for a group and dtype
                     state[key] = group.steps.setdefault(parameter.dtype, ad.Parameter(value, key, False))
-                elif key not in state:
+                elif key not in state or state[key].shape != value.shape:  # of a group of another size
                     state[key] = ad.Parameter(value, f"{parameter.name}.{key}", False)
+
+    @property
+    def _shards(self) -> bool:
+        """Whether each rank has a share of the state."""
+        return self.sharded and distributed.size() > 1
+
+    def _stored(self, parameter: ad.Parameter) -> ad.Parameter | Like:
+        """Of which shape and dtype this rank's state of a parameter is."""
+        if not self._shards:
+            return parameter
+        require_whole([parameter])
+        return Like((share_size(parameter.shape),), parameter.dtype)
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
@@ -145,19 +172,25 @@ class Optimizer:
         those on which the loss does not depend. In a group of processes their means, see `minimize`."""
         reached = set(ad.find_topo_sort([loss]))
         wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
-        gradients = ad.gradients(loss, wanted)
-        if distributed.size() > 1:
+        if distributed.size() == 1:
+            gradients = ad.gradients(loss, wanted)
+        else:
             require_whole(wanted)
-            gradients = mean_of_ranks(gradients, samples)
+            shapes = [parameter.shape for parameter in wanted] if self._shards else None
+            gradients = mean_of_ranks(ad.gradients(weighted(loss, samples), wanted), samples, shapes=shapes)
         found = dict(zip(wanted, gradients, strict=True))
         return [found.get(parameter) for parameter in self.parameters]
 
     def synchronize(self) -> None:
-        """Give all ranks of a group the parameters and the state of rank 0. Raises CommunicationError for ranks with
-        other parameters."""
+        """Give all ranks of a group the parameters and the state of rank 0; a sharded state must have been loaded by
+        all. Raises CommunicationError for ranks with other parameters, or another such state."""
         if distributed.size() > 1:
-            named = {f"{i} {p.name}": p for i, p in enumerate(self.parameters)}
+            # without numbers of nodes, of which a rank may have made more than others
+            named = {f"{i} {p.name.removesuffix(f'_{p.id}')}": p for i, p in enumerate(self.parameters)}
             state = {f"{name}.{key}": node for name, p in named.items() for key, node in self.state[p].items()}
+            if self._shards:
+                state = {name: node for name, node in state.items() if node.shape == ()}
+                require_same("state of the optimizer loaded", self._loaded)
             synchronize({**named, **state})
             self._synchronized = True
 
@@ -214,7 +247,9 @@ class Optimizer:
     ) -> ad.Node:
         """As `_step`, by the mean of all ranks' gradients."""
         if distributed.size() > 1:
-            gradient_of = dict(zip(gradient_of, mean_of_ranks([*gradient_of.values()], None), strict=True))
+            shapes = [parameter.shape for parameter in gradient_of] if self._shards else None
+            means = mean_of_ranks([*gradient_of.values()], None, shapes=shapes)
+            gradient_of = dict(zip(gradient_of, means, strict=True))
         return self._step(gradient_of, target_of)
 
     def _step(
@@ -233,28 +268,43 @@ class Optimizer:
                     step = state["step"] + 1.0 if "step" in state else None
                     scalars[dtype] = self._scalars(group.rates[dtype], step, options)
                     assigns += [ad.assign(state["step"], step)] if step is not None else []
-                value, changed = self._update(parameter, gradient, state, scalars[dtype], options)
+                if self._shards:
+                    share, shape = share_in(gradient), parameter.shape
+                    share = own_share(gradient, shape) if share is None else share
+                    own, changed = self._update(own_share(parameter, shape), share, state, scalars[dtype], options)
+                    value = ad.all_gather_op(own, shape, gradient.attrs.get("order", len(assigns)))
+                else:
+                    value, changed = self._update(parameter, gradient, state, scalars[dtype], options)
                 assigns += [ad.assign(state[key], node) for key, node in changed.items()]
                 assigns.append(ad.assign(target_of.get(parameter, parameter), value))
         return ad.group(assigns)
 
     def state_dict(self) -> dict[str, Any]:
         """As PyTorch's: {"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, ...]},
-        ...]}. The arrays are copies; a parameter is its number in the order of `parameters`, without its value."""
+        ...]}. The arrays are copies; a parameter is its number in the order of `parameters`, without its value. Of a
+        sharded state it is the whole, for which all ranks must call it."""
         number = {parameter: i for i, parameter in enumerate(self.parameters)}
         state = {
-            number[p]: {key: np.array(self.state[p][key]) for key in self._init(p, group.options)}
+            number[p]: {key: self._whole(p, self.state[p][key]) for key in self._init(self._stored(p), group.options)}
             for group in self.groups
             for p in group.parameters
         }
         groups = [{**group, "params": [number[parameter] for parameter in group.parameters]} for group in self.groups]
         return {"state": {i: values for i, values in state.items() if values}, "param_groups": groups}
 
+    def _whole(self, parameter: ad.Parameter, own: ad.Parameter) -> np.ndarray:
+        """A copy of an entry of a parameter's state, of which this rank may have a share."""
+        value = np.array(own)
+        if not self._shards or value.shape == ():
+            return value
+        return distributed.all_gather(value)[: math.prod(parameter.shape)].reshape(parameter.shape)
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set the groups' settings and the state from a `state_dict` of this class or PyTorch's, with as many
         parameters.
 
-        Settings that are not given stay as they are. A parameter without state gets the initial state. If a group's
+        In a group of processes all load it, of whatever number of processes it is. Settings that are not given stay as
+        they are. A parameter without state gets the initial state. If a group's
         parameters have different counts of steps, the group takes the largest. All settings but the learning rates are
         compiled into a step: load before `minimize` or `update`.
 
@@ -278,7 +328,12 @@ class Optimizer:
         for parameter, found in zip(self.parameters, values, strict=True):
             for key, value in found.items():
                 own = self.state[parameter][key]
-                own.value = max(own.value, value) if key == "step" else value
+                if key == "step":
+                    own.value = max(own.value, value)
+                else:
+                    own.value = shared(value, own.shape) if self._shards else value
+        self._synchronized = False
+        self._loaded = digest(value for found in values for value in found.values()) if self._shards else ""
 
     def _matching(self, name: str, groups: Any) -> Sequence[Mapping[str, Any]]:
         """The groups of a state that has as many parameters in each as this optimizer. Raises GraphError."""
@@ -332,7 +387,7 @@ class Optimizer:
         """A group's options, checked. Raises GraphError."""
         raise NotImplementedError
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         """The state of a parameter before its first step, by PyTorch's names, each of its shape and dtype; "step", of
         shape (), counts the steps of the group."""
         return {}
@@ -343,7 +398,7 @@ class Optimizer:
         return {"lr": lr}
 
     def _update(
-        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
+        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         """The parameter's new value and that of its state, but for "step"; `state` holds the old ones.
 
@@ -353,7 +408,7 @@ class Optimizer:
         raise NotImplementedError
 
 
-def zeros(parameter: ad.Parameter) -> np.ndarray:
+def zeros(parameter: ad.Parameter | Like) -> np.ndarray:
     """Zeros of the parameter's shape and dtype."""
     return np.zeros(parameter.shape, parameter.dtype)
 
@@ -368,6 +423,6 @@ def fitting(place: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def with_decay(parameter: ad.Parameter, gradient: ad.Node, weight_decay: float) -> ad.Node:
+def with_decay(parameter: ad.Node, gradient: ad.Node, weight_decay: float) -> ad.Node:
     """The gradient of the loss plus weight_decay / 2 * |parameter|^2."""
     return gradient + parameter * weight_decay if weight_decay else gradient

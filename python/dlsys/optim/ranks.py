@@ -10,27 +10,65 @@ import numpy as np
 from .. import autodiff as ad
 from .. import distributed
 from ..errors import CommunicationError
+from ..graph import Shape
 
 
-def mean_of_ranks(values: Sequence[ad.Node], samples: ad.Node | None, first: int = 0) -> list[ad.Node]:
-    """Of values that are means over this rank's samples those over all ranks' samples, to be computed on all ranks.
+def weighted(value: ad.Node, samples: ad.Node | None) -> ad.Node:
+    """A mean over this rank's samples times their number, a node of shape (); None where all ranks have as many."""
+    return value if samples is None else value * samples_like(samples, value)
 
-    `samples`: how many samples this rank has, of shape (); None where all have as many. Values are sent in the order in
-    which they were made, which is that in which they will be ready. `first`: the place of the first among all that is
-    sent, see `all_reduce_op`."""
+
+def mean_of_ranks(
+    values: Sequence[ad.Node], samples: ad.Node | None, first: int = 0, shapes: Sequence[Shape] | None = None
+) -> list[ad.Node]:
+    """Of `weighted` values the means over all ranks' samples, to be computed on all ranks.
+
+    Values are sent in the order in which they were made, which is that in which they will be ready. `first`: the place
+    of the first among all that is sent, see `all_reduce_op`. With `shapes`, those of the values, each rank computes
+    its share of the means, and they are gathered of these, unless who reads them takes the `share_in` them."""
     made = sorted(range(len(values)), key=lambda i: values[i].id)
     place = {i: first + number for number, i in enumerate(made)}
-    weighted = values if samples is None else [value * samples_like(samples, value) for value in values]
-    sums = [ad.all_reduce_op(value, order=place[i]) for i, value in enumerate(weighted)]
-    if samples is None:
-        return [value * (1.0 / distributed.size()) for value in sums]
-    total = ad.all_reduce_op(samples, order=first - 1)
-    return [value / samples_like(total, value) for value in sums]
+    total = None if samples is None else ad.all_reduce_op(samples, order=first - 1)
+
+    def mean(total_of: ad.Node) -> ad.Node:
+        return total_of * (1.0 / distributed.size()) if total is None else total_of / samples_like(total, total_of)
+
+    if shapes is None:
+        return [mean(ad.all_reduce_op(value, order=place[i])) for i, value in enumerate(values)]
+    shares = [mean(ad.reduce_scatter_op(value, True, place[i])) for i, value in enumerate(values)]
+    return [ad.all_gather_op(share, shapes[i], place[i]) for i, share in enumerate(shares)]
+
+
+def share_in(value: ad.Node) -> ad.Node | None:
+    """This rank's share of a value that is gathered of the ranks' shares; None for others."""
+    return value.inputs[0] if value.op.name == "all_gather" and "shape" in value.attrs else None
+
+
+def scaled(value: ad.Node, scale: ad.Node) -> ad.Node:
+    """The product with a number; of what is gathered the shares are scaled."""
+    share = share_in(value)
+    if share is None:
+        return value * scale
+    return ad.all_gather_op(share * scale, value.attrs["shape"], value.attrs["order"])
 
 
 def samples_like(samples: ad.Node, value: ad.Node) -> ad.Node:
     """A count of samples as a factor of a value."""
     return ad.cast_like_op(samples, value)
+
+
+def shared(value: np.ndarray, shape: Shape) -> np.ndarray:
+    """This rank's share of an array, of that shape, as `own_share`."""
+    own = value.reshape(-1)[distributed.rank() * shape[0] :][: shape[0]]
+    return np.pad(own, (0, shape[0] - len(own)))
+
+
+def digest(values: Iterable[np.ndarray]) -> str:
+    """A number of the values' bits."""
+    found = hashlib.blake2b(digest_size=8)
+    for value in values:
+        found.update(value.tobytes())
+    return found.hexdigest()
 
 
 def require_same(what: str, text: str) -> None:
@@ -77,7 +115,7 @@ def require_equal(parameters: Iterable[ad.Parameter]) -> None:
     if distributed.size() == 1:
         return
     found = list(parameters)
-    own = b"".join(hashlib.blake2b(np.asarray(p).tobytes(), digest_size=8).digest() for p in found)
+    own = b"".join(bytes.fromhex(digest([np.asarray(p)])) for p in found)
     sums = distributed.all_gather(np.frombuffer(own, np.uint64)).reshape(distributed.size(), -1)
     for i, parameter in enumerate(found):
         values, counts = np.unique(sums[:, i], return_counts=True)

@@ -124,7 +124,7 @@ class _Translation:
         x = self._of[node.inputs[0]]
         if isinstance(node.op, AllReduce):
             return relax.op.ccl.allreduce(x, node.attrs["operation"], in_group=False)
-        if isinstance(node.op, AllGather):
+        if isinstance(node.op, AllGather) and "shape" not in node.attrs:
             return relax.op.ccl.allgather(x, distributed.size(), in_group=False)
         raise error_at(node, GraphError, "has no operator in Relax")
 

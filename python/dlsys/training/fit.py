@@ -61,7 +61,8 @@ def fit(
 
     Started by `mpiexec -n 4`, four processes train one model (`dlsys.distributed`): each takes its share of a batch,
     loss, metrics and gradients are means over all samples, rank 0 prints and saves. Batch norm normalizes by the
-    statistics of a rank's own samples; running statistics are rank 0's at the end of each epoch.
+    statistics of a rank's own samples, and running statistics are rank 0's at the end of each epoch; `SyncBatchNorm` by
+    those of all.
 
     Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the current step: it is saved, and
     KeyboardInterrupt or SystemExit(143) is raised; a second signal ends it at once. Raises GraphError for arguments

@@ -153,12 +153,13 @@ class Run:
         self.say(line_of(self.row))
         if not math.isfinite(self.row["loss"]):
             self.say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
-        if self.directory is not None and distributed.rank() == 0:
+        if self.directory is not None:
             value = self.row.get(VALIDATION + self.best, self.row[self.best]) * (1 if self.best == "loss" else -1)
             names = (LAST, BEST) if value < self.at.least else (LAST,)
             self.at.least = min(self.at.least, value)
             for name in names:
                 self.save(name)
+        if self.directory is not None and distributed.rank() == 0:
             self.history.write(self.path(LOG))
             try:
                 with distributed.busy("drawing"):
@@ -202,14 +203,18 @@ class Run:
         return {name: part for name, part in zip(PARTS, parts, strict=True) if hasattr(part, "state_dict")}
 
     def save(self, name: str) -> None:
-        """Write a checkpoint with the whole state of the run; rank 0 does. Raises DataError if it cannot be written."""
-        if self.directory is None or distributed.rank() > 0:
+        """Write a checkpoint with the whole state of the run; all ranks call it, rank 0 writes. Raises DataError if it
+        cannot be written."""
+        if self.directory is None:
+            return
+        states = {name: part.state_dict() for name, part in self.parts().items()}  # of all ranks' shares
+        if distributed.rank() > 0:
             return
         with contextlib.suppress(OSError):  # `save` says what is wrong
             self.directory.mkdir(parents=True, exist_ok=True)
         state = {
             "format": FORMAT,
-            **{name: part.state_dict() for name, part in self.parts().items()},
+            **states,
             **vars(self.at),
             "first_stream": self.compiled.first_stream,
             "seconds": self.seconds(),

@@ -21,7 +21,8 @@ from ..errors import GraphError, ShapeError
 from ..nn import Module
 from ..nn.module import in_mode
 from ..optim import Optimizer, clip_grad_norm
-from ..optim.ranks import mean_of_ranks
+from ..optim.ranks import mean_of_ranks, weighted
+from ..scopes import counting
 from ..serialization import write
 from ..tensors import known_shape
 
@@ -152,7 +153,8 @@ class Steps:
         # Each rank draws from others.
         first = self.first_stream + STREAMS * distributed.rank()
         own = variables.pop() if distributed.size() > 1 else None
-        with in_mode(self.model, training), random.default_generator.streams_from(first):
+        samples = None if own is None else own[0]
+        with in_mode(self.model, training), counting(samples), random.default_generator.streams_from(first):
             output = self.model(variables[0])
             loss = self.loss(output, *variables[1:])
             values = [loss, *(metric(output, *variables[1:]) for metric in self.metrics.values())]
@@ -160,10 +162,9 @@ class Steps:
             shape = known_shape(value)
             if shape is not None and np.prod(shape, dtype=np.int64) != 1:
                 raise ShapeError(f"fit: the {name} must be one number, it has shape {shape}")
-        samples = None
         if own is not None:
-            samples = own[0]
-            values = [ad.all_reduce_op(own, order=2 * FIRST), *mean_of_ranks(values, samples, FIRST)]
+            means = mean_of_ranks([weighted(value, samples) for value in values], samples, FIRST)
+            values = [ad.all_reduce_op(own, order=2 * FIRST), *means]
             variables.append(own)
         if training and self.optimizer is not None:
             gradients = self.optimizer.gradients(loss, samples)
