@@ -64,7 +64,7 @@ def drawn(products: int, convolutions: int, seed: int) -> Iterator[tuple[str, No
         yield name, ([ad.conv2d_op(x, f, stride=stride, padding=taps // 2)], shapes)
 
 
-def by_chance(task: Any, step: int, trials: int, known: list[Any], model: str) -> dict[str, Any]:
+def by_chance(task: Any, trials: int, known: list[Any], model: str) -> dict[str, Any]:
     """What so many drawn choices come to: the gain of the best; the least time over the rule's after each; and the rank
     correlation of their times with what the model predicts from the records of other kernels."""
     from dlsys.tuning import measure, search
@@ -73,18 +73,17 @@ def by_chance(task: Any, step: int, trials: int, known: list[Any], model: str) -
     class Random(search.Search):
         """Draws all choices."""
 
-        def batch(self, left: int, share: float) -> list[Any]:
+        def batch(self, count: int, left: float) -> list[Any]:
             """See `Search`."""
-            return [self._drawn() for _ in range(min(search.BATCH, left))]
+            return [task.space.drawn(self._random) for _ in range(count)]
 
-    worker, own = measure.Worker(), list[Any]()
-    about = {"loops": task.loops, "machine": "", "space": task.space.name}
+    worker, own = measure.Worker(measure.LOCAL), list[Any]()
     try:
-        found = Random(task, own, model, worker.load(task, step), seed=1)
-        while found.trials < trials:
-            found.try_some(worker, trials - found.trials, 1.0, about)
+        found = Random(task, own, model, worker.load(task.request), seed=1)
+        for _ in found.searched(worker, trials):
+            pass
         ratios = list(found.history)
-        found.verdict(worker, about)
+        found.verdict(worker)
     finally:
         worker.close()
     records = [*own, *(record for record in known if record["loops"] != task.loops)]
@@ -92,32 +91,34 @@ def by_chance(task: Any, step: int, trials: int, known: list[Any], model: str) -
     return {"gain": found.gain, "ratios": ratios, "correlation": rank}
 
 
-def by_metaschedule(executor: Any, task: Any, step: int, trials: int, seconds: float) -> dict[str, Any]:
+def by_metaschedule(executor: Any, task: Any, trials: int, seconds: float) -> dict[str, Any]:
     """How many times as fast as by our rule a kernel is by MetaSchedule, after so many trials and after the rounds of
     16 trials that end within so many seconds, the first at least; the seconds that it took; and the best seconds of a
     call after each trial, as MetaSchedule measured them."""
     import dlsys as dl
     from dlsys.relax import metaschedule
     from dlsys.schedule.machine_code import compiled
-    from dlsys.tuning import worker
-    from tvm import transform
+    from dlsys.tuning import measure
+    from tvm import ir, transform
 
-    bench = worker.Bench(task.request["load"], task.request["target"], task.request["precision"], step)
+    bench, main = measure.Bench(), measure.MAIN
+    bench.load(task.request)
+    function, target = ir.load_json(task.request["loops"])[main], ir.load_json(task.request["target"])
 
     def gain(folder: str) -> float:
-        with transform.PassContext(config=worker.UNCHECKED):
-            made, name = metaschedule.scheduler(folder, bench.target, lambda plain: (plain, ""))(bench.function)
+        with transform.PassContext(config=measure.UNCHECKED):
+            made, name = metaschedule.scheduler(folder, target, lambda plain: (plain, ""))(function)
             if not name:
                 return math.nan
-            kernel = compiled({worker.MAIN: made.with_attr("global_symbol", worker.MAIN)}, bench.target)[worker.MAIN]
-        found = bench.measured(kernel, math.inf)
-        return float(found["rule"] / found["seconds"]) if "rule" in found else math.nan
+            kernel = compiled({main: made.with_attr("global_symbol", main)}, target)[main]
+        found = bench.timed(kernel, math.inf)
+        return float(found["rule"] / found["seconds"])
 
     begun, done, within = time.perf_counter(), 0, math.nan
     with tempfile.TemporaryDirectory() as folder:
         while done < trials:
             count = min(16, trials - done)
-            found = dl.relax.tune(executor, count, folder, target=bench.target)
+            found = dl.relax.tune(executor, count, folder, target=target)
             done += count
             if time.perf_counter() - begun <= seconds or math.isnan(within):
                 within = gain(folder)
@@ -130,8 +131,7 @@ def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
     """A row for each drawn kernel."""
     import dlsys as dl
     from dlsys import autodiff as ad
-    from dlsys.kernels import choices, target_name
-    from dlsys.tuning import tasks
+    from dlsys.kernels import choices
 
     rows = []
     for name, (nodes, shapes) in drawn(options.products, options.convolutions, options.seed):
@@ -141,7 +141,6 @@ def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
             print(f"{name}: its rule has no choice", flush=True)
             continue
         one = max(found.searches, key=lambda search: search.share)
-        _, _, step = tasks.tasks_of(executor, target_name("llvm"), shapes)
         row: dict[str, Any] = {
             "name": name, "gain": one.gain, "rule": one.rule, "trials": one.trials, "failed": len(one.failed),
             "seconds": time.perf_counter() - begun, "knobs": dict(one.best), "ratios": one.history,
@@ -149,13 +148,13 @@ def kernels(options: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
         told = [f"{name}: {one.gain:.3f} of the rule ({1e6 * one.rule:.0f} us)"]
         told += [f"{one.trials} trials in {row['seconds']:.0f} s"]
         if options.random:
-            row["random"] = drawn_ones = by_chance(one.task, step, options.trials, known, options.model)
+            row["random"] = drawn_ones = by_chance(one.task, options.trials, known, options.model)
             least = min(drawn_ones["ratios"])
             row["as good after"] = next((i + 1 for i, ratio in enumerate(one.history) if ratio <= least), None)
             told += ["random {gain:.3f}, rank correlation {correlation:.2f}".format(**drawn_ones)]
             told += [f"as good after {row['as good after']}"]
         if options.metaschedule:
-            row["metaschedule"] = theirs = by_metaschedule(executor, one.task, step, options.trials, row["seconds"])
+            row["metaschedule"] = theirs = by_metaschedule(executor, one.task, options.trials, row["seconds"])
             told += ["MetaSchedule {trials:.3f} in {taken:.0f} s, in as many {seconds:.3f}".format(**theirs)]
         if options.plot:
             others = {"MetaSchedule": row["metaschedule"]["best"]} if options.metaschedule else {}

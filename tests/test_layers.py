@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
 # From the ground up. Modules of one line are of one layer and do not import each other;
 # a package (ops, schedule, ...) is one entry, and inside it only cycles are forbidden.
 LAYERS = [
-    ("charts", "errors", "hooks", "system", "timing"),
+    ("charts", "errors", "hooks", "processes", "system", "timing"),
     ("storage",),
     ("scopes",),
     ("node",),

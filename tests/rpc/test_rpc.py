@@ -28,8 +28,7 @@ from dlsys.rpc import server
 from dlsys.rpc.client import Remote
 from dlsys.schedule import machine_of
 from dlsys.system import TUNING
-from dlsys.tuning import far, measure, tasks
-from dlsys.tuning.worker import MAIN, module_of
+from dlsys.tuning import measure, search, tuner
 from helpers import error_of
 from tvm.target import Target
 
@@ -38,7 +37,7 @@ SLEEP = 0.8  # seconds that a simulated device takes for a measurement
 SIMULATED = f"""
 import contextlib, json, os, signal, sys, time
 from dlsys.cli import main
-from dlsys.tuning import far
+from dlsys.tuning import measure
 
 def measured(text):
     request = json.loads(text)
@@ -50,7 +49,7 @@ def measured(text):
     time.sleep({SLEEP} * ("best" in request))
     return json.dumps({{"rule": 1e-3, "seconds": 1e-3}})
 
-far.SERVED[far.MEASURE] = measured
+measure.SERVED[measure.SERVICE] = measured
 main(sys.argv[2:])
 """
 
@@ -156,10 +155,10 @@ def network() -> tuple[list[Node], dict[Node, Any], Node]:
     return [loss, optim.SGD([w], lr=0.5).minimize(loss)], {x: images, y: labels}, w
 
 
-def product() -> tuple[tasks.Task, int]:
+def product() -> search.Task:
     x, w = ad.Variable("x"), ad.Variable("w")
-    (task,), _, step = tasks.tasks_of([x @ w], target_name("llvm"), {x: (45, 70), w: (70, 33)})
-    return task, step
+    (task,), _ = tuner.tasks_of([x @ w], target_name("llvm"), {x: (45, 70), w: (70, 33)})
+    return task
 
 
 @pytest.mark.slow
@@ -218,11 +217,10 @@ def test_code_for_another_cpu_is_compiled_here_and_runs_there(
     assert "haswell" in processes.told(haswell)
     device = dl.remote(f"{processes.tracker}/haswell")
     assert device.cpu.startswith("haswell") and machine_of(device.how.target).vector_bits == 256
-    task, _ = product()
-    code = {}
+    task, code = product(), {}
     for name, target in (("there", device.how.target), ("wide", Target({"kind": "llvm", "mcpu": "skylake-avx512"}))):
-        module = module_of(tvm.ir.load_json(task.request["load"])[MAIN], target, "", None)
-        code[name] = module.inspect_source("asm")
+        request = {**task.request, "target": tvm.ir.save_json(target)}
+        code[name] = measure.module_of(request, None).inspect_source("asm")
     assert "zmm" in code["wide"] and "ymm" in code["there"] and "zmm" not in code["there"]
     nodes, feed, _ = network()
     executor = ad.Executor(nodes)
@@ -240,15 +238,15 @@ def test_two_workers_share_and_one_that_dies_costs_a_measurement(
 ) -> None:
     workers = [simulated]
     names = [processes.told(workers[0]).split()[-1]]
-    (task, step), one = product(), measure.Worker((*measure.FAR, f"{processes.tracker}/simulated"))
+    task, one = product(), measure.Worker((*measure.LOCAL, f"{processes.tracker}/simulated"))
     chosen = [task.space.own, *list(task.space.neighbours(task.space.own))[:5]]
     try:
-        assert one.load(task, step) == 1e-3
+        assert one.load(task.request) == 1e-3
         (marks / "session").touch()  # a session ends, not its worker
         (crashed,) = one.measure(chosen[:1], 1.0)
         assert f"the worker simulated at {names[0]}: " in crashed.error
         session = Remote(f"{processes.tracker}/simulated").session(1.0)  # after which its worker ends it
-        assert "session has expired" in error_of(DeviceError, session.asked, far.MEASURE, '{"endless": 1}')
+        assert "session has expired" in error_of(DeviceError, session.asked, measure.SERVICE, '{"endless": 1}')
         alone = _seconds(one, chosen, [""] * 6)
         workers.append(processes.worker("simulated", python=(sys.executable, "-c", SIMULATED, str(marks))))
         names.append(processes.told(workers[1]).split()[-1])

@@ -169,7 +169,7 @@ def _tracker(options: argparse.Namespace) -> None:
 
 
 def _worker(options: argparse.Namespace) -> None:
-    functions = {**with_compiler("tuning.far").SERVED, **with_compiler("inspect.far").SERVED}
+    functions = {**with_compiler("tuning.measure").SERVED, **with_compiler("inspect.far").SERVED}
     with_compiler("rpc.server").work(options.tracker, options.key, options.host, options.port, functions)
 
 

@@ -4,7 +4,7 @@
     client.py   `remote`: compile here for a device, request it, run there, results here
 
 A program is compiled for the target and the caches that the device states. Measurements of a search are made by
-`tuning.far`, a profile's by `inspect.far`: functions that a worker serves besides TVM's own.
+`tuning.measure`, a profile's by `inspect.far`: functions that a worker serves besides TVM's own.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ A target's rules are asked in turn; the first that takes the function has it. Th
 
 from __future__ import annotations
 
+import math
+
 from tvm import ir, s_tir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
@@ -13,7 +15,7 @@ from tvm.target import Target
 from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
-from .knobs import Chooser, choosing
+from .knobs import Chooser, Knobs, Space, choosing
 from .target import Rule, ScheduleWarning
 from .varying import rows_vary, with_rows
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
@@ -50,6 +52,18 @@ def apply(
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             warn(f"the rule {rule.name} failed, a slower one has the kernel: {reason[0]}", ScheduleWarning)
     raise AssertionError("the last rule takes all")
+
+
+def space_of(func: tirx.PrimFunc, target: Target, precision: str = "") -> Space | None:
+    """The space that the function's rule asks for a choice of; None where it has none."""
+    found: list[Space] = []
+
+    def look(space: Space) -> Knobs:
+        found.append(space)
+        return space.own
+
+    apply(func, target, precision, look)
+    return found[0] if found and math.prod(map(len, found[0].domains.values())) > 1 else None
 
 
 def check(func: tirx.PrimFunc, target: Target) -> None:

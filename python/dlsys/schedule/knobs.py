@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ..system import warn
 from .target import ScheduleWarning
 
@@ -45,6 +47,19 @@ class Space:
         """Whether these are knobs of the space by which its loops can be written."""
         named = knobs.keys() == self.domains.keys()
         return named and all(knobs[name] in values for name, values in self.domains.items()) and bool(self.make(knobs))
+
+    def drawn(self, random: np.random.Generator) -> Knobs:
+        """Legal knobs, each with the same chance."""
+        while True:
+            knobs = {name: values[random.integers(len(values))] for name, values in self.domains.items()}
+            if self.make(knobs):
+                return knobs
+
+    def moved(self, knobs: Knobs, random: np.random.Generator) -> Knobs:
+        """The knobs with another value of one; the same where what is drawn is not legal."""
+        name, values = list(self.domains.items())[random.integers(len(self.domains))]
+        other = {**knobs, name: values[random.integers(len(values))]}
+        return other if self.make(other) else knobs
 
     def neighbours(self, knobs: Knobs) -> Iterator[Knobs]:
         """The legal knobs of which one has another value."""

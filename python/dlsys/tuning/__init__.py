@@ -1,14 +1,11 @@
 """Search over the choices of our own rules: measured, learned from, stored, and used where they are faster.
 
-    tasks.py     which kernels of a step have a choice, and its space (`schedule.knobs`)
     model.py     learned models of how long a choice takes
     search.py    what to try next: annealing over the model's predictions, then a descent
-    measure.py   measurements, in the process of `worker.py`
-    tuner.py     `tune`: all of these by turns, and the result
+    measure.py   a process that measures, here or by the workers of a device far away
+    tuner.py     `tune`: the kernels of a step that have a choice (`schedule.knobs`), by turns, and the result
 
-What was measured is kept by `kernels.choices`, which kernels ask. The rules' own choice is always one of those that are
-compared: no result is slower than the rules, as measured. TVM's MetaSchedule searches for its own schedules, by
-`relax.tune`.
+What was measured `kernels.choices` keeps, which kernels ask. TVM's MetaSchedule searches by `relax.tune`.
 """
 
 from __future__ import annotations

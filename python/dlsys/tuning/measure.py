@@ -1,35 +1,51 @@
-"""Measurements in a process of their own: what crashes it or takes too long is lost, and the process replaced."""
+"""Measurements in a process of their own: what crashes it or takes too long is lost, and the process replaced.
+
+`python -m dlsys.tuning.measure [HOST:PORT/NAME] PIPE` answers the calls of a Worker. With a device's name it compiles
+here, and the device's workers measure, each in a session of its own.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import json
 import math
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import connection
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import tvm
+
+from .. import timing
+from ..devices import array
 from ..errors import DlsysError
-from ..schedule.knobs import Knobs
-from .tasks import Task
+from ..kernels import disk
+from ..kernels.build import UNCHECKED
+from ..processes import Answer, Process, serve
+from ..rpc.client import Remote
+from ..rpc.server import library
+from ..schedule import apply
+from ..schedule.knobs import Knobs, wanting
+from ..schedule.machine_code import compiled
+from ..system import available_cores
 
-LOCAL, FAR = ((sys.executable, "-m", f"{__package__}.{name}") for name in ("worker", "far"))
-LIMIT = 60.0  # seconds that a batch may take to compile, or one choice to be measured
+LOCAL = (sys.executable, "-m", "dlsys.tuning.measure")  # with a device's name behind it that measures there
+SECONDS = 25.0  # that a session may take; with the wait for a worker less than `Process.limit`
+MEASURED = 1e-3  # seconds of a turn
+MOST_BYTES, MOST_COPIES = 64 * 2**20, 16  # of copies of a kernel's arrays, which the rest of a step drives from caches
+AGREE = 1e-3  # the largest difference from the rule's result, relative to its largest element
+MAIN, SERVICE, RULE, CHOICE = "main", "dlsys.tuning.measure", "rule.so", "choice.so"
+Request = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of measuring a choice.
-
-    Attributes:
-        seconds: of a call; infinite where there is none.
-        rule: of a call by the rule's own choice, measured in turn.
-        error: why there is no measurement.
-    """
+    """The seconds of a call by a choice, infinite where there are none, and by the rule's own choice, measured in turn;
+    or why there is no measurement."""
 
     seconds: float = math.inf
     rule: float = 1.0
@@ -41,84 +57,143 @@ class Measured:
         return self.seconds / self.rule
 
 
-class Measurer(Protocol):
-    """A measurer of choices: a process, a device far away, a test's function."""
+class Worker(Process):
+    """Measures choices of one kernel after another in a process."""
 
-    def load(self, task: Task, step_bytes: int) -> float:
-        """Makes a task the one that is measured; returns the seconds of a call by its rule."""
-
-    def measure(self, choices: Sequence[Knobs], best: float = math.inf) -> list[Measured]:
-        """Measures choices of the task, each in turn with the rule's. One whose time over the rule's is thrice the
-        `best` is given up early; one near it is measured for long, as all are without a best."""
-
-    def close(self) -> None:
-        """Ends it."""
-
-
-class Worker:
-    """Measures in a process on this machine, see `worker`; or by one, see `far`."""
-
-    def __init__(self, command: Sequence[str] = LOCAL) -> None:
-        """`command`: what is started, with the number of a pipe behind it; it talks as `worker` does."""
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def load(self, task: Task, step_bytes: int) -> float:
-        """See `Measurer`. Raises DlsysError for a kernel that cannot be measured at all."""
-        self._task, self._step_bytes = task, step_bytes
-        if self._process is None:
-            self._pipe, other = connection.Pipe()
-            with other:
-                self._process = subprocess.Popen(
-                    [*self._command, str(other.fileno())], pass_fds=[other.fileno()], start_new_session=True,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-        told = self._ask({**task.request, "bytes": step_bytes})
+    def load(self, request: Request) -> float:
+        """Makes a kernel the one that is measured, by the request that loads it; returns the seconds of a call by its
+        rule. Raises DlsysError for one that cannot be measured at all."""
+        told = self.first("load", request)
         if "rule" not in told:
             raise DlsysError(f"tune: a kernel cannot be measured: {told['error']}")
         return float(told["rule"])
 
     def measure(self, choices: Sequence[Knobs], best: float = math.inf) -> list[Measured]:
-        """See `Measurer`."""
-        found, size = list[Measured](), len(choices)
-        while len(found) < len(choices):
-            batch = choices[len(found) : len(found) + size]
-            if self._process is None:
-                self.load(self._task, self._step_bytes)
-            told = self._ask({"try": [dict(knobs) for knobs in batch], "best": best})
-            if "error" in told and len(batch) > 1:  # one of them ends the compiler: from here on one by one
-                size = 1
-                continue
-            for _ in batch:
-                found.append(Measured(**(told if "error" in told else self._answer())))
-                if self._process is None:
-                    break
-        return found
+        """Measures choices, each in turn with the rule's. One whose time over the rule's is thrice the `best` is given
+        up early; one near it is measured for long, as all are without a best."""
+        plain = list(map(dict, choices))
+        self.asked("compile", plain, best)  # what ends the process is compiled alone when it is measured
+        return [Measured(**self.asked("measure", knobs, best)) for knobs in plain]
 
-    def close(self) -> None:
-        """Ends the process and all that it has started."""
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            self._pipe.close()
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        with contextlib.suppress(OSError):  # it has ended, which the answer tells
-            self._pipe.send(request)
-        return self._answer()
+def module_of(task: Request, knobs: Knobs | None) -> tvm.runtime.Module:
+    """The module whose function MAIN is a kernel by some knobs, by the rule's own for None."""
+    target = tvm.ir.load_json(task["target"])
+    made, _ = apply(tvm.ir.load_json(task["loops"])[MAIN], target, task["precision"], wanting(knobs))
+    with tvm.transform.PassContext(config=UNCHECKED):
+        return compiled({MAIN: made.with_attr("global_symbol", MAIN)}, target)
 
-    def _answer(self) -> dict[str, Any]:
-        """The next answer; an error where the process ends or takes too long, and is then ended."""
-        why = f"it took more than {LIMIT:.0f} s"
-        try:
-            if self._pipe.poll(LIMIT):
-                return dict(self._pipe.recv())
-        except (EOFError, OSError):
-            why = "it ended the process"
-        except KeyboardInterrupt:  # whose answer is still to come
-            self.close()
-            raise
-        self.close()
-        return {"error": why}
+
+class Bench:
+    """One kernel after another: its rule's code and arrays, and how choices are measured beside it."""
+
+    def __init__(self, built: Callable[..., Any] = lambda task, knobs: module_of(task, knobs)[MAIN]) -> None:
+        """`built`: returns a kernel's function by some knobs, by the rule's own for None."""
+        self._built = built
+
+    def load(self, task: Request) -> Answer:
+        """Makes a kernel the one that is measured; the seconds of a call by its rule."""
+        self._task, self._kernels = task, dict[str, Future[Any]]()
+        self._parameters = tvm.ir.load_json(task["loops"])[MAIN].params
+        first = self._arrays()
+        nbytes = sum(np.from_dlpack(array).nbytes for array in first)
+        copies = min(max(1, math.ceil(min(task["bytes"], MOST_BYTES) / max(nbytes, 1))), MOST_COPIES)
+        self._copies = [first, *(self._arrays() for _ in range(copies - 1))]
+        self.rule = self._built(task, None)
+        self.wanted = self._results(self.rule)
+        return {"rule": timing.in_turn({"rule": self._runner(self.rule)}, 5, MEASURED)["rule"].best}
+
+    def compile(self, choices: Sequence[Knobs], best: float) -> Answer:
+        """Compiles choices, on all cores, that are to be measured."""
+        with ThreadPoolExecutor(available_cores()) as cores:
+            self._kernels = {str(knobs): cores.submit(self._built, self._task, knobs) for knobs in choices}
+        return {}
+
+    def measure(self, knobs: Knobs, best: float) -> Answer:
+        """See `timed`."""
+        if str(knobs) not in self._kernels:
+            self.compile([knobs], best)
+        return self.timed(self._kernels[str(knobs)].result(), best)
+
+    def timed(self, kernel: Any, best: float) -> Answer:
+        """The seconds of a call, and of the rule's in turn. Raises ValueError for other results than the rule's."""
+        for one, other in zip(self._results(kernel), self.wanted, strict=True):
+            if not np.allclose(one, other, atol=AGREE * np.abs(other).max(initial=0), rtol=0, equal_nan=True):
+                raise ValueError("its results are not the rule's")
+        seconds, rule = timing.beside(self._runner(kernel), self._runner(self.rule), MEASURED, best)
+        return {"seconds": seconds, "rule": rule}
+
+    def _runner(self, kernel: Any) -> timing.Runner:
+        """A runner that calls a kernel with one copy of the arrays after another."""
+
+        def run(calls: int) -> None:
+            for _, arrays in zip(range(calls), itertools.cycle(self._copies), strict=False):
+                kernel(*arrays)
+
+        return run
+
+    def _results(self, kernel: Any) -> list[np.ndarray]:
+        """All arrays after a call with fresh ones."""
+        arrays = self._arrays()
+        kernel(*arrays)
+        return [np.array(np.from_dlpack(array)) for array in arrays]
+
+    def _arrays(self) -> list[Any]:
+        """Arguments: floats near 1, of which no exponential is infinite, and integers 0."""
+        random, types = np.random.default_rng(0), [(tuple(map(int, x.shape)), str(x.dtype)) for x in self._parameters]
+        kinds = [(random.uniform(0.5, 1.5, shape) * dtype.startswith("float"), dtype) for shape, dtype in types]
+        return [array(value, dtype=dtype).tensor for value, dtype in kinds]
+
+
+class Far(Bench):
+    """As a `Bench`, by workers, who get the rule's library with that of a choice."""
+
+    def __init__(self, device: Remote) -> None:
+        self._device = device
+
+    def load(self, task: Request) -> Answer:
+        """See `Bench`."""
+        self._task, self._kernels = task, {}
+        self._rule = self._library(task, None)
+        return self._asked(None)
+
+    def compile(self, choices: Sequence[Knobs], best: float) -> Answer:
+        """See `Bench`. Those that are compiled are measured meanwhile, by all workers."""
+        workers = ThreadPoolExecutor(max(self._device.workers(), 1))
+        with ThreadPoolExecutor(available_cores()) as cores:
+            made = [cores.submit(self._library, self._task, knobs) for knobs in choices]
+            asked = (workers.submit(self._asked, one, best=best) for one in made)
+            self._kernels = dict(zip(map(str, choices), asked, strict=True))
+        return {}
+
+    def timed(self, kernel: Any, best: float) -> Answer:
+        """What a worker has answered."""
+        return dict(kernel)
+
+    def _library(self, task: Request, knobs: Knobs | None) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, CHOICE)
+            disk.link([disk.written(module_of(task, knobs), path.with_suffix(".o"))], path)
+            return path.read_bytes()
+
+    def _asked(self, choice: Future[bytes] | None, **request: Any) -> Answer:
+        """The answer of a worker that is free. One that ends costs this measurement, and is named."""
+        sent = {RULE: self._rule, **({CHOICE: choice.result()} if choice else {})}
+        session = self._device.session(SECONDS)
+        for name, content in sent.items():
+            session.put(content, name)
+        return dict(json.loads(session.asked(SERVICE, json.dumps({**self._task, **request}))))
+
+
+def _on_device(text: str) -> str:
+    """On the device: measures what was compiled elsewhere and sent."""
+    task, bench = json.loads(text), Bench(lambda _, knobs: library(RULE if knobs is None else CHOICE)[MAIN])
+    told = bench.load(task)
+    return json.dumps(bench.measure({}, task["best"]) if "best" in task else told)
+
+
+SERVED = {SERVICE: _on_device}
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[-1]), Far(Remote(sys.argv[1])) if len(sys.argv) > 2 else Bench())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -26,87 +25,69 @@ FEW = 8  # samples, of which nothing is learned, and whose correlation says noth
 HIDDEN, STEPS, RATE, ROWS = 64, 400, 3e-3, 64  # of the MLP: width, steps of training, learning rate, rows of a batch
 DECAY = 0.3  # of its weights: without it the rank correlation on unseen tasks was 0.2, with it 0.3
 
-
-class Model(Protocol):
-    """A model of times, which predicts them."""
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Learns from features, shape (N, F), and targets, shape (N,)."""
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """The targets of features, shape (N, F); shape (N,)."""
+Model = Callable[[np.ndarray], np.ndarray]
+"""Predicts the targets, shape (N,), of features, shape (N, F)."""
 
 
-def trees() -> Model:
+def trees(x: np.ndarray, y: np.ndarray) -> Model:
     """ExtraTrees of scikit-learn."""
     from sklearn.ensemble import ExtraTreesRegressor
 
-    model: Model = ExtraTreesRegressor(TREES, min_samples_leaf=2, max_features=0.5, random_state=0)
+    model: Model = ExtraTreesRegressor(TREES, min_samples_leaf=2, max_features=0.5, random_state=0).fit(x, y).predict
     return model
 
 
-class Mlp:
+def mlp(x: np.ndarray, y: np.ndarray) -> Model:
     """Two hidden layers."""
+    random, widths, parameters = np.random.default_rng(0), (x.shape[1], HIDDEN, HIDDEN, 1), list[ad.Parameter]()
+    centre, spread, mean = x.mean(0), x.std(0) + 1e-3, float(y.mean())
+    inputs, target = ad.Variable("x"), ad.Variable("y")
+    out: ad.Node = inputs
+    for layer, (before, behind) in enumerate(itertools.pairwise(widths)):
+        w = random.standard_normal((before, behind)).astype("float32") * math.sqrt(2 / before)
+        parameters += [ad.Parameter(w, f"w{layer}"), ad.Parameter(np.zeros(behind, "float32"), f"b{layer}")]
+        out = (ad.relu_op(out) if layer else out) @ parameters[-2] + parameters[-1]
+    loss = ad.mean_op((out - target) * (out - target))
+    step = ad.Executor([AdamW(parameters, lr=RATE, weight_decay=DECAY).minimize(loss)])
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        """See `Model`."""
-        random, widths, parameters = np.random.default_rng(0), (x.shape[1], HIDDEN, HIDDEN, 1), list[ad.Parameter]()
-        self._centre, self._spread, self._mean = x.mean(0), x.std(0) + 1e-3, float(y.mean())
-        self._input, target = ad.Variable("x"), ad.Variable("y")
-        out: ad.Node = self._input
-        for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-            w = random.standard_normal((inputs, outputs)).astype("float32") * math.sqrt(2 / inputs)
-            parameters += [ad.Parameter(w, f"w{layer}"), ad.Parameter(np.zeros(outputs, "float32"), f"b{layer}")]
-            out = (ad.relu_op(out) if layer else out) @ parameters[-2] + parameters[-1]
-        loss = ad.mean_op((out - target) * (out - target))
-        step = ad.Executor([AdamW(parameters, lr=RATE, weight_decay=DECAY).minimize(loss)])
-        for _ in range(STEPS):
-            rows = random.integers(0, len(x), ROWS)
-            step.run({self._input: self._scaled(x[rows]), target: (y[rows, None] - self._mean).astype("float32")})
-        self._executor = ad.Executor([out])
+    def scaled(x: np.ndarray) -> np.ndarray:
+        return np.clip((x - centre) / spread, -FAR, FAR).astype("float32")
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """See `Model`."""
-        found, padded = [], np.concatenate([x, np.zeros((-len(x) % ROWS, x.shape[1]))])
-        for first in range(0, len(padded), ROWS):  # batches of one size: one plan
-            found += self._executor.run({self._input: self._scaled(padded[first : first + ROWS])}, True)
-        return np.concatenate(found)[: len(x), 0] + self._mean
+    for _ in range(STEPS):
+        rows = random.integers(0, len(x), ROWS)
+        step.run({inputs: scaled(x[rows]), target: (y[rows, None] - mean).astype("float32")})
+    executor = ad.Executor([out])
 
-    def _scaled(self, x: np.ndarray) -> np.ndarray:
-        return np.clip((x - self._centre) / self._spread, -FAR, FAR).astype("float32")
+    def predict(x: np.ndarray) -> np.ndarray:
+        padded = scaled(np.concatenate([x, np.zeros((-len(x) % ROWS, x.shape[1]))]))
+        batches = (padded[at : at + ROWS] for at in range(0, len(padded), ROWS))  # of one size: one plan
+        found = [executor.run({inputs: batch}, True)[0] for batch in batches]
+        return np.concatenate(found)[: len(x), 0] + mean
 
-
-MODELS: Mapping[str, Callable[[], Model]] = {"trees": trees, "mlp": Mlp}
-"""By the name that `tune` takes."""
+    return predict
 
 
-def of_task(records: Iterable[Record], loops: str) -> list[Record]:
-    """The measurements of a task, without verdicts."""
-    return [record for record in records if record["loops"] == loops and "gain" not in record]
+MODELS: Mapping[str, Callable[[np.ndarray, np.ndarray], Model]] = {"trees": trees, "mlp": mlp}
+"""By the name that `tune` takes: learns from features, shape (N, F), and targets, shape (N,)."""
 
 
 def samples(records: Iterable[Record], space: Space) -> tuple[np.ndarray, np.ndarray]:
     """The features and targets of the records of spaces of this name. Times are those over the rule's, which were
     measured in turn."""
-    count, tasks = len(space.features(space.own)), dict[tuple[str, str], list[Record]]()
+    count, best, own = len(space.features(space.own)), dict[tuple[str, str], float](), list[tuple[Record, float]]()
     for record in records:
         if record["space"] == space.name and len(record["features"]) == count and "gain" not in record:
-            tasks.setdefault((record["loops"], record["machine"]), []).append(record)
-    x, y = list[list[float]](), list[float]()
-    for own in tasks.values():
-        ratios = [record["seconds"] / record["rule"] for record in own]
-        x += [record["features"] for record in own]
-        y += [math.log(min(ratio / min(ratios), WORST)) for ratio in ratios]
-    return np.array(x, "float64").reshape(-1, count), np.array(y, "float64")
+            task, ratio = (record["loops"], record["machine"]), record["seconds"] / record["rule"]
+            best[task] = min(ratio, best.get(task, math.inf))
+            own.append((record, ratio))
+    y = [math.log(min(ratio / best[record["loops"], record["machine"]], WORST)) for record, ratio in own]
+    return np.array([record["features"] for record, _ in own], "float64").reshape(-1, count), np.array(y, "float64")
 
 
-def learned(name: str, x: np.ndarray, y: np.ndarray) -> Model | None:
-    """A model that has learned from samples; None where there are too few."""
-    if len(x) < FEW:
-        return None
-    model = MODELS[name]()
-    model.fit(x, y)
-    return model
+def learned(name: str, records: Iterable[Record], space: Space) -> Model | None:
+    """A model that has learned from records; None where there are too few."""
+    x, y = samples(records, space)
+    return MODELS[name](x, y) if len(x) >= FEW else None
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -121,6 +102,7 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 def correlation(name: str, records: Sequence[Record], loops: str, space: Space) -> float:
     """The rank correlation of the times of a task's records with what a model predicts that learned from those of all
     other tasks; nan where there are too few."""
-    x, y = samples(of_task(records, loops), space)
-    model = learned(name, *samples((record for record in records if record["loops"] != loops), space))
-    return rank_correlation(model.predict(x), y) if model and len(x) else math.nan
+    own = (record for record in records if record["loops"] == loops)
+    others = (record for record in records if record["loops"] != loops)
+    (x, y), model = samples(own, space), learned(name, others, space)
+    return rank_correlation(model(x), y) if model and len(x) else math.nan

@@ -1,25 +1,32 @@
-"""`tune`: the kernels of a step, each searched by turns, and what was found."""
+"""`tune`: the distinct kernels of a step whose rule has a space of choices, each searched by turns, and what was found.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tvm
+
+from .. import schedule
 from ..charts import chart
 from ..checks import integer
 from ..errors import GraphError
+from ..executor import Executor
 from ..graph import Node
-from ..kernels import choices, target_name
-from ..kernels.choices import Record
+from ..kernels import Kernel, choices, target_name
+from ..kernels.build import any_alignment, loops_hash, prim_func
+from ..kernels.spec import TargetName
+from ..relax.build import fused_kernels
 from ..rpc.client import Remote
-from .measure import FAR, LOCAL, Measurer, Worker
-from .model import MODELS, correlation
-from .search import BATCH, Search
-from .tasks import tasks_of
+from .measure import LOCAL, Worker
+from .model import MODELS
+from .search import BATCH, Search, Task
 
 SHARE = 0.01  # of the step's time: a kernel that takes less is not tuned
 LOADING = 0.3  # of the time to search may go to the rules' own times, of the kernels with most to do first
@@ -33,64 +40,42 @@ class Tuning:
         searches: one for each kernel that was searched, by their share of the step, largest first.
         path: the file of records.
         kernels: how many distinct kernels a step has.
-        records: all that was known at the end.
-        models: the names of those that are compared, of which the first one has led.
     """
 
     searches: list[Search]
     path: Path
     kernels: int
-    records: list[Record] = field(repr=False)
-    models: list[str]
 
     @property
     def gain(self) -> float:
         """How many times as fast the searched kernels of a step are together as by their rules."""
-        before = sum(one.share for one in self.searches)
         after = sum(one.share / one.gain for one in self.searches)
-        return before / after if after else 1.0
+        return sum(one.share for one in self.searches) / after if after else 1.0
 
     def __str__(self) -> str:
-        lines = [line for one in self.searches for line in (described(one), *self._ranked(one))]
+        lines = list[str]()
+        for one in self.searches:
+            ranks = ", ".join(f"{name} {x:.2f}" for name, x in one.correlations().items() if not math.isnan(x))
+            lines += [str(one), *([f"    rank correlation before the first measurement: {ranks}"] if ranks else [])]
         count = f"{len(self.searches)} of {self.kernels} kernel{'s' * (self.kernels != 1)} searched"
-        before = sum(one.share for one in self.searches)
-        told = f"{count}: {1e6 * before:.1f} us a step by the rules, {1e6 * before / self.gain:.1f} us tuned"
-        return "\n".join([*lines, told, f"stored in {self.path}"])
-
-    def correlations(self, one: Search) -> dict[str, float]:
-        """By model: the rank correlation of the measured times of a kernel with predictions that are made without them,
-        from the records of other kernels; nan where there are too few. Most of what a search measures is what its model
-        took for the best, which differs less than what is drawn, so that this is less than that of drawn choices."""
-        return {name: correlation(name, self.records, one.task.loops, one.task.space) for name in self.models}
-
-    def _ranked(self, one: Search) -> list[str]:
-        told = [f"{name} {value:.2f}" for name, value in self.correlations(one).items() if not math.isnan(value)]
-        return [f"    rank correlation before the first measurement: {', '.join(told)}"] if told else []
+        before = 1e6 * sum(one.share for one in self.searches)
+        lines.append(f"{count}: {before:.1f} us a step by the rules, {before / self.gain:.1f} us tuned")
+        return "\n".join([*lines, f"stored in {self.path}"])
 
     def plot(self, path: Any, others: Mapping[str, list[float]] | None = None) -> None:
         """Draw each product's best speed in GFLOP/s over the trials; dotted the rule's. `others`: seconds of the best
         call after each trial of another search, by kernel or by its own name, drawn dashed."""
         with chart(path, "Best choice found; dotted: the rule's", "trials", "GFLOP/s") as axes:
             for number, one in enumerate(one for one in self.searches if one.task.space.flop):
-                colour, flop = f"C{number % 10}", one.task.space.flop
-                speeds = [flop / (one.rule * ratio) / 1e9 for ratio in one.history]
-                axes.plot(range(1, len(speeds) + 1), speeds, color=colour, drawstyle="steps-post", label=one.task.name)
-                axes.axhline(flop / one.rule / 1e9, color=colour, linestyle=":")
-                alone = len(self.searches) == 1
-                for other, (name, seconds) in enumerate((others or {}).items(), 1):
-                    if name == one.task.name or alone:
-                        own, line = [flop / value / 1e9 for value in seconds], f"C{other % 10}" if alone else colour
-                        axes.plot(range(1, len(own) + 1), own, f"{line}--", drawstyle="steps-post", label=name)
+                lines = [(f"C{number}-", one.task.name, [one.rule * ratio for ratio in one.history])]
+                for other, (name, seconds) in enumerate((others or {}).items(), number + 1):
+                    if name == one.task.name or len(self.searches) == 1:
+                        lines.append((f"C{number if name == one.task.name else other}--", name, seconds))
+                for style, name, seconds in lines:
+                    speeds = [one.task.space.flop / value / 1e9 for value in seconds]
+                    axes.plot(range(1, len(speeds) + 1), speeds, style, drawstyle="steps-post", label=name)
+                axes.axhline(one.task.space.flop / one.rule / 1e9, color=f"C{number}", linestyle=":")
             axes.set_ylim(bottom=0)
-
-
-def described(one: Search) -> str:
-    """A search as a line."""
-    flop, best = one.task.space.flop, one.rule * one.ratio
-    speeds = f" ({flop / best / 1e9:.1f} GFLOP/s)" if flop else ""
-    failed = f", {len(one.failed)} failed ({one.failed[-1]})" if one.failed else ""
-    return (f"{one.task.name}: {one.trials} tried{failed}, best {1e6 * best:.1f} us{speeds}, "
-            f"rule {1e6 * one.rule:.1f} us, {one.rule / best:.2f} of the rule")  # fmt: skip
 
 
 def tune(
@@ -102,24 +87,22 @@ def tune(
     feed_shapes: Mapping[Node, Any] | None = None,
     model: str = "trees",
     verbose: bool = True,
-    measurer: Measurer | None = None,
+    measurer: Worker | None = None,
     remote: str | None = None,
 ) -> Tuning:
     """Search for faster loops for the kernels of a step on this CPU, and store what was measured in a file.
 
     Args:
         what: an Executor (its kernels for its latest signature), nodes, a kernel, or a Relax module.
-        trials: how many choices to try for all kernels together; kernels with a larger share of the step's time get
-            more.
+        trials: how many choices to try for all kernels together, each by its share of the step's time.
         seconds: the longest time to search; None for no limit.
-        database: the file of records; None for that of `DLSYS_TUNING`, or `tuning.jsonl` in the user's cache. A search
-            goes on from its records, and learns from those of other kernels.
+        database: the file of records, from which a search goes on; None for that of `DLSYS_TUNING`, or `tuning.jsonl`
+            in the user's cache.
         feed_shapes: for nodes and Executors, see `Executor.infer_shape`; for a Relax module unused.
         model: what predicts times: "trees", or "mlp", a network of dlsys' own beside the trees.
         verbose: whether to print a line for each batch.
         measurer: what measures; None for a process on this machine.
-        remote: HOST:PORT/NAME of a device far away, for which choices are compiled, and whose workers measure. Raises
-            DeviceError where there is none.
+        remote: HOST:PORT/NAME of a device far away, whose workers measure. Raises DeviceError where there is none.
 
     After Ctrl-C what was found so far is stored. Kernels use it where `DLSYS_TUNING` names the file, if it was 3 % or
     more faster than the rule's own choice when both were measured in turn at the end. Raises GraphError for arguments
@@ -131,51 +114,66 @@ def tune(
     path = Path(database) if database is not None else choices.default_database()
     how, begun = target_name("llvm") if remote is None else Remote(remote).how, time.monotonic()
     deadline = math.inf if seconds is None else begun + seconds
-    records = choices.read(path)
-    tasks, count, step = tasks_of(what, how, feed_shapes)
-    measurer, found = measurer or Worker(LOCAL if remote is None else (*FAR, remote)), list[Search]()
+    known, machine = choices.read(path), choices.machine_name(how)
+    tasks, count = tasks_of(what, how, feed_shapes)
+    measurer, found = measurer or Worker(LOCAL if remote is None else (*LOCAL, remote)), list[Search]()
     try:
         for task in sorted(tasks, key=lambda task: -task.calls * task.space.flop):
-            rule = measurer.load(task, step)
-            found.append(Search(task, records, model, rule, len(found)))
+            found.append(Search(task, known, model, measurer.load(task.request), machine, len(found)))
             if time.monotonic() > begun + (deadline - begun) * LOADING:
                 break
         found.sort(key=lambda one: -one.share)
-        whole = sum(one.share for one in found)
-        found = [one for one in found if one.share >= SHARE * whole]
-        left = trials
+        found = [one for one in found if one.share >= SHARE * sum(other.share for other in found)]
         for number, one in enumerate(found):  # what one leaves of its trials and of its time the others have
-            part = one.share / sum(other.share for other in found[number:])
-            own = min(left, max(BATCH, round(left * part)))
-            until = deadline if math.isinf(deadline) else time.monotonic() + part * (deadline - time.monotonic())
-            about = {"loops": one.task.loops, "machine": choices.machine_name(how), "versions": choices.versions(),
-                     "name": one.task.name, "space": one.task.space.name}  # fmt: skip
-            if own > 0 and time.monotonic() < deadline:
-                left -= _searched(one, measurer, own, until, path, about, step, verbose)
+            part, now = one.share / sum(other.share for other in found[number:]), time.monotonic()
+            left = trials - sum(other.trials for other in found)
+            own, until = min(left, max(BATCH, round(left * part))), now + part * (deadline - now)
+            if own > 0 and now < deadline:
+                measurer.load(one.task.request)
+                try:
+                    for records in one.searched(measurer, own, until):
+                        choices.append(path, records)
+                        if verbose:
+                            spent = time.monotonic() - now
+                            rest = max(min(spent / one.trials * (own - one.trials), until - now - spent), 0)
+                            print(f"[{one.trials}/{own}] {one}, {rest:.0f} s left", flush=True)
+                finally:  # after Ctrl-C too the best is compared with the rule's
+                    choices.append(path, one.verdict(measurer))
     except KeyboardInterrupt:
         print("interrupted: what was found so far is stored", flush=True)
     finally:
         measurer.close()
-    return Tuning(found, path, count, records, list(dict.fromkeys([model, "trees"])))
+    return Tuning(found, path, count)
 
 
-def _searched(
-    one: Search, measurer: Measurer, trials: int, until: float, path: Path, about: Record, step: int, verbose: bool
-) -> int:
-    """Searches one task, by so many trials or until then, and stores what was measured; returns the number of trials.
-    After Ctrl-C too the best is compared with the rule's."""
-    measurer.load(one.task, step)
-    begun = time.monotonic()
-    try:
-        while not one.done and one.trials < trials and time.monotonic() < until:
-            left = trials - one.trials
-            spent = (time.monotonic() - begun) / (until - begun)  # 0 without a limit
-            records = one.try_some(measurer, left, min(left / trials, 1 - spent), {**about, "formula": ""})
-            choices.append(path, records)
-            if verbose and records:
-                rate = (time.monotonic() - begun) / one.trials
-                rest = min(rate * (trials - one.trials), until - time.monotonic())
-                print(f"[{one.trials}/{trials}] {described(one)}, {max(rest, 0):.0f} s left", flush=True)
-    finally:
-        choices.append(path, one.verdict(measurer, about))
-    return one.trials
+def tasks_of(what: Any, how: TargetName, feed_shapes: Mapping[Node, Any] | None) -> tuple[list[Task], int]:
+    """The tasks of an Executor, nodes, a kernel or a Relax module, and how many distinct kernels there are. Raises
+    GraphError for something else."""
+    found, step, nodes = dict[str, Task | None](), 0, [what] if isinstance(what, Node) else what
+    if isinstance(nodes, Sequence) and nodes and all(isinstance(node, Node) for node in nodes):
+        what = Executor(nodes)
+    if isinstance(what, tvm.IRModule):
+        fused = fused_kernels(what, how.target, feed_shapes)
+        called = [(name, any_alignment(function), how.target, "", "", 1) for name, function in fused]
+    elif isinstance(what, (Executor, Kernel)):
+        specs = [(what.spec, 1)] if isinstance(what, Kernel) else what.specs_and_calls(feed_shapes)
+        targets = {True: schedule.with_threads(how.target, 1), False: how.target}  # by whether a kernel is alone
+        called = [(spec.name, prim_func(spec), targets[spec.alone], spec.precision, spec.digest, calls)
+                  for spec, calls in specs if not spec.loops]  # fmt: skip
+    else:
+        raise GraphError(f"tune: takes an Executor, nodes, a kernel or a Relax module, not {type(what).__name__}")
+    for name, function, target, precision, formula, calls in called:
+        loops = loops_hash(function)
+        step += calls * sum(math.prod(map(int, v.shape)) * np.dtype(str(v.dtype)).itemsize for v in function.params)
+        if loops not in found:
+            space = schedule.space_of(function, target, precision)
+            module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+            request = {"loops": tvm.ir.save_json(module), "target": tvm.ir.save_json(target), "precision": precision}
+            found[loops] = Task(name, loops, space, request) if space else None
+        if task := found[loops]:
+            task.calls += calls
+            task.formulas = tuple(sorted({*task.formulas, formula} - {""}))
+    tasks = [task for task in found.values() if task]
+    for task in tasks:
+        task.request["bytes"] = step
+    return tasks, len(found)
