@@ -48,6 +48,22 @@ def test_products_of_any_size_equal_numpy():
         )
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "n", "turned"),
+    [(19, 50, 45, "B"), (33, 1087, 23, "B"), (25, 41, 31, "AB"), (40, 1039, 23, "B"), (18, 40, 22, "A")],
+)
+def test_rows_that_are_no_whole_squares_are_turned_by_squares(m: int, k: int, n: int, turned: str) -> None:
+    """The last square lies over the one before it, also of a part of k that is shorter than others; exact, as all
+    numbers are small."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-9, 9, shape).astype("float32") for shape in ((m, k), (k, n)))
+    given = [np.ascontiguousarray(x.T) if name in turned else x for name, x in (("A", a), ("B", b))]
+    shapes = [x.shape for x in given]
+    kernel = tvm_op.make_matrix_mul(shapes[0], "A" in turned, shapes[1], "B" in turned, "llvm", "llvm", "product")
+    kernel(*given, out := np.full((m, n), np.nan, "float32"))
+    np.testing.assert_array_equal(out, a @ b)
+
+
 def _tile(
     a: tuple[int, int], b: tuple[int, int], trans_a: bool, trans_b: bool, threads: int, mcpu: str = "skylake-avx512"
 ) -> tiles.Tile:

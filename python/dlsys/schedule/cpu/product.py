@@ -29,9 +29,12 @@ from ..products import Axes, Operand
 from ..squares import SIDE, turned
 from ..stages import Expr
 from ..target import Machine
+from ..varying import Varying
 from .indices import Names, Part, Place, Read
 from .tile_code import Fused, TileCode
 from .tiles import BEFORE, PACKED, Tile, group
+
+CONSTANTS = 4  # registers for what exchanges of squares need
 
 
 class Loops(TileCode):
@@ -146,7 +149,7 @@ class Loops(TileCode):
         lead, count = [p.extents[axis] for axis in axes], -(-size // width)
         packed = self.array((*lead, count, self.k, width), "rows" if operand is p.a else "panels")
         whole = Part(self.number(0), dict.fromkeys(p.k, self.number(0)), self.number(0))
-        by_squares = self._is_turned(operand, size, self.k)
+        by_squares = self._is_turned(operand, size, self.k) and size % SIDE == self.k % SIDE == 0
 
         def panel(number: Expr) -> tirx.Stmt:
             *own, j = unravelled(number, (*lead, size // SIDE if by_squares else count))
@@ -157,7 +160,7 @@ class Loops(TileCode):
             def place(k: Expr, at: Expr) -> list[Expr]:
                 return [*own, tirx.floordiv(at, width), k, tirx.floormod(at, width)]
 
-            return self._pack_turned(operand, packed, place, batch, j * SIDE, self.number(0), self.k)
+            return self._pack_turned(operand, packed, place, batch, j * SIDE, self.number(0), self.k, self.k)
 
         def own_panel(place: Place) -> list[Expr]:
             return [*(place.batch[axis] for axis in axes), place.tile if operand is p.a else place.panel]
@@ -191,10 +194,13 @@ class Loops(TileCode):
         if self._is_turned(operand, count, depth):
             first = panel * width
             place = lambda k, x: [*lead, k, x - first]  # noqa: E731
-            of = lambda c: self._pack_turned(operand, packed, place, batch, first + c * SIDE, part.first, depth)  # noqa: E731
-            made.append(self.loop(count // SIDE, of))
+            of = lambda c: self._pack_turned(  # noqa: E731
+                operand, packed, place, batch, first + c, part.first, depth, ends[p.k[0]]
+            )
+            made.append(self._squares(count, count, of))
         else:  # addresses run on within a group: one vector, and divisions once a group
-            own = math.gcd(group(p, operand, width), count)
+            own = group(p, operand, width)
+            own = count if own == width and not isinstance(count, Varying) else math.gcd(own, count)
 
             def lane(start: Expr, k: Expr, names: Names) -> tirx.Stmt:
                 return self.vector(own, lambda x: put(start + x, k, names))
@@ -212,11 +218,17 @@ class Loops(TileCode):
         return sequence(made)
 
     def _is_turned(self, operand: Operand, count: int, depth: int) -> bool:
-        """Whether so many rows of A, or columns of B, are rows of memory, in whole squares of the steps of a part of k,
-        which are turned in registers (see `squares`)."""
+        """Whether so many rows of A, or columns of B, are rows of memory, which are turned in registers, square by
+        square of the steps of a part of k (see `squares`). These are whole squares where a number varies, of elements
+        that are not of 4 bytes, and where the tile leaves few registers: LLVM keeps the exchanges' constants through
+        all loops, and then not the sums."""
         (axes, size, _), k = self._side(operand), self.product.k
         if len(k) > 1 or len(axes) > 1 or operand.contiguous != k[0]:
             return False
+        fixed = self.product.itemsize == 4 and not any(isinstance(one, Varying) for one in (self.k, depth, count))
+        held = (self.tile.rows + 1) * -(-self.tile.columns // self.tile.lanes) + 1
+        if fixed and held <= self.machine.registers - CONSTANTS and min(depth, self.k % depth or depth, count) >= SIDE:
+            return size > SIDE
         return self.k % depth == depth % SIDE == count % SIDE == 0 and size > SIDE
 
     def _pack_turned(
@@ -228,23 +240,32 @@ class Loops(TileCode):
         first: Expr,
         start: Expr,
         depth: int,
+        steps: Expr,
     ) -> tirx.Stmt:
-        """A square's width of an operand's rows or columns from a first on, over so many steps of k from a start on:
+        """A square's width of an operand's rows or columns from a first on, over `steps` of k, at most so many, from a
+        start on:
         squares are copied to the stack row by row of memory, and turned in registers. `place`: where the packed array
         has an element, of a step from the start and of one of those."""
         (axis,), ((across,), _, _) = self.product.k, self._side(operand)
 
         def square(k: Expr) -> tirx.Stmt:
             def copy(x: Expr, i: Expr) -> Expr:
-                return self.element(operand, {**batch, across: first + x, axis: start + k * SIDE + i})
+                return self.element(operand, {**batch, across: first + x, axis: start + k + i})
 
             made, element = turned(copy, SIDE, SIDE, self.dtype, self.index)
 
             def store(i: Expr, x: Expr) -> tirx.Stmt:
-                at = map(self.simple, place(k * SIDE + i, first + x))
+                at = map(self.simple, place(k + i, first + x))
                 return tirx.BufferStore(packed, element(x, i), list(at))
 
             columns = self.loop(SIDE, lambda i: self.vector(SIDE, lambda x: store(i, x)), UNROLLED)
             return sequence([made, columns])
 
-        return self.loop(depth // SIDE, square, name="k")
+        return self._squares(steps, depth, square)
+
+    def _squares(self, size: Expr, most: int, square: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`square` at each start of those that cover a size, `most` at most. The last one, which would go beyond, lies
+        over that before."""
+        whole = self.loop_to(tirx.floordiv(size, SIDE), most // SIDE, lambda i: square(i * SIDE), name="square")
+        ragged = not isinstance(size, int) or size % SIDE
+        return sequence([whole, *([square(self.number(0) + size - SIDE)] if ragged else [])])
