@@ -238,6 +238,7 @@ def test_an_executor_takes_back_the_change_that_it_makes_itself() -> None:
         assert p.value.tolist() == [count]
 
 
+@pytest.mark.slow
 def test_a_change_that_nobody_computes_goes_with_what_it_belongs_to() -> None:
     gc.collect()
     p, before = parameter([0.0]), len(changes.waiting())
