@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any, NoReturn
 
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # others' threads wait by spinning: half of a test's time
+    os.environ.setdefault(_threads, "1")
 EXTRA = "pip install '.[test-all]'"
 
 

@@ -109,6 +109,7 @@ ad.relu_opp(y)  # wrong
 CHECKERS = {"mypy": [sys.executable, "-m", "mypy", "--strict"], "pyright": ["pyright"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_checkers_accept_scripts_and_find_typing_errors(checker: str, tmp_path: Path) -> None:
     if checker == "pyright" and shutil.which("pyright") is None:
@@ -128,6 +129,7 @@ def test_checkers_accept_scripts_and_find_typing_errors(checker: str, tmp_path: 
         assert found == wanted, f"{name}: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
 def test_types_of_98_of_100_public_names_are_known() -> None:
     if shutil.which("pyright") is None:
         pytest.skip("pyright is not installed")

@@ -335,6 +335,7 @@ def test_many_shapes_leave_the_number_of_plans_bounded() -> None:
     assert len(executor._plans) == executors.MOST_PLANS == 256
 
 
+@pytest.mark.usefixtures("young")
 def test_plans_hold_no_arrays_that_were_fed() -> None:
     """Nor, as another one's turn comes, the parameters' old values."""
     x, p = ad.Variable("x"), ad.Parameter(np.ones(1000, "f4"))

@@ -238,8 +238,8 @@ def test_an_executor_takes_back_the_change_that_it_makes_itself() -> None:
         assert p.value.tolist() == [count]
 
 
+@pytest.mark.usefixtures("young")
 def test_a_change_that_nobody_computes_goes_with_what_it_belongs_to() -> None:
-    gc.collect()
     p, before = parameter([0.0]), len(changes.waiting())
     ad.advance_op(p, lambda value: value + 1.0)
     assert len(changes.waiting()) == before + 1

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import platform
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ HERE = Path(__file__).parent
 SOURCES = ("threads.cpp", "shadow.cpp", "api.cpp")
 ORDERS = {"up": 0, "down": 1, "shuffled": 2}
 RED_ZONE = 64  # bytes between arrays in shared memory, and what each begins at a multiple of
+WEEK = 7 * 24 * 3600.0  # seconds
 MOST_STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 COMPILE = [
     "g++", "-O1", "-w", "-std=c++17", "-fPIC", "-shared", "-fno-strict-aliasing", "-ffp-contract=fast", "-mfma",
@@ -54,12 +57,20 @@ def _headers() -> Path | None:
     return next((place for place in places if (place / "crt" / "host_defines.h").exists()), None)
 
 
+@functools.cache
 def _folder() -> Path:
-    """Where what was compiled is kept: by the sources' hash, so that nothing stale is taken."""
-    text = b"".join(path.read_bytes() for path in sorted(HERE.glob("**/*")) if path.suffix in (".cpp", ".h", ".py"))
-    name = f"dlsys_cuda_on_cpu_{os.getuid()}_{hashlib.sha256(text).hexdigest()[:16]}"
-    folder = Path(tempfile.gettempdir(), name)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    """Where compiled code is kept: beside the CPU's kernels, by the sources' hash, so that nothing stale is taken.
+    Folders of other sources go when they are a week old."""
+    sources = (path for path in sorted(HERE.glob("**/*")) if path.suffix in (".cpp", ".h") or path == Path(__file__))
+    text = b"".join(path.read_bytes() for path in sources)
+    kernels = os.environ.get("DLSYS_COMPILE_CACHE", "")
+    place = Path(kernels if os.path.isabs(kernels) else tempfile.gettempdir())
+    folder = place / f"cuda_on_cpu_{os.getuid()}_{hashlib.sha256(text).hexdigest()[:16]}"
+    if not folder.exists():
+        for other in place.glob(f"cuda_on_cpu_{os.getuid()}_*"):
+            if time.time() - other.stat().st_mtime > WEEK:
+                shutil.rmtree(other, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 

@@ -13,20 +13,12 @@ import tarfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from dlsys.data import (
-    CIFAR10,
-    MNIST,
-    DataLoader,
-    UnavailableError,
-    cifar10,
-    mnist,
-    one_hot,
-    parse_idx,
-    read_idx,
-)
+from dlsys.data import CIFAR10, DataLoader, UnavailableError, cifar10, mnist, one_hot, parse_idx, read_idx
 from dlsys.data import files as data_files
 from dlsys.data.digits import augmented_digits, variants
 from dlsys.errors import DataError, DTypeError
@@ -61,30 +53,26 @@ def tar(content: dict[str, bytes], folder: str = FOLDER, link: str | None = None
 
 
 @contextlib.contextmanager
-def published(content: dict[str, bytes], *mirrors: str) -> Iterator[None]:
-    """CIFAR-10 as if these were its files, at mirrors."""
-    before = cifar10.FILES
+def published(module: Any, content: dict[str, bytes], *mirrors: str) -> Iterator[None]:
+    """The data set of `cifar10` or `data_mnist` as if these were its files, at mirrors."""
     sums = {name: hashlib.md5(value).hexdigest() for name, value in content.items()}
-    cifar10.FILES = replace(before, files=sums, mirrors=mirrors)
-    try:
+    files = replace(module.FILES, files=sums, mirrors=mirrors or module.FILES.mirrors)
+    with mock.patch.object(module, "FILES", files):
         yield
-    finally:
-        cifar10.FILES = before
 
 
-def quiet(*args: object, **kwargs: object) -> tuple[CIFAR10, str]:
-    """The data set and what is printed."""
+def quiet(function: Any, *args: object, **kwargs: object) -> tuple[Any, str]:
+    """What `CIFAR10` or `mnist` returns, and what it prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        data = CIFAR10(*args, **kwargs)  # type: ignore[arg-type]
-    return data, out.getvalue()
+        return function(*args, **kwargs), out.getvalue()
 
 
 def test_images_and_labels_of_the_records():
     content = small()
     with sandbox() as folder:
         write(folder / FOLDER, content)
-        train, printed = quiet(folder)
-        test, _ = quiet(folder / FOLDER, train=False)
+        train, printed = quiet(CIFAR10, folder)
+        test, _ = quiet(CIFAR10, folder / FOLDER, train=False)
     assert len(train) == 4 + 5 + 6 + 7 + 8 and len(test) == 9
     raw = np.frombuffer(content["data_batch_2.bin"], np.uint8).reshape(-1, 3073)
     assert train.labels.dtype == np.int64 and train.labels[4:9].tolist() == raw[:, 0].tolist()
@@ -105,14 +93,14 @@ def test_a_directory_may_hold_fewer_and_packed_files():
     with sandbox() as folder:
         name = "data_batch_3.bin"
         write(folder, {f"{name}.gz": gzip.compress(content[name])})
-        train, printed = quiet(folder)
+        train, printed = quiet(CIFAR10, folder)
         assert len(train) == 6 and train.description in printed and str(folder) in train.source
         assert "without data_batch_1.bin, data_batch_2.bin, data_batch_4.bin" in train.description
         message = error_of(DataError, CIFAR10, folder, train=False)
         assert "lacks test_batch.bin" in message and FOLDER in message
         assert "not a directory" in error_of(DataError, CIFAR10, folder / "nowhere")
         os.environ["DLSYS_DATA"] = str(folder)
-        assert len(quiet()[0]) == 6
+        assert len(quiet(CIFAR10)[0]) == 6
         assert "DLSYS_DATA" in error_of(DataError, CIFAR10, train=False)
 
 
@@ -138,9 +126,9 @@ def test_damaged_files_are_named():
 def test_archive_is_fetched_once_and_kept_as_single_files():
     content = small()
     archive = tar(content)
-    with sandbox() as folder, server({ARCHIVE: archive}) as (url, asked), published(content, url):
-        train, _ = quiet()
-        test, _ = quiet(train=False)
+    with sandbox() as folder, server({ARCHIVE: archive}) as (url, asked), published(cifar10, content, url):
+        train, _ = quiet(CIFAR10)
+        test, _ = quiet(CIFAR10, train=False)
         assert len(train) == 30 and len(test) == 9 and "downloaded" in train.source
         assert asked == [f"/mirror/{ARCHIVE}"]
         assert listing(folder) == sorted(content)  # nothing else of the archive, nowhere
@@ -149,7 +137,7 @@ def test_archive_is_fetched_once_and_kept_as_single_files():
         (cache / "data_batch_4.bin").write_bytes(b"damaged")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            again, _ = quiet()
+            again, _ = quiet(CIFAR10)
         assert np.array_equal(again.pixels, train.pixels) and len(asked) == 2
         assert len(caught) == 1 and "data_batch_4.bin is damaged" in str(caught[0].message)
 
@@ -166,14 +154,14 @@ def test_bad_archives_are_told_mirror_by_mirror():
         (b"<html>not here</html>", "is damaged"),
         (tar(swapped), "test_batch.bin"),
     ):
-        with sandbox() as folder, server({ARCHIVE: archive}) as (url, _), published(content, url):
+        with sandbox() as folder, server({ARCHIVE: archive}) as (url, _), published(cifar10, content, url):
             message = error_of(UnavailableError, data_files.load, cifar10.FILES)
             assert cause in message and listing(folder) == []
     good = tar(content)
     with sandbox(), server({ARCHIVE: tar(swapped)}) as (bad, _), server({ARCHIVE: good}) as (url, _):
-        with published(content, bad):
+        with published(cifar10, content, bad):
             assert "MD5" in error_of(UnavailableError, data_files.load, cifar10.FILES)
-        with published(content, bad, url):
+        with published(cifar10, content, bad, url):
             assert data_files.load(cifar10.FILES)[0] == content
 
 
@@ -188,9 +176,9 @@ def test_the_published_checksums():
 @pytest.mark.slow
 def test_coloured_digits_without_network():
     with sandbox(DLSYS_OFFLINE="1"):
-        train, printed = quiet()
-        test, _ = quiet(train=False)
-        again, _ = quiet(train=False)
+        train, printed = quiet(CIFAR10)
+        test, _ = quiet(CIFAR10, train=False)
+        again, _ = quiet(CIFAR10, train=False)
     assert printed.count("\n") == 1 and "DLSYS_OFFLINE" in printed and "digits" in printed
     assert len(train) == 5_000 and len(test) == 1_000 and train.classes == tuple("0123456789")
     assert test.images.shape == (1_000, 3, 32, 32) and test.images.dtype == np.float32
@@ -225,25 +213,6 @@ def small_mnist(train: int = 60, test: int = 10) -> dict[str, bytes]:
         labels = (np.arange(count) % 10).astype(np.uint8)
         content |= {f"{part}-images-idx3-ubyte": idx(images), f"{part}-labels-idx1-ubyte": idx(labels)}
     return content
-
-
-@contextlib.contextmanager
-def collection_of(content: dict[str, bytes]) -> Iterator[None]:
-    """MNIST as if these were its files."""
-    before = data_mnist.FILES
-    sums = {name: hashlib.md5(value).hexdigest() for name, value in content.items()}
-    data_mnist.FILES = replace(before, files=sums)
-    try:
-        yield
-    finally:
-        data_mnist.FILES = before
-
-
-def quiet_mnist(*args: object, **kwargs: object) -> tuple[MNIST, str]:
-    """What `mnist` returns and what it prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        data = mnist(*args, **kwargs)  # type: ignore[arg-type]
-    return data, out.getvalue()
 
 
 # IDX and MNIST ---------------------------------------------------------------------------------------------
@@ -281,7 +250,7 @@ def test_mnist_from_idx_files():
     content = small_mnist()
     with sandbox() as folder:
         write(folder / "mnist", content)
-        with collection_of(content):
+        with published(data_mnist, content):
             data = mnist(folder)
         images = parse_idx(content["train-images-idx3-ubyte"], "").reshape(60, 784)
         assert np.array_equal(np.concatenate([data.train_images, data.valid_images]) * 256, images)
@@ -306,7 +275,7 @@ def test_mnist_files_that_do_not_fit():
     ):
         with sandbox() as folder:
             write(folder, {**content, **change})
-            with collection_of({**content, **change}):
+            with published(data_mnist, {**content, **change}):
                 message = error_of(DataError, mnist, folder)
             assert cause in message and next(iter(change)) in message, message
 
@@ -327,7 +296,7 @@ def test_one_hot():
 @pytest.mark.slow
 def test_without_mnist_the_digits_are_used_and_one_line_says_so():
     with sandbox(DLSYS_OFFLINE="1") as folder:
-        data, printed = quiet_mnist()
+        data, printed = quiet(mnist)
         assert printed.count("\n") == 1 and "scikit-learn" in printed and "DLSYS_OFFLINE is set" in printed
         assert listing(folder) == []
     for images, labels, count in (

@@ -189,6 +189,7 @@ def test_numbers_take_the_dtype_of_the_array_beside_them() -> None:
         assert "is no uint8" in error_of(dl.DTypeError, lambda n=number: dl.array(np.ones(2, "uint8")) + n)
 
 
+@pytest.mark.usefixtures("young")
 def test_array_arithmetic_is_compiled_as_that_of_tensors_and_holds_no_operand() -> None:
     trace.traces.clear()  # of other tests' traces, of which one structure may hold several, for its numbers
     with mock.patch.object(trace, "MOST_TRACES", 5):

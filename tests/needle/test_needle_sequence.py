@@ -183,6 +183,7 @@ def test_arrays_have_needles_views_and_strides() -> None:
     assert nd.NDArray.make((2, 3), (1, 2), nd.cpu()).strides == (1, 2)
 
 
+@pytest.mark.slow
 def test_tuples_and_the_count_of_tensors() -> None:
     parts = [ndl.Tensor(drawn(3, 2)) for _ in range(3)]
     out = ndl.stack(parts, axis=1)

@@ -120,12 +120,16 @@ def kernels_of_steps(arch: str) -> tuple[Built, ...]:
 
 @cache
 def codes() -> tuple[str, ...]:
-    found = []
+    """CUDA C++ of all kernels of the steps: what begins alike is one text, which compiles in a third of the time."""
+    kernels: dict[str, dict[str, None]] = {}  # by what stands before them
     for network in networks.ALL:
         executor, feed, _ = networks.step(network, dl.cuda(0))
         text = executor.source("cuda", feed_shapes=feed)
-        found += [part for part in re.split(r"^// kernel \d+.*$", text, flags=re.MULTILINE) if "__global__" in part]
-    return tuple(dict.fromkeys(found))
+        for part in re.split(r"^// kernel \d+.*$", text, flags=re.MULTILINE):
+            start, head, rest = part.partition('extern "C" __global__')
+            if head:
+                kernels.setdefault(start.strip(), {})[head + rest] = None
+    return tuple("\n".join([start, *bodies]) for start, bodies in kernels.items())
 
 
 def each() -> Iterator[tuple[str, Built]]:

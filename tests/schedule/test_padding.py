@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import dlsys
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import compute, optim, schedule, tvm_op
 from dlsys.compiler import TypedGraph, run_passes
+from dlsys.graph import Shape
 from dlsys.schedule.target import resolve_target
 from helpers import check_form, evaluate, on_threads, typed_graph
 from tvm import te
@@ -155,18 +157,24 @@ CASES = (
 )
 
 
+def _without_taps(images: Shape, filters: Shape, *how: Any) -> tuple[TypedGraph, TypedGraph]:
+    """The graph of a convolution and its gradients, and what the pass makes of it, which has the same values."""
+    x, f = ad.Variable("x"), ad.Variable("f")
+    y = ad.conv2d_op(x, f, *how, groups=images[1] // filters[1])
+    outputs = [y, *ad.gradients(ad.exp_op(y), [x, f])]
+    graph = typed_graph(outputs, [], {x: (images, "float64"), f: (filters, "float64")})
+    after = run_passes(graph, ["taps"])
+    check_form(after)
+    rng = np.random.default_rng(0)
+    feed = {x: rng.standard_normal(images), f: rng.standard_normal(filters)}
+    for a, b in zip(evaluate(list(after.outputs), feed), evaluate(outputs, feed), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    return graph, after
+
+
 def test_taps_that_meet_only_padding_are_cut_off() -> None:
     for images, filters, stride, padding, dilation, left in CASES:
-        x, f = ad.Variable("x"), ad.Variable("f")
-        y = ad.conv2d_op(x, f, stride, padding, dilation, groups=images[1] // filters[1])
-        outputs = [y, *ad.gradients(ad.exp_op(y), [x, f])]
-        graph = typed_graph(outputs, [], {x: (images, "float64"), f: (filters, "float64")})
-        after = run_passes(graph, ["taps"])
-        check_form(after)
-        rng = np.random.default_rng(0)
-        feed = {x: rng.standard_normal(images), f: rng.standard_normal(filters)}
-        for a, b in zip(evaluate(list(after.outputs), feed), evaluate(outputs, feed), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        graph, after = _without_taps(images, filters, stride, padding, dilation)
         read = {after.shapes[node.inputs[k]] for node in after.nodes for k in _filters_of(node)}
         assert read == {(*filters[:2], *left)}, (images, filters, read)
         assert _same(after, graph) == (left == filters[2:])
@@ -200,16 +208,7 @@ ONE_TAP = (
 
 def test_a_gradient_of_a_strided_convolution_of_one_tap_loses_its_stride() -> None:
     for images, filters, stride in ONE_TAP:
-        x, f = ad.Variable("x"), ad.Variable("f")
-        y = ad.conv2d_op(x, f, stride, groups=images[1] // filters[1])
-        outputs = [y, *ad.gradients(ad.exp_op(y), [x, f])]
-        graph = typed_graph(outputs, [], {x: (images, "float64"), f: (filters, "float64")})
-        after = run_passes(graph, ["taps"])
-        check_form(after)
-        rng = np.random.default_rng(0)
-        feed = {x: rng.standard_normal(images), f: rng.standard_normal(filters)}
-        for a, b in zip(evaluate(list(after.outputs), feed), evaluate(outputs, feed), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        _, after = _without_taps(images, filters, stride)
         of_images = [node for node in after.nodes if node.op.name == "conv2d_input_gradient"]
         assert [node.attrs["stride"] for node in of_images] == [(1, 1)], (images, filters)
 

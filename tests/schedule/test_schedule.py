@@ -24,7 +24,7 @@ from dlsys.graph import Node
 from dlsys.ops import pack_panels_op
 from dlsys.schedule import common, machine_code, strided
 from dlsys.schedule import target as targets
-from helpers import CASES, LIKE, LOOPS, error_of, inputs_of
+from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
 from tvm import s_tir, te, tirx
 
 TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-11, "atol": 1e-13}}
@@ -52,9 +52,9 @@ def _call(kernel: Any, inputs: Sequence[np.ndarray], shape: tuple[int, ...], dty
     return result.numpy()
 
 
-def _check_operator(name: str, cases: Sequence[Case]) -> None:
-    functions: dict[str, Any] = {}
-    expected: dict[str, tuple[Node, list[np.ndarray], np.ndarray]] = {}
+def _check_operator(name: str, cases: Sequence[Case], how: str = "") -> None:
+    """Kernels of the cases, which are kept on disk, by the formula and `how` they are scheduled."""
+    specs, given = [], []
     for number, case in enumerate(cases):
         for dtype in list(TOLERANCE)[number % 2 : number % 2 + 1] if number >= BOTH else TOLERANCE:
             variables = case.variables()
@@ -65,20 +65,15 @@ def _check_operator(name: str, cases: Sequence[Case]) -> None:
             inputs = [drawn[variable] for variable in node.inputs if variable in drawn]
             shape = node.op.infer_shape(node, inputs_of(node, [x.shape for x in inputs]))
             want = node.op.numpy(node, inputs_of(node, inputs))
-            key = f"{name}_{len(functions)}"
-            functions[key] = _function(
-                key,
-                [x.shape for x in inputs],
-                [str(x.dtype) for x in inputs],
+            specs.append(kernels.KernelSpec(
+                name, (how, expression(node), node.attrs.get("dtype"), want.shape, str(want.dtype)),
+                tuple((x.shape, str(x.dtype)) for x in inputs),
                 lambda *x, n=node, s=shape, d=want: n.op.te(n, inputs_of(n, list(x)), s, str(d.dtype)),
-            )
-            expected[key] = (node, inputs, want)
-    if not functions:
-        return
-    module = _compile(functions)
-    for key, (_, inputs, want) in expected.items():
-        got = _call(module[key], inputs, want.shape, str(want.dtype))
-        message = f"{key}: {[x.shape for x in inputs]} {want.dtype}"
+            ))  # fmt: skip
+            given.append((inputs, want))
+    for kernel, (inputs, want) in zip(kernels.get(specs), given, strict=True):
+        kernel(*inputs, got := np.empty(want.shape, want.dtype))
+        message = f"{kernel.name}: {[x.shape for x in inputs]} {want.dtype}"
         tolerance = TOLERANCE.get(str(want.dtype), {"rtol": 0})  # integers and booleans to the bit
         np.testing.assert_allclose(got, want, err_msg=message, **tolerance)
 
@@ -104,7 +99,7 @@ def test_every_operator_in_parallel_equals_its_numpy_rule(name: str, monkeypatch
     for fewest in FEWEST:
         monkeypatch.setattr(f"dlsys.schedule.cpu.{fewest}", 2)
     shared = [case for case in CASES[name] if all(math.prod(shape) > 1 for shape in case.shapes)]
-    _check_operator(name, shared[:CASES_EACH])
+    _check_operator(name, shared[:CASES_EACH], "in parallel")
 
 
 # name: input shapes, formula, NumPy's; sizes large enough to be split, with and without a remainder

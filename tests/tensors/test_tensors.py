@@ -274,6 +274,7 @@ def test_a_compiled_graph_draws_anew_in_every_run_and_a_kept_one_does_not() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("young")
 def test_deep_graphs_and_threads() -> None:
     x = dl.tensor([1.0], requires_grad=True)
     node: ad.Node = x

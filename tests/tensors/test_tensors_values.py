@@ -173,6 +173,7 @@ def test_what_cannot_be_computed_says_so_when_it_is_asked_for() -> None:
     assert "variable" in error_of(GraphError, waiting.numpy)
 
 
+@pytest.mark.usefixtures("young")
 def test_an_array_that_was_replaced_stays_as_long_as_a_node_reads_it() -> None:
     w = nn.Parameter(np.ones(1000, "float32"))
     waiting, losses, arrays = [], [], []

@@ -75,14 +75,17 @@ def test_main_job_on_the_embedded_digits():
     assert all(float(accuracy) > 0.7 for accuracy in ACCURACY.findall(out)), out
 
 
-@pytest.mark.slow
-def test_numpy_context_a_ragged_batch_and_a_plot():
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "loss.png"
-        arguments = ["-m", "logreg", "-c", "numpy", "-e", "2", "--batch-size", "3000", "--plot", str(path)]
-        status, out, err = call(*arguments, "--lr", "0.5", "--threads", "1")
-        assert (status, err) == (0, ""), err
-        assert path.read_bytes().startswith(b"\x89PNG") and str(path) in out
+def test_numpy_context_a_ragged_batch_and_a_plot(tmp_path, capsys):
+    path = tmp_path / "loss.png"
+    arguments = ["-m", "logreg", "-c", "numpy", "-e", "2", "--batch-size", "100", "--plot", str(path), "--lr", "0.5"]
+    before = dl.get_num_threads()
+    try:
+        with replaced("mnist", lambda directory: small_data()):
+            assert mnist_dlsys.main([*arguments, "--threads", "1"]) == 0 and dl.get_num_threads() == 1
+    finally:
+        dl.set_num_threads(before)
+    out, err = capsys.readouterr()
+    assert err == "" and path.read_bytes().startswith(b"\x89PNG") and str(path) in out
     assert "loss =" not in out and out.count("Time taken this epoch") == 2  # without -l no loss
     assert float(ACCURACY.findall(out)[0]) > 0.7
 

@@ -109,11 +109,11 @@ def test_a_killed_run_goes_on_to_the_same_bits() -> None:
         import sys
         sys.path[:0] = {PATHS!r}
         import test_training
-        test_training.run(sys.argv[1], epochs=40, save_every=1)
+        test_training.run(sys.argv[1], epochs=12, save_every=1)
         print("done", flush=True)
         """
     )
-    whole, history = run(None, epochs=40)
+    whole, history = run(None, epochs=12)
     with tempfile.TemporaryDirectory() as folder:
         last = Path(folder) / "last.safetensors"
         for delay in (0.0, 0.02):
@@ -127,7 +127,7 @@ def test_a_killed_run_goes_on_to_the_same_bits() -> None:
             child.kill()
             child.communicate()
             assert dl.load(last)["steps"] > 0
-        resumed, later = run(folder, epochs=40, save_every=1)
+        resumed, later = run(folder, epochs=12, save_every=1)
     assert same(whole, resumed) and history.losses == later.losses
     assert without_times(history) == without_times(later)
 

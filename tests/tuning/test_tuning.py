@@ -182,6 +182,7 @@ def test_knobs_that_a_space_has_not_are_told_and_the_rule_chooses() -> None:
 # The search ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_search_finds_more_than_chance_and_repeats_itself(tmp_path: Path) -> None:
     one, simulated = searched(tmp_path / "a.jsonl")
     again, other = searched(tmp_path / "b.jsonl")
@@ -193,6 +194,7 @@ def test_a_search_finds_more_than_chance_and_repeats_itself(tmp_path: Path) -> N
     assert simulated.seconds(one.best) < np.median(drawn.min(1))  # of 20 random searches
 
 
+@pytest.mark.slow
 def test_no_result_is_slower_than_the_rule(tmp_path: Path) -> None:
     one, _ = searched(tmp_path / "a.jsonl", share=1.1)
     assert one.gain == 1 and one.best == one.task.space.own and one.ratio == 1
@@ -218,6 +220,7 @@ def test_choices_that_fail_cost_a_trial_each(tmp_path: Path) -> None:
     assert 4 < len(one.failed) < one.trials and "failed" in str(one) and one.gain > 1
 
 
+@pytest.mark.slow
 def test_a_second_run_goes_on_and_other_kernels_teach(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     one, first = searched(path, 24)
@@ -388,6 +391,7 @@ def test_choices_come_with_the_package_for_a_machine(tmp_path: Path, monkeypatch
     assert "tuned" not in ad.Executor(nodes).groups(feed)
 
 
+@pytest.mark.slow
 def test_a_kernel_on_disk_is_that_of_its_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLSYS_COMPILE_CACHE", str(tmp_path / "compiled"))
     path, (nodes, feed) = tmp_path / "a.jsonl", network()
@@ -439,6 +443,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.
     assert choices.read(tmp_path / "none") == []
 
 
+@pytest.mark.slow
 def test_files_are_merged_and_two_processes_may_append(tmp_path: Path) -> None:
     one, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     searched(one, 8)
