@@ -1,4 +1,4 @@
-"""An exported library for C: its plain function, and the header that declares it."""
+"""The header of an exported library, and its names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
-from ..devices.context import DLPACK_CPU
 from ..graph import Shape
-from .runner import CODES, POINTER
-from .spec import ArrayType
 
 Argument = tuple[str, Shape, str, bool]
 """An array's name, shape and dtype, and whether the function writes it."""
@@ -36,40 +31,6 @@ def unlike(names: Sequence[str]) -> list[str]:
 def identifiers(names: Sequence[str]) -> list[str]:
     """The names as Python and C could have them, each another: `_0_weight`, `_0_weight_1`."""
     return unlike([re.sub(r"\W|^(?=\d)", "_", name) for name in names])
-
-
-def plain_function(name: str, packed: str, types: Sequence[ArrayType]) -> str:
-    """A function of pointers alone, as LLVM's text. It calls a function by TVM's convention (`dlpack.h`,
-    `tvm/ffi/c_api.h`) with an array of each type at its pointer, and returns what that returns."""
-    count, lines, tensors = len(types), ["%tensor = type { ptr, i32, i32, i32, i8, i8, i16, ptr, ptr, i64 }"], []
-    lines.append("%any = type { i32, i32, ptr }")
-    for i, (shape, dtype) in enumerate(types):
-        kind = np.dtype(dtype)
-        if shape:
-            extents = ", ".join(f"i64 {extent}" for extent in shape)
-            lines.append(f"@extents{i} = internal constant [{len(shape)} x i64] [{extents}]")
-        what = f"i32 {DLPACK_CPU}, i32 0, i32 {len(shape)}, i8 {CODES[kind.kind]}, i8 {8 * kind.itemsize}, i16 1"
-        tensors.append(f"%tensor {{ ptr null, {what}, ptr {f'@extents{i}' if shape else 'null'}, ptr null, i64 0 }}")
-    every = f"[{count} x %tensor]"
-    lines += [
-        f"@tensors = internal constant {every} [{', '.join(tensors)}]",
-        f"declare i32 @{packed}(ptr, ptr, i32, ptr)",
-        f"define i32 @{name}({', '.join(f'ptr %p{i}' for i in range(count))}) {{",
-        f"  %own = alloca {every}\n  %arguments = alloca [{count} x %any]\n  %result = alloca %any",
-        f"  %size = ptrtoint ptr getelementptr ({every}, ptr null, i64 1) to i64",
-        "  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr @tensors, i64 %size, i1 false)",
-        "  store %any zeroinitializer, ptr %result",
-    ]
-    for i in range(count):
-        lines += [
-            f"  %t{i} = getelementptr {every}, ptr %own, i64 0, i64 {i}",
-            f"  store ptr %p{i}, ptr %t{i}",
-            f"  %any{i} = insertvalue %any {{ i32 {POINTER}, i32 0, ptr null }}, ptr %t{i}, 2",
-            f"  %a{i} = getelementptr [{count} x %any], ptr %arguments, i64 0, i64 {i}",
-            f"  store %any %any{i}, ptr %a{i}",
-        ]
-    called = f"call i32 @{packed}(ptr null, ptr %arguments, i32 {count}, ptr %result)"
-    return "\n".join([*lines, f"  %failed = {called}", "  ret i32 %failed", "}", ""])
 
 
 def header(name: str, library: str, cpu: str, arguments: Sequence[Argument], arena: str) -> str:
