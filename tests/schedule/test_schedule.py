@@ -649,7 +649,7 @@ def test_cuda_kernels_bind_every_stage():
         plain = _function("k", shapes, "float32", formula)
         function, rule = schedule.apply(plain, target)
         assert rule.name == name, shapes
-        assert "thread_binding" in schedule.cuda.fallback.RULE.schedule(plain, schedule.machine_of(target)).script()
+        assert "thread_binding" in schedule.cuda.loops.FALLBACK.schedule(plain, schedule.machine_of(target)).script()
         module = tvm.compile(tvm.IRModule({"k": function}), target=target)
         assert len(module.mod.imports) == 1, shapes  # else it were host code
 

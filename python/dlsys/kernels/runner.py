@@ -1,9 +1,8 @@
 """A program's calls as a table, and the one compiled function that makes these calls in each run.
 
 For every call the table has the kernel's function and its arguments as C structures, by TVM's conventions (`dlpack.h`,
-`tvm/ffi/c_api.h`): each array's pointer, shape and dtype. Values in the arena never move; the pointers of feeds and
-parameters are written before each run. So a plan needs no code but its kernels', and an exported library has the same
-table, all of whose pointers are written in each run.
+`tvm/ffi/c_api.h`): each array's pointer, shape and dtype. The pointers of feeds and parameters are written before each
+run, in an exported library's table all. So a plan needs no code but its kernels'.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from ..devices import to_tensor
+from ..devices import Graph, to_tensor
 from ..devices.context import DLPACK_CPU
 from ..errors import DeviceError
 from ..graph import Shape
+from ..system import warn
 from ..tvm_import import with_compiler
 from .cache import get
 from .spec import KernelSpec
@@ -33,6 +33,7 @@ _TENSOR = np.dtype([
 ])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
 HEAD = 6  # numbers with which the table begins
+MOST_GRAPHS = 8  # of sets of given arrays whose graphs a GPU keeps: values that are fed lie in two places in turn
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,9 @@ class Table:
     """The calls of a program as numbers, see `build.run_function`, without the addresses.
 
     Attributes:
-        count: how many arrays are given.
         words: the numbers but for the moves; addresses are 0.
         moves: for each address in it the word, the array that it is of and the byte there. Arrays are those that are
-            given, then the arena, then the table itself.
+            given, `count` of them, then the arena, then the table itself.
         handles: the words that are addresses of functions, and the numbers of their calls as written.
         results: the word that is not 0 after a call that failed.
     """
@@ -215,11 +215,7 @@ class Table:
 
 
 class Runner:
-    """The calls of one program, made ready.
-
-    Attributes:
-        given: where each given array lies, to be set before a run.
-    """
+    """The calls of one program, made ready; `given`, where each given array lies, is to be set before a run."""
 
     def __init__(
         self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None
@@ -253,3 +249,42 @@ class Runner:
                 error, self.messages.error = self.messages.error, None
                 raise error
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")
+
+
+class ReplayWarning(UserWarning):
+    """CUDA did not record a program's launches: they are asked for one by one."""
+
+
+class Replay(Runner):
+    """A runner whose calls are made one by one with given arrays that are new to it, recorded the second time, and
+    replayed from then on."""
+
+    def __init__(self, calls: Any, functions: Any, count: int, arena: Any, messages: Any = None) -> None:
+        super().__init__(calls, functions, count, arena, messages)
+        self._device = arena.device
+        self._graphs: dict[bytes, Graph | None] = {}  # by where the given arrays lie, the latest one last
+        self._records = len(self) > 1
+
+    def run(self) -> None:
+        """Make all calls. Raises DeviceError."""
+        graph = None
+        if self._records:
+            given = self.given.tobytes()
+            known = given in self._graphs
+            graph = self._graphs.pop(given, None) or (self._recorded() if known else None)
+            self._graphs[given] = graph
+            if len(self._graphs) > MOST_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+        if graph is None:
+            super().run()
+        else:
+            graph.launch()
+
+    def _recorded(self) -> Graph | None:
+        """The graph of the calls; None where CUDA does not record them, which is told once."""
+        try:
+            return Graph(self._device, super().run)
+        except DeviceError as error:
+            self._records = False
+            warn(f"the launches are asked for one by one: {error}", ReplayWarning)
+            return None

@@ -9,7 +9,7 @@ are launched (`threads`); CUDA's compiler (`nvrtc`).
 
 from __future__ import annotations
 
-from . import contraction, fallback, loops, pointwise, reduction, rows, transpose
+from . import contraction, loops, pointwise, reduction, rows, transpose
 from .threads import is_bound
 
-RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, transpose.RULE, pointwise.RULE, fallback.RULE)
+RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, transpose.RULE, pointwise.RULE, loops.FALLBACK)

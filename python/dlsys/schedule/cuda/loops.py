@@ -17,7 +17,7 @@ from .. import common
 from ..codegen import array, sequence, unravelled
 from ..common import renamed, with_places
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
-from ..stages import Expr, with_nests
+from ..stages import Expr, inlined, with_nests
 from ..target import Machine, Rule
 from .threads import BLOCK, ceil_div, guarded, index, launch
 
@@ -123,4 +123,18 @@ def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 
+def _alone(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
+    """Every stage of a function by itself: a thread for each element, which adds up the terms of its sum."""
+    stages, found = inlined(func), list[tirx.Stmt]()
+    for block in common.blocks_of(func) if stages is None else [one.block for one in stages]:
+        own = [tirx.For(v.var, 0, v.dom.extent, tirx.ForKind.SERIAL, block.body) for v in block.iter_vars]
+        kinds = [v.iter_type == tirx.IterVar.DataPar for v in block.iter_vars]
+        spatial, terms = ([loop for loop, kind in zip(own, kinds, strict=True) if kind == one] for one in (True, False))
+        code = sequence([*([] if block.init is None else [block.init]), around(terms, block.body)])
+        found.append(launch_of(block.name_hint, [(loop, int(loop.extent)) for loop in spatial], code))
+    return with_nests(func, found)
+
+
 RULE = Rule("loops", "cuda", schedule, sums=False)
+FALLBACK = Rule("fallback", "cuda", _alone)
+"""What always works."""
