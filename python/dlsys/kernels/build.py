@@ -38,11 +38,8 @@ NEAR = 4  # numbers of rows that may stand for one, as that is another number in
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel before machine code: its scheduled loops, and the rule that shaped them.
-
-    Attributes:
-        scratch: shape and dtype of the arrays that it is given besides, behind its outputs, to work in.
-    """
+    """A kernel before machine code: its scheduled loops, the rule that shaped them, and shape and dtype of the arrays
+    that it is given behind its outputs, to work in."""
 
     function: tirx.PrimFunc
     rule: schedule.Rule
@@ -74,13 +71,8 @@ def for_many_rows(
     of: Callable[[int], KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
 ) -> tirx.PrimFunc | None:
     """The loops of one formula for all numbers of rows up to the last of some, from the second on; None where they are
-    not the same for these. The first number is the usual one, by which tiles are chosen. The function finds the number
-    in the shapes of its arguments.
-
-    Args:
-        of: makes the specification for a number of rows.
-        shares: what is divided by it among the formula's constants.
-    """
+    not the same for these. By the first tiles are chosen. The function finds the number in the shapes of its arguments.
+    `of`: the specification for a number of rows; `shares`: what is divided by it among the formula's constants."""
     first: tirx.PrimFunc | None = None
     usual, known = 0, set[int]()
     for number in numbers:
@@ -163,11 +155,8 @@ def loops_hash(function: tirx.PrimFunc) -> str:
 
 
 def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with its arrays assumed aligned to no more than a float32.
-
-    TVM assumes 64 bytes and does not check: on NumPy's memory such a kernel can end the process. Unaligned
-    vector loads cost nothing on aligned data. The alignment is part of a buffer's type, so each gets another buffer.
-    """
+    """The function with its arrays, each another buffer, assumed aligned to no more than a float32. TVM assumes 64
+    bytes and does not check: on NumPy's memory such a kernel can end the process."""
     inner = (buffer for block in found_in(function.body, s_tir.SBlock) for buffer in block.alloc_buffers)
     return renamed(function, {x: array(x.shape, x.dtype, x.name, x.scope()) for x in [*function.params, *inner]})
 
@@ -176,8 +165,7 @@ def build(
     specs: Sequence[KernelSpec], how: TargetName, folder: str | None
 ) -> tuple[dict[str, Module], dict[str, Lowered], list[Path]]:
     """The module of each kernel, by symbol, what was lowered, and the modules' objects, written to a folder if there is
-    one. Lowering is Python's, which runs one thread at a time: meanwhile the other cores make machine code of what is
-    lowered."""
+    one. While Python lowers, in one thread, the other cores make machine code of what is lowered."""
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
     objects: list[Path] = []
@@ -211,12 +199,9 @@ def build(
 
 
 def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
-    """The specs in so many parts, or more of SOME kernels, a module each, with as much to compile in each. `size`: of a
-    kernel; the length of its loops' text says roughly how long LLVM takes.
-
-    Kernels that work in place stand apart: where a module holds both kinds, TVM 0.27 may take it that the arrays of all
-    its functions share no memory (test_tvm_op.py has such a pair).
-    """
+    """The specs in so many parts, or more of SOME kernels, a module each, with as much to compile in each, by their
+    `size`. Kernels that work in place stand apart: in a module with both kinds TVM 0.27 may take it that the arrays of
+    all its functions share no memory (test_tvm_op.py has such a pair)."""
     found: list[list[KernelSpec]] = []
     for in_place in (False, True):
         own = [spec for spec in specs if bool(spec.in_place) == in_place]

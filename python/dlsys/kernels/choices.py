@@ -2,9 +2,8 @@
 
 A line is an object: `loops` (the structural hash of the kernel's plain loops), `formula` (of the `KernelSpec`, empty
 for loops of others), `machine`, `versions`, `name`, `space` and `knobs` (see `schedule.knobs`), `features`, `seconds`,
-and `rule`, the seconds of the rule's own choice, measured in turn. A verdict also has `gain`, how many times as fast it
-was when both were compared for long. The last verdict of a kernel counts. Lines hold names and numbers, no code; knobs
-that a space does not have are not used. Processes may append to one file; a damaged line is left out, with a warning.
+and `rule`, the seconds of the rule's own choice. A verdict also has `gain`, how many times as fast it was when both
+were compared for long; a kernel's last one counts. Lines hold no code. Processes may append to one file.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ The function is plain C, `step`, which takes pointers and is declared by a heade
 checks its arrays and calls that one. Values of parameters are the caller's, and stand in a safetensors file beside the
 library; or they are data of the library.
 
-What a kernel needs of TVM's runtime (threads, memory of its own) it calls through pointers in the library, as
-`__TVMBackendAllocWorkspace`, which are empty until TVM's loader fills them. The library gets others in their place,
-which the system's loader fills, and the path of TVM's runtime.
+What a kernel needs of TVM's runtime (threads, memory) it calls through pointers in the library, which TVM's loader
+fills. The library gets others in their place, which the system's loader fills, and the path of TVM's runtime.
 """
 
 from __future__ import annotations
@@ -48,12 +47,7 @@ _POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to fun
 
 @dataclass(frozen=True)
 class Given:
-    """An array that a run is given.
-
-    Attributes:
-        written: whether the run overwrites it.
-        value: of a parameter, as it is now.
-    """
+    """An array that a run is given, and may overwrite (`written`); the value of a parameter, as it is now."""
 
     name: str
     type: ArrayType
@@ -63,20 +57,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Exported:
-    """The function of an exported library, as text its arguments and its CPU.
+    """The function of an exported library, as text its arguments and the CPU for which it was compiled."""
 
-    Attributes:
-        arguments: name, shape, dtype of each, and whether it is written: what is given, the arena, the results.
-        given: what it is given, in order, with the values of parameters.
-        results: how many arguments are results, the last ones.
-        calls: the kernels' calls that it makes.
-        cpu: for which it was compiled.
-    """
-
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument, ...]  # what is given, the arena, the results
     given: tuple[Given, ...]
-    results: int
-    calls: Calls
+    results: int  # how many
+    calls: Calls  # of kernels
     cpu: str
 
     def __str__(self) -> str:
@@ -95,13 +81,9 @@ def export(
     constants: bool = False,
 ) -> Exported:
     """Writes the library, its header and, of parameters that are no `constants` of the library, their values. Returns
-    how its function `step` is called: with what is given, in order, with memory for the values between, if there are
-    any, and with an array for each result. The CPU that it is for is this one, or that of LLVM's name `mcpu`, or a
-    target's.
-
-    `results`: where each lies at the end; `arena`: bytes of the memory between. Raises DlsysError where a file cannot
-    be written, TargetError for an unknown CPU.
-    """
+    how its function `step` is called: with what is given, with memory for the values between, `arena` bytes, if there
+    are any, and with an array for each result. The CPU is this one, that of LLVM's name `mcpu`, or a target's.
+    `results`: where each lies at the end. Raises DlsysError where a file cannot be written, TargetError."""
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
     how = mcpu if isinstance(mcpu, TargetName) else target_name("llvm" if mcpu is None else own)
     once = {spec.symbol: spec for spec in with_choices([*specs, RUN], how)}

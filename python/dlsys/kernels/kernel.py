@@ -24,15 +24,11 @@ class Kernel:
     """A compiled function of arrays, called with its inputs, then its outputs, which it fills.
 
     Attributes:
-        name: the function's name.
-        inputs: shape and dtype of each input.
-        outputs: shape and dtype of each output.
+        inputs, outputs: shape and dtype of each.
         named_target: what it is compiled for, as text; `target` is TVM's object.
         spec: what it was built from; its `choice` is what a search has found for it.
-        symbol: the function's name in its module.
-        module: the module that holds this kernel, among others that were compiled with it.
-        function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
-            instructions this one lacks, a function that raises TargetError.
+        symbol, module: its name in the module that holds it, among others that were compiled with it.
+        function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
         nbytes: bytes of all inputs and outputs.
         code_bytes: what its code takes of the process, about.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.

@@ -2,8 +2,7 @@
 
 A kernel that is asked for with a third number of rows is lowered for numbers around it: `schedule.varying` writes what
 depends on them as expressions, and only where that gives one code for all three is it compiled, for all numbers
-between. Its function finds the number in the shapes of its arguments. Others are compiled for each number, as the first
-two are: what always has the same shape runs what was compiled for that.
+between. Others are compiled for each number, as the first two are.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class RowsWarning(UserWarning):
 
 def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
     """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
-    where it is one of the first. Notes which numbers are asked for, and by which plan: within one, as for parameters of
-    several sizes, nothing varies."""
+    where it is one of the first. Notes which numbers are asked for, and by which plan: within one nothing varies."""
     if spec.family is None or how.kind != "llvm" or how.checked or spec.choice or not how.ours or how.refusal:
         return []
     family = spec.family()

@@ -21,12 +21,7 @@ ArrayType = tuple[Shape, str]
 
 @dataclass(frozen=True)
 class Choice:
-    """The knobs that a search has found for a kernel.
-
-    Attributes:
-        knobs: their names and values.
-        gain: how many times as fast as the rule's own choice the kernel was.
-    """
+    """The names and values of the knobs that a search has found for a kernel, which was `gain` times as fast."""
 
     knobs: tuple[tuple[str, int | str], ...]
     gain: float
@@ -37,13 +32,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Family:
-    """The specifications of one formula for all shapes.
-
-    Attributes:
-        key: tells the formula from others, without shapes and numbers.
-        shapes, numbers: of the arrays, and of the constants among its operands.
-        of: makes the specification of other shapes and numbers.
-    """
+    """One formula for all shapes of its arrays, and numbers among its operands. `key` tells it from others, `of` makes
+    the specification of other shapes and numbers."""
 
     key: Hashable
     shapes: tuple[Shape, ...]
@@ -53,20 +43,18 @@ class Family:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A kernel to be built.
+    """A kernel to be built, from shape and dtype of each input.
 
     Attributes:
         name: what it is called in errors, listings and machine code.
         key: with `inputs`, what tells its formula from others; `te` is not compared.
-        inputs: shape and dtype of each input.
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
         alone: whether one thread runs it, while others run it on other arrays.
         outputs: shape and dtype of each output, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
-        elementwise: whether each element of the result is computed from those at its place alone, so that it may lie on
-            an input of as many bytes.
+        elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
         choice: what a search has found for it, in the place of its rule's own choice.
         family: makes its `Family`; None where there is no other of its formula.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
@@ -110,17 +98,14 @@ class KernelSpec:
 
 @dataclass(frozen=True)
 class TargetName:
-    """How kernels are compiled: for a target that this machine can run, by whose schedules, with what checks.
+    """How kernels are compiled: for a target of a kind, "llvm" or "cuda", by our schedules or TVM's, with functions
+    that check their arguments or not, which a third of the time to compile a small kernel goes to.
 
     Attributes:
-        kind: "llvm" or "cuda".
         text: tells it from others, in the names of kernels on disk too.
         made: makes TVM's `Target` of it, which needs the compiler.
         refusal: why its code can be read here and not run; empty where it runs.
         machine: the CPU or GPU, its caches, the number of threads, and whether denormal results are flushed, as text.
-        ours: whether by our schedules, not TVM's.
-        checked: whether the functions check their arguments, which takes a third to a half of the time to compile a
-            small kernel.
     """
 
     kind: str

@@ -1,8 +1,6 @@
 """Straight-line code: stages joined in one loop along vectors, in which every value has a register.
 
-What a stage computes for another is a value instead of an array. Results are stored after everything is read, so an
-output may lie on an input, as long as the old values are read at the index that is written.
-
+Results are stored after everything is read, so an output may lie on an input that is read at the index that is written.
 A value is an array of one vector, which LLVM keeps in registers: TVM's simplifier would put what a plain variable
 stands for in the place of each of its uses, and code would grow without bound.
 """
@@ -39,16 +37,9 @@ def array(shape: Sequence[int], dtype: Any, name: str, scope: str = "global") ->
 
 
 class VectorCode:
-    """Code for some neighbouring indices at once, the lanes.
+    """Code for some neighbouring indices at once: a `width` of lanes, and statements `before` the loop over these."""
 
-    Attributes:
-        lane: which of them, a variable of the code.
-        width: how many.
-        before: statements before the loop over the lanes.
-        scope: of the arrays that hold values, as TVM names it.
-    """
-
-    scope = "global"
+    scope = "global"  # of the arrays that hold values
 
     def __init__(self, width: int, dtype: str = "int32") -> None:
         """`dtype`: of the lane."""

@@ -221,13 +221,8 @@ def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[lis
 
 @dataclass(frozen=True)
 class Axes:
-    """Some axes of a domain in groups that all accesses step through as one.
-
-    Attributes:
-        shape: the extents of all axes of the domain.
-        parts: the axes of each group.
-        strides: for each group the elements that each access steps over, None where that varies.
-    """
+    """The axes of a domain's shape in groups, `parts`, that all accesses step through as one; for each group the
+    elements that each access steps over, None where that varies."""
 
     shape: tuple[int, ...]
     parts: tuple[tuple[int, ...], ...]

@@ -1,9 +1,7 @@
 """How a sum is cut in levels, for accuracy: accumulators of accumulators. (In parts, for threads: see `sums`.)
 
-n equal terms added one after another in float32 are off by up to n / 8 units in the last place; a sum of ones stops at
-2^24. With 64 additions between two levels the error stays below 4 log2(n) units. Where a sum is cut depends
-on the shape and the vector width alone, so the number of threads does not change a result.
-
+n equal terms added one after another in float32 are off by up to n / 8 units in the last place; with 64 additions
+between two levels by less than 4 log2(n). Where a sum is cut depends on shape and vector width alone, not on threads.
 See Higham, "The accuracy of floating point summation" (1993), on blocked and pairwise sums.
 """
 
@@ -23,15 +21,11 @@ LEVEL = 64  # additions to an accumulator before it is added to one of the next 
 
 class Levels:
     """Loops over a sum's terms, outermost first, the last axis in steps of a width. After so many additions the sums
-    are added to those of the next level, after LEVEL times as many these to the third's; 0 for one level.
-
-    Attributes:
-        count: how many levels there are.
-    """
+    are added to those of the next level, after LEVEL times as many these to the third's; 0 for one level."""
 
     outer: list[int]
     inner: int
-    count: int
+    count: int  # of levels
 
     def __init__(self, extents: Sequence[int], width: int, additions: int, dtype: str = "int32") -> None:
         *self.outer, self.inner = extents
@@ -75,11 +69,7 @@ class Levels:
 
 
 class Accumulators:
-    """So many accumulators side by side for each level of a sum, of which the last level's hold the result.
-
-    Attributes:
-        arrays: one for each level.
-    """
+    """So many accumulators side by side in an array for each level of a sum, of which the last one holds the result."""
 
     def __init__(self, stage: Stage, width: int, levels: int, lanes: int, dtype: str = "int32") -> None:
         """`lanes`: of a vector. `dtype`: of an index."""

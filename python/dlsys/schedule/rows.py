@@ -16,14 +16,8 @@ from .stages import Expr, Stage, extents, kept, size
 
 @dataclass(frozen=True)
 class Rows:
-    """A function's stages by what they run over.
-
-    Attributes:
-        shape: of the rows: what the last axis is summed away from.
-        stages: those that run over the rows, and read nothing of another row.
-        rest: those after them.
-        down: of these the sums over all rows that are computed with the rows.
-    """
+    """A function's stages: those that run over rows of a `shape`, the axes that are not summed, and read nothing of
+    another row; the `rest` after them, of which the sums `down` all rows are computed with the rows."""
 
     shape: tuple[int, ...]
     stages: tuple[Stage, ...]

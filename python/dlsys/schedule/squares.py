@@ -1,8 +1,6 @@
-"""Squares of a matrix, transposed in registers.
-
-A kernel that goes across a matrix copies a square to the stack, row by row, and reads it column by column. LLVM puts
-each column together element by element. Here the columns of 16 x 16 numbers of 4 bytes are made of the rows in four
-rounds, in which pairs of rows exchange halves: one instruction a register and round, with AVX-512, AVX and SSE alike.
+"""Squares of a matrix, transposed in registers: LLVM would put each column together element by element. The columns of
+16 x 16 numbers of 4 bytes are made of the rows in four rounds, in which pairs of rows exchange halves: one instruction
+a register and round, with AVX-512, AVX and SSE alike.
 """
 
 from __future__ import annotations

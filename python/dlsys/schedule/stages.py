@@ -25,8 +25,8 @@ _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the sam
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part` is that of
-    the function to which it belongs, see `compute.base.PART`."""
+    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part`: of the
+    function, see `compute.base.PART`."""
 
     name: str
     iters: tuple[tirx.IterVar, ...]
@@ -126,8 +126,7 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
 
 def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     """An expression with the values of stages, by their buffers, in the place of loads from these. What is read more
-    than once at an index, or names parts of itself, has a name at the top: an expression is as long as the stages
-    together, however often they are read."""
+    than once at an index, or names parts of itself, has a name at the top, so that expressions do not grow."""
     known: dict[Any, list[tuple[Expr, tirx.Var]]] = {}
     named: list[tuple[tirx.Var, Expr]] = []
     reads: Counter[tirx.Var] = Counter()
@@ -172,8 +171,8 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
 
 
 def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[Stage] | None:
-    """The stages of a function, or those given of it, with intermediate values computed where they are read, but for
-    those whose exp or log would be taken again; None where `read_stages` has none."""
+    """The stages of a function, or those given of it, with intermediate values computed where they are read, unless exp
+    or log would be taken again; None where `read_stages` has none."""
     stages = read_stages(func) if stages is None else stages
     if stages is None:
         return None

@@ -87,13 +87,8 @@ def _axis(name: str, like: tirx.IterVar, extent: int, kind: int) -> tirx.IterVar
 
 @dataclass(frozen=True)
 class Sum:
-    """A reduction that combines terms, as a function of places, whatever loops a rule makes of it.
-
-    Attributes:
-        stage: where it stands in the function.
-        after: what is computed of each result at its own index.
-        stored: the buffers, of these stages, that are kept.
-    """
+    """A reduction that combines terms, as a function of places, whatever loops a rule makes of it. `after`: what is
+    computed of each result at its own index; `stored`: the buffers, of these stages, that are kept."""
 
     stage: Stage
     after: tuple[Stage, ...]

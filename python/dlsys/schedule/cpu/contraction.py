@@ -54,9 +54,9 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 def one_sum(
     func: PrimFunc, stages: Sequence[Stage] | None = None
 ) -> tuple[Product, Sequence[Stage], int] | None:
-    """The product of two arrays of a function, or of stages given of it, with that one sum and one result, which has as
-    many elements, each of one of the sum's; its stages, of which at most one is behind the sum, at the same index, and
-    the number of the sum. None for others, as a row of a product."""
+    """The product of two arrays of a function with that one sum and one result, each of whose elements is made of one
+    of the sum's; its stages, of which at most one is behind the sum, and the number of the sum. None for others.
+    `stages`: those of the function, if they are known."""
     stages = stages if stages is not None else read_stages(func) or []
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
@@ -104,9 +104,8 @@ def cut(stages: Sequence[Stage], number: int, parts: Mapping[int, int]) -> tuple
 
 
 def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
-    """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector that
-    keep the multiply-adds busy: a long sum of a small result, as the gradient of a few filters is, has too few for many
-    threads, and is cut in sums of parts, which are added up."""
+    """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector: a
+    long sum of a small result, as the gradient of a few filters, has too few for many threads, and is cut in parts."""
     p = p.usual()
     rows, columns = int(LATENCY / machine.fma), machine.lanes(p.dtype)
     good = p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
@@ -115,8 +114,7 @@ def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int
 
 def parts_of(p: Product, missing: int) -> dict[int, int]:
     """How many indices of axes of a product's sum a part has, to have about so many times as many parts; none where it
-    is not cut, as where an operand lies in panels. Cut is the sum's first axis, in a gradient of filters the images,
-    and where those are too few the second too, their rows."""
+    is not cut, as where an operand lies in panels. Cut are the first axis, and where that is too short the second."""
     if missing == 1 or p.a.panel or p.b.panel:
         return {}
     first, *others = (axis for axis in p.k if p.extents[axis] > 1)
@@ -147,8 +145,7 @@ def _space(own: tuple[Product, Tile], p: Product, stages: Sequence[Stage], numbe
 
 
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:
-    """The padding of the images that a contraction reads through windows, and whether the images that are given have no
-    other zeros around or within them."""
+    """The padding of the images that a contraction reads through windows, and whether they have no other zeros."""
     made = {one.buffer: one for one in stages[:number]}
     for one in (p.a, p.b):
         if one.windows and one.value.source in made:
@@ -179,8 +176,8 @@ def written(
 def described(
     p: Product, stages: Sequence[Stage], number: int, reader: Operand | None = None, whole: Operand | None = None
 ) -> tuple[Fused, list[Stage], Sequence[Stage]]:
-    """The contraction with what is computed before it in the place of what it reads; the stages before and behind it.
-    `reader`: the factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
+    """The contraction with what is computed before it in place, and the stages before and behind it. `reader`: the
+    factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
     made = {one.buffer: one for one in stages[:number]}
     last = number + 1 < len(stages) and not stages[number + 1].reduced
     images, before = None, list[Stage]()

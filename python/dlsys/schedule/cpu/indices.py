@@ -29,8 +29,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tile is: its batch, its number along the rows, its panel, its numbers in the share, along the panels and
-    along the rows, and the part of k."""
+    """Where a tile is: its batch, its number along the rows, its panel, these two numbers in the share (panel first),
+    and the part of k."""
 
     batch: Names
     tile: Expr

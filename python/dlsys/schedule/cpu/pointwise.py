@@ -150,11 +150,8 @@ class _Loops:
         return len(self.group) == 1 and any(s == 1 and last not in (0, 1, None) for s, last in pairs)
 
     def _in_tiles(self, across: int) -> tirx.Stmt:
-        """Square tiles, whose lines of both arrays stay in cache until they are used up.
-
-        Where tiles divide the array, what crosses is first copied, line by line, into a tile of its own. Rows that are
-        a large power of two apart share few lines of L1, and would drive each other out.
-        """
+        """Square tiles, whose lines of both arrays stay in cache until they are used up. Where tiles divide the array,
+        what crosses is first copied, line by line: rows a power of two apart would drive each other out of L1."""
         sizes = self.axes.sizes
         exact = [common.divisor(sizes[i], 1, SIDE) or 1 for i in (across, -1)]
         copied = self._crossing_loads(across) if min(exact) >= SIDE // 2 else []

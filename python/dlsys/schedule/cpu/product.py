@@ -1,17 +1,12 @@
 """The loops of a product: C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], with A and B read through expressions.
 
-A tile of C lies in registers while k runs (`tile_code`). Threads have shares of the tiles: a block of rows and some
-panels of columns, or batches where there are enough. In a share the loops are, from outside,
+Threads have shares of C: a block of rows and some panels of columns, or batches. In a share the loops are, from
+outside, over the parts of a long k (what is added up so far lies in an array between), over panels of B, and over tiles
+of the block's rows (`tile_code`). A and B are read where they lie, or in panels, [n // columns, k, n % columns], that
+are given or packed: by the share, part by part, where no other one reads them, else before.
 
-    part     of a long k; what is added up so far lies in an array between
-    panel    of B
-    tile     of the block's rows
-
-A and B are read where they lie, or in panels, [n // columns, k, n % columns], that are given or packed: by the share,
-part by part, where no other one reads them, else before.
-
-The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the part of B's
-panel stays in L1 or L2, and that of A's block in L2, while one passes the other.
+The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the part of
+B's panel stays in L1 or L2, and that of A's block in L2, while one passes the other.
 """
 
 from __future__ import annotations
@@ -229,9 +224,8 @@ class Loops(TileCode):
         start: Expr,
         depth: int,
     ) -> tirx.Stmt:
-        """A square's width of an operand's rows or columns from a first on, over so many steps of k from a start on:
-        squares are copied to the stack row by row of memory, and turned in registers. `place`: where the packed array
-        has an element, of a step from the start and of one of those."""
+        """A square's width of an operand's rows or columns from a first on, over so many steps of k from a start on,
+        square by square. `place`: of the packed array, by a step from the start and a row or column."""
         (axis,), ((across,), _, _) = self.product.k, self._side(operand)
 
         def square(k: Expr) -> tirx.Stmt:

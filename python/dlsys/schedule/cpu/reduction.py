@@ -74,12 +74,8 @@ def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[_Su
 
 
 class _Sum:
-    """The loops of one sum, or of another reduction.
-
-    Attributes:
-        by_columns: whether memory runs along the results.
-        costly: whether a term takes exp, log or their like: some vectors at once wait less for each other.
-    """
+    """The loops of one sum, or of another reduction: `by_columns` where memory runs along the results; some vectors at
+    once where a term is `costly`."""
 
     def __init__(self, stage: Stage, machine: Machine, steps: Steps) -> None:
         self.stage, self.machine, self.steps = stage, machine, steps
@@ -183,8 +179,7 @@ class _Sum:
         return step, step * (1 if few else max(min(held, width // parts) // step, 1))
 
     def _rows(self) -> tirx.Stmt:
-        """A sum a result: along vectors where memory runs along the terms, as many sums as fill some vectors, which are
-        added up to one vector, and that to the result."""
+        """A sum a result, of some vectors of sums where memory runs along the terms."""
         width, together = self._width(), self._together()
         width = min(width, self.lanes * COSTLY_VECTORS) if together > 1 else width
         levels = Levels(self.terms.sizes, width, self.every, self.index)
@@ -216,8 +211,7 @@ class _Sum:
         return self.loop(math.prod(counts), body, parallel=self.parallel)
 
     def _together(self) -> int:
-        """How many neighbouring results are summed at once, as they read a vector of terms that is the same for all: of
-        a matrix times a vector."""
+        """How many neighbouring results are summed at once, as all read the same vector: of a matrix times a vector."""
         if self._width() == 1 or not self.results.sizes:
             return 1
         strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)

@@ -59,8 +59,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
 
 
 def _is_for_parts(rows: Rows) -> bool:
-    """Whether rows are too few for threads, each long enough for several, and their reductions can be cut in parts
-    without another result: maxima, minima and sums of integers."""
+    """Whether rows are too few for threads, each long enough for several, and reductions are exact in parts."""
     exact = all(stage.is_plain and not is_float_sum(stage) for stage in rows.stages if stage.reduced)
     return exact and rows.count < PARTS and rows.work >= max(rows.count, 4) * PARALLEL_WORK
 
@@ -144,11 +143,8 @@ def _without_last(rows: Rows) -> Rows:
 
 
 def _in_passes(rows: Rows) -> list[list[Stage]] | None:
-    """The stages in as few passes along the row as can be: what needs a reduction's result is in a later one. Those of
-    one number a row come before those along it, which may need them. None for stages of other lengths.
-
-    A stage is in the last pass that will do: so the last one stores all results, side by side, and those before read
-    little but what the next reduction needs."""
+    """The stages in as few passes along the row as can be: what needs a reduction's result is in a later one. A stage
+    is in the last pass that will do, so that the last one stores all results. None for stages of other lengths."""
     if not rows.fit() or any(len(rows.along(stage)) > 1 for stage in rows.stages):
         return None
     ready: dict[Any, int] = {}  # the pass in which a buffer can be read
@@ -174,13 +170,9 @@ def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
 
 
 class _LongRows:
-    """The code of long rows.
-
-    Attributes:
-        held: by a stage's buffer the array of a row, or of one number, in which later passes find it.
-        down: by their buffers the sums down the columns of a share of the rows.
-        parts: for these buffers the array of the shares' sums, and the stage that adds them up.
-    """
+    """The code of long rows. By a stage's buffer `held` has the array of a row, or of one number, in which later passes
+    find it, `down` the sums down the columns of a share of the rows, and `parts` the array of the shares' sums and the
+    stage that adds them up."""
 
     def __init__(
         self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps
@@ -303,8 +295,8 @@ class _LongRows:
         return code
 
     def _of_next_row(self, row: list[Expr], column: Expr, vector: VectorCode) -> list[tirx.Stmt]:
-        """The fetches of what the passes over the next row read of large arrays, while one over this row finds all in
-        L1: a row is a page or so, beyond which the processor's own fetches do not go."""
+        """The fetches of what the passes over the next row read of large arrays: a row is a page or so, beyond which
+        the processor's own fetches do not go."""
         found: dict[Any, Sequence[Expr]] = {}
         for stage, load in self.far:
             names = self.rows.names(stage, [*row[:-1], row[-1] + 1], column)

@@ -18,16 +18,9 @@ OTHER_VECTORS = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class Steps:
-    """How loops along memory step; as they are made, by the rules. What is a yes or no is 1 or 0.
-
-    Attributes:
-        vectors: of a step.
-        rows: that are read at once where their sums lie in no register.
-        finer: times as many shares of the work for threads.
-        threads: whether threads share large work.
-        fetches: whether the next row of large arrays is fetched.
-        short: whether rows run as straight-line code.
-    """
+    """How loops along memory step, 1 or 0 for yes or no: `vectors` of a step; `rows` that are read at once where their
+    sums lie in no register; `finer` times as many shares for threads; whether `threads` share large work; whether the
+    next row of large arrays is fetched; whether rows are `short`, straight-line code."""
 
     vectors: int = VECTORS
     rows: int = ROWS

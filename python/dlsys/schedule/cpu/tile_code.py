@@ -25,14 +25,8 @@ from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
 
 @dataclass(frozen=True)
 class Fused:
-    """A product with what is computed together with it.
-
-    Attributes:
-        product: whose factors compute what was computed before.
-        result: the stage that stores what is made of the sum, at the same index; None where that is the sum itself.
-        images: that are made before, for a factor to read.
-        paddings: those of the images that A reads through windows.
-    """
+    """A product whose factors compute what was computed before; the stage of its result, at the same index, None where
+    that is the sum itself; images that are made before, for a factor to read, and the paddings of A's."""
 
     product: Product
     result: Stage | None = None
@@ -53,13 +47,7 @@ class Fused:
 
 
 class TileCode(Indices):
-    """The code of a product's tiles.
-
-    Attributes:
-        tiles: how many there are along the rows.
-        terms: the loops over k.
-        between: the array in which tiles lie between two parts of the terms; None where there is one part.
-    """
+    """The code of a product's tiles, so many along the rows. Between two parts of the terms they lie in an array."""
 
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
@@ -181,8 +169,8 @@ class TileCode(Indices):
     # What is fetched
 
     def _next_panel(self, place: Place, term: Term) -> list[tirx.Stmt]:
-        """The fetches, in a step, of a part of what the next panel is read or made from: it comes from memory for the
-        first tile of rows and from L2 for the others, and while these run memory is idle."""
+        """The fetches, in a step, of a part of what the next panel is read or made from: memory is idle while the tiles
+        behind the first one read their panel from L2."""
         p, tile, b = self.product, self.tile, self.product.b
         plain = tile.b in (LIES, PACKED) and len(p.k) == len(p.n) == 1
         side_by_side = tile.b == GIVEN and tile.a != WINDOWS
@@ -202,15 +190,14 @@ class TileCode(Indices):
         return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
 
     def _share_of(self, step: Expr, length: int) -> Expr:
-        """A step's place in a length that all tiles' steps share: about, where the number of tiles varies and to divide
-        by it would take longer than the step."""
+        """A step's place in a length that all tiles' steps share: about, where to divide by their number takes long."""
         if not isinstance(self.tiles, Varying):
             return tirx.floordiv(step * length, self.tiles)
         return tirx.shift_right(step * tirx.floordiv(length * 1024, self.number(self.tiles)), 10)
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else
-        that of some steps on. (Divisions in a step's address took two thirds of the time of a filter's gradient.)"""
+        of some steps on, without divisions."""
         p, rows = self.product, self.tile.rows
         if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
             return []
@@ -281,14 +268,9 @@ class TileCode(Indices):
 
 
 class _Terms:
-    """The loops over k of one tile. A long sum is taken in parts, which are added up by themselves: some indices of one
-    axis, one of each axis outside and all within. Taps that meet only the zeros around images are left out.
-
-    Attributes:
-        count: how many parts there are.
-        depth: terms of a part.
-        goes_on: whether a part goes on with the sums of the one before, as those do of a sum that is not long.
-    """
+    """The loops over k of one tile, in `count` parts of `depth` terms: some indices of one axis, one of each axis
+    outside and all within. Parts of a long sum are added up by themselves, others go on with the sums of the one
+    before. Taps that meet only the zeros around images are left out."""
 
     def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
         self.of, p, tile = code, code.product, code.tile

@@ -44,21 +44,10 @@ of k at a time."""
 
 @dataclass(frozen=True)
 class Tile:
-    """How a product is computed.
-
-    Attributes:
-        rows: rows of C in a tile.
-        columns: columns of a panel.
-        lanes: elements of a vector.
-        a: how A is read: directly, packed, or through windows.
-        b: how B is read: directly, packed, or from panels that are given.
-        block: tiles along the rows of a thread's share of C,
-        panels: and panels along its columns.
-        parallel: whether threads compute the shares,
-        by_batch: or whole batches, if there are enough.
-        depth: terms in a part of a sum of more than twice as many.
-        fetches: whether what tiles read later is fetched.
-    """
+    """How a product is computed: `rows` of C in a tile, `columns` of a panel, `lanes` of a vector; how A and B are
+    read; a thread's share of C, `block` tiles along the rows and `panels` along the columns; whether threads compute
+    shares (`parallel`), or whole batches (`by_batch`); `depth`, the terms in a part of a sum of more than twice as
+    many; whether what tiles read later is fetched."""
 
     rows: int
     columns: int
@@ -87,7 +76,8 @@ def choose(
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
     least, best, varying, p = wanted(machine, p), None, p, p.usual()
-    fixed = [q for q in ways(p) if _is_fixed(varying, q.n)]  # each width of a last panel has code of its own
+    # each width of a last panel has code of its own
+    fixed = [q for q in ways(p) if not any(isinstance(extent, Varying) for extent in varying.shape(q.n))]
     for q in fixed or ways(p):
         for whole in _sizes(q, machine, made):
             work = arithmetic(q, whole, machine, paddings)
@@ -100,11 +90,6 @@ def choose(
     assert best is not None
     q, tile = best[1]
     return (q, tile) if varying is p else _varied(varying, q, tile)
-
-
-def _is_fixed(p: Product, axes: Sequence[int]) -> bool:
-    """Whether the extents of some axes do not vary."""
-    return not any(isinstance(p.extents[axis], Varying) for axis in axes)
 
 
 def _varied(p: Product, q: Product, tile: Tile) -> tuple[Product, Tile]:
@@ -160,8 +145,7 @@ def _over_windows(p: Product) -> Product:
 
 def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
     """All tiles by which the loops of a product can be written, those of more rows first."""
-    for whole in _sizes(p, machine, made):
-        yield from _shared(p, whole, machine)
+    return (tile for whole in _sizes(p, machine, made) for tile in _shared(p, whole, machine))
 
 
 def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
@@ -198,9 +182,8 @@ def _shares_a_set(p: Product, machine: Machine) -> bool:
 
 
 def _depth(p: Product, tile: Tile, machine: Machine) -> int:
-    """Terms in a part of k. What two parts read of A and B lies in L1 where a step of k reads a line of A that the next
-    tiles read too, and where so few tiles pass a panel that packing it counts; else parts are long, since a tile is
-    stored after each. Long sums, whose parts are added up by themselves, have the same parts with all tiles."""
+    """Terms in a part of k: as many as L1 holds of A and B where a step reads a line of A that the next tiles read too,
+    or few tiles pass a panel; else more, since a tile is stored after each. Long sums have the same with all tiles."""
     across = _is_across(p, tile)
     if len(p.k) > 1 or p.sizes[3] > 2 * TERMS or not (across or (tile.b == PACKED and tile.block <= FEW)):
         return TERMS
@@ -235,8 +218,7 @@ def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
     """Tiles of rows in a block, which passes so many steps: its part of A lies in L2, and no thread has many more tiles
-    than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else each
-    element's place takes a division of its own."""
+    than others. Of images whole lines of tiles, or a part of one: else each element's place takes a division."""
     tiles, line, fitting = whole.block, 1, whole.block
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
@@ -283,23 +265,23 @@ def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
         return L3_LINE
     sets = machine.l1 // (machine.ways * machine.line)
     apart = math.gcd(row // machine.line, sets) if row % machine.line == 0 else 1
-    return L2_LINE if _part(p, tile) > machine.ways * sets // apart else 0.0
+    return L2_LINE if part_of(p, tile) > machine.ways * sets // apart else 0.0
 
 
-def _part(p: Product, tile: Tile) -> int:
+def part_of(p: Product, tile: Tile) -> int:
     """Terms in a part of k."""
     return p.sizes[3] if p.sizes[3] <= 2 * tile.depth else tile.depth
 
 
 def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
-    """Cycles that a product takes whose multiply-adds take so many: these, what is read again from beyond L2, the
-    stores along columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
+    """Cycles of a product whose multiply-adds take so many: with what is read again from beyond L2, stores along
+    columns, copies of operands and parallel regions, of the busiest thread."""
     batch, m, n, k = p.sizes
     a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
     again, (blocks, groups) = 0.0, map(int, tile.shares(p))
     if p.n[-1] > p.m[-1] and n * p.itemsize % (SETS * machine.line // 2) == 0:
         work = max(work, PIECE * batch * m * panels)
-    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p, tile) * p.itemsize > machine.l2:
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * part_of(p, tile) * p.itemsize > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))

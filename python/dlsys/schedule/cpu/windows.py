@@ -53,8 +53,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:
-    """Elements of a row of so many that are taken at once, at most so many vectors: all, or a part that divides them;
-    None where that is not about a vector long."""
+    """Elements of a row that are taken at once, at most so many vectors; None where that is not about a vector long."""
     if extent <= most * vector:
         return extent
     part = common.divisor(extent, vector, most * vector) or common.divisor(extent, 1, most * vector) or 1
@@ -62,8 +61,8 @@ def _width(extent: int, vector: int, most: int) -> int | None:
 
 
 def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.Stmt]:
-    """The loops of the filters' gradient: a sum for each element of the windows and each place in a row of vectors,
-    down all rows of all planes; then those are added up. `most`: elements of an image that are copied at a time."""
+    """The loops of the filters' gradient: a sum for each element of the windows and each place in a row, down all rows
+    of all planes, then their total. `most`: elements of an image that are copied at a time."""
     p, images = fused.product, fused.images
     stage, taps, (first, *within) = p.stage, p.shape(p.n), p.k
     before: list[tirx.Stmt] = []

@@ -38,12 +38,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Step:
-    """The work of a block for a tile at each step along k, of `depth` terms.
-
-    Attributes:
-        instructions: of a warp, each in the time of a multiply-add.
-        nbytes: that all its threads read of shared memory.
-    """
+    """The work of a block for a tile at each step along k, of `depth` terms: instructions of a warp, each in the time
+    of a multiply-add, and bytes that all threads read of shared memory."""
 
     tile: Tile
     instructions: int
@@ -57,30 +53,20 @@ def step_of(tile: Tile) -> Step:
 
 
 class SharedTile:
-    """A factor of the product, and how its tile comes from memory to shared memory.
+    """A factor of the product, and how its tile, of `side` rows or columns of `total`, comes to shared memory: a thread
+    loads `count` vectors of `width`, along k or along the side, all threads all of them where that is `exact`.
 
     Attributes:
-        side: rows of the tile of A, or columns of that of B.
-        total: those of the whole factor.
-        width: elements that a thread loads at once, along k or along the side.
-        along_k: whether neighbouring threads take neighbours along k.
-        count: vectors that a thread loads.
-        exact: whether all threads load all of them.
         copied: whether they go to shared memory without passing through registers (cp.async): vectors of 16 bytes that
             lie there as in memory. Such a tile has two halves, one of which is filled while the other is read.
-        first: the row or column at which the block's tile begins.
-        at: which part of the tile is the thread's.
-        pair: neighbours along k that a thread loads, for a word of shared memory.
-        tile, held, own: arrays of the tile in shared memory, of what a thread has loaded of the next one, and of what
-            it multiplies at a time.
     """
 
-    first: Expr
-    at: Expr
-    pair = 1
-    tile: ir.Var
-    held: ir.Var
-    own: ir.Var
+    first: Expr  # row or column of the block's tile
+    at: Expr  # the thread's part of the tile
+    pair = 1  # neighbours along k that a thread loads, for a word of shared memory
+    tile: ir.Var  # in shared memory
+    held: ir.Var  # what a thread has loaded of the next one
+    own: ir.Var  # what it multiplies at a time
 
     def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
         self.product = product
@@ -162,16 +148,10 @@ def _call(name: str, *arguments: Any) -> tirx.Stmt:
 
 class Code:
     """The code of a product's launch; `parts` of `length` terms each, the number of a part being the first index of
-    each result where there are several.
+    each result where there are several."""
 
-    Attributes:
-        pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
-        copies: whether operands are copied, see `SharedTile`, where they can be.
-        step: the number of the step along k.
-    """
-
-    pad = 4
-    copies = True
+    pad = 4  # elements behind each row of a tile in shared memory: its columns are stored to different banks
+    copies = True  # of operands, see `SharedTile`, where they can be
     part: Expr
     batch: Expr
     sums: Any
@@ -298,8 +278,7 @@ class Code:
         return unrolled(k, DEPTH, sequence([*loads, product]))
 
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
-        """Of the thread's results, some neighbouring columns at a time: row and first column, the number of the first
-        sum, and how many."""
+        """Of the thread's results, some neighbours in a row: row and first column, number of the first sum, count."""
         own_columns = self.tile.own_columns
         width = GROUP if self.operands[1].total % GROUP == 0 else 1
         for row in range(self.tile.own_rows):

@@ -43,14 +43,8 @@ def _threads(length: int) -> int | None:
 
 
 class _Code:
-    """The code of a thread.
-
-    Attributes:
-        width: elements side by side that it holds.
-        steps: how many times as many.
-        side: rows of a block.
-        held: by a stage's buffer the arrays of the thread's elements, one for each step, or that of the row's number.
-    """
+    """The code of a thread, of a block of `side` rows. It holds `width` elements side by side, `steps` times: `held`
+    has by a stage's buffer their arrays, one for each step, or that of the row's number."""
 
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int, gpu: Gpu) -> None:
         self.rows, self.threads = rows, threads

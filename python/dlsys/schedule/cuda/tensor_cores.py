@@ -52,12 +52,9 @@ def step_of(tile: Tile, intrinsic: Intrinsic) -> Step:
 
 
 class TensorCode(Code):
-    """The code of a product's launch, by instructions of warps on words, which lie in shared memory as float32.
-
-    Each load and store of a warp meets all 32 banks once. Of a piece the lanes read 4 rows of 8 words, which begin 8
-    banks apart. Elements that lie along k are stored to 8 words of every other or every fourth row at once: so behind
-    each fourth row there are 8 words more.
-    """
+    """The code of a product's launch, by instructions of warps on words, which lie in shared memory as float32. Each
+    load and store of a warp meets all 32 banks once: lanes read 4 rows of 8 words, which begin 8 banks apart, and store
+    what lies along k to 8 words of every other or fourth row, so behind each fourth row there are 8 words more."""
 
     copies = False  # the numbers are rounded on their way
     pad = 8
