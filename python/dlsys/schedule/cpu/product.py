@@ -138,29 +138,20 @@ class Loops(TileCode):
         """The loops that pack all of an operand, and how it is read then."""
         p = self.product
         axes, (_, size, width) = [axis for axis in p.batch if axis in operand.axes], self._side(operand)
-        lead, count = [p.extents[axis] for axis in axes], -(-size // width)
-        packed = self.array((*lead, count, self.k, width), "rows" if operand is p.a else "panels")
+        shape = [*(p.extents[axis] for axis in axes), -(-size // width)]
+        packed = self.array((*shape, self.k, width), "rows" if operand is p.a else "panels")
         whole = Part(self.number(0), dict.fromkeys(p.k, self.number(0)), self.number(0))
-        by_squares = self._is_turned(operand, size, self.k)
 
         def panel(number: Expr) -> tirx.Stmt:
-            *own, j = unravelled(number, (*lead, size // SIDE if by_squares else count))
+            *own, j = lead = unravelled(number, shape)
             batch = dict(zip(axes, own, strict=True))
-            if not by_squares:
-                return cut(j, size, width, lambda count: self._pack(operand, packed, [*own, j], batch, j, count, whole))
-
-            def place(k: Expr, at: Expr) -> list[Expr]:
-                return [*own, tirx.floordiv(at, width), k, tirx.floormod(at, width)]
-
-            return self._pack_turned(operand, packed, place, batch, j * SIDE, self.number(0), self.k)
+            return cut(j, size, width, lambda count: self._pack(operand, packed, lead, batch, j, count, whole))
 
         def own_panel(place: Place) -> list[Expr]:
             return [*(place.batch[axis] for axis in axes), place.tile if operand is p.a else place.panel]
 
         parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_WORK
-        nest = self.loop(
-            math.prod(lead) * (size // SIDE if by_squares else count), panel, PARALLEL if parallel else SERIAL, "panel"
-        )
+        nest = self.loop(math.prod(shape), panel, PARALLEL if parallel else SERIAL, "panel")
         return nest, self._reader(packed, own_panel, self.number(0))
 
     def _pack(
@@ -183,11 +174,25 @@ class Loops(TileCode):
             return self.loop_to(ends[left[0]], lengths[left[0]], of, name="k")
 
         made, order = list[tirx.Stmt](), sorted(p.k)  # as the operand lies
-        if self._is_turned(operand, count, depth):
-            first = panel * width
-            place = lambda k, x: [*lead, k, x - first]  # noqa: E731
-            of = lambda c: self._pack_turned(operand, packed, place, batch, first + c * SIDE, part.first, depth)  # noqa: E731
-            made.append(self.loop(count // SIDE, of))
+        turns = len(p.k) == len(axes) == 1 and operand.contiguous == p.k[0] and self._side(operand)[1] > SIDE
+        if turns and self.k % depth == depth % SIDE == count % SIDE == 0:  # rows of memory, in whole squares
+
+            def square(c: Expr, k: Expr) -> tirx.Stmt:
+                def copy(x: Expr, i: Expr) -> Expr:
+                    names = {axes[0]: panel * width + c * SIDE + x, p.k[0]: part.first + k * SIDE + i}
+                    return self.element(operand, {**batch, **names})
+
+                code, element = turned(copy, SIDE, SIDE, self.dtype, self.index)
+
+                def store(i: Expr, x: Expr) -> tirx.Stmt:
+                    at = map(self.simple, (*lead, k * SIDE + i, c * SIDE + x))
+                    return tirx.BufferStore(packed, element(x, i), list(at))
+
+                columns = self.loop(SIDE, lambda i: self.vector(SIDE, lambda x: store(i, x)), UNROLLED)
+                return sequence([code, columns])
+
+            squares = lambda c: self.loop(depth // SIDE, lambda k: square(c, k), name="k")  # noqa: E731
+            made.append(self.loop(count // SIDE, squares))
         else:  # addresses run on within a group: one vector, and divisions once a group
             own = math.gcd(group(p, operand, width), count)
 
@@ -205,40 +210,3 @@ class Loops(TileCode):
             clear = lambda k: self.vector(beyond, lambda x: tirx.BufferStore(packed, zero, [*lead, k, count + x]))  # noqa: E731
             made.append(self.loop(depth, clear))
         return sequence(made)
-
-    def _is_turned(self, operand: Operand, count: int, depth: int) -> bool:
-        """Whether so many rows of A, or columns of B, are rows of memory, in whole squares of the steps of a part of k,
-        which are turned in registers (see `squares`)."""
-        (axes, size, _), k = self._side(operand), self.product.k
-        if len(k) > 1 or len(axes) > 1 or operand.contiguous != k[0]:
-            return False
-        return self.k % depth == depth % SIDE == count % SIDE == 0 and size > SIDE
-
-    def _pack_turned(
-        self,
-        operand: Operand,
-        packed: Any,
-        place: Callable[[Expr, Expr], Sequence[Expr]],
-        batch: Names,
-        first: Expr,
-        start: Expr,
-        depth: int,
-    ) -> tirx.Stmt:
-        """A square's width of an operand's rows or columns from a first on, over so many steps of k from a start on,
-        square by square. `place`: of the packed array, by a step from the start and a row or column."""
-        (axis,), ((across,), _, _) = self.product.k, self._side(operand)
-
-        def square(k: Expr) -> tirx.Stmt:
-            def copy(x: Expr, i: Expr) -> Expr:
-                return self.element(operand, {**batch, across: first + x, axis: start + k * SIDE + i})
-
-            made, element = turned(copy, SIDE, SIDE, self.dtype, self.index)
-
-            def store(i: Expr, x: Expr) -> tirx.Stmt:
-                at = map(self.simple, place(k * SIDE + i, first + x))
-                return tirx.BufferStore(packed, element(x, i), list(at))
-
-            columns = self.loop(SIDE, lambda i: self.vector(SIDE, lambda x: store(i, x)), UNROLLED)
-            return sequence([made, columns])
-
-        return self.loop(depth // SIDE, square, name="k")
