@@ -85,9 +85,7 @@ class Accumulators:
     def _each(self, code: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
         """The code for each accumulator, along vectors; as sums are added to, if registers hold them."""
 
-        def step(start: Expr, many: int) -> tirx.Stmt:
-            return lanes(many, lambda lane: code(start + lane), self.dtype)
-
+        step = lambda start, many: lanes(many, lambda lane: code(start + lane), self.dtype)  # noqa: E731
         most = common.MAX_VECTORS * self.lanes
         if self.width <= most:
             return in_steps(self.width, self.lanes, step, self.dtype, UNROLLED)

@@ -78,10 +78,7 @@ def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
     buffer = allocation.buffer
     if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
-    bits = tvm.DataType(str(buffer.dtype)).bits
-    for extent in buffer.shape:
-        bits *= int(extent)
-    if bits > 8 * STACK_BYTES:
+    if tvm.DataType(str(buffer.dtype)).bits * math.prod(map(int, buffer.shape)) > 8 * STACK_BYTES:
         return allocation
     return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **_AS_IT_IS})
 

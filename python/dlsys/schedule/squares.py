@@ -28,9 +28,7 @@ def turned(
     whole = rows == columns == SIDE and tvm.DataType(dtype).bits == 32
     square = array((rows, columns), dtype, "square", "local" if whole else "global")
 
-    def row(r: Expr) -> tirx.Stmt:
-        return lanes(columns, lambda c: tirx.BufferStore(square, copy(r, c), [r, c]), index)
-
+    row = lambda r: lanes(columns, lambda c: tirx.BufferStore(square, copy(r, c), [r, c]), index)  # noqa: E731
     made = [tirx.AllocBuffer(square), loop(rows, row, dtype=index)]
     if not whole:
         return sequence(made), lambda r, c: tirx.BufferLoad(square, [r, c])

@@ -20,7 +20,7 @@ from tvm.tirx import PrimFunc
 
 from ...devices.panels import LATENCY
 from .. import common
-from ..knobs import Space, pick
+from ..knobs import pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
@@ -43,17 +43,16 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
         return None
     p, stages, number = found
-    q, tile = _chosen(p, stages, number, machine)
-    if parts := parts_of(p, missing_parts(q, machine, tile)):
+    made = {one.buffer for one in stages[:number]}
+    own = choose(p, machine, made, (paddings := _paddings(p, stages, number)[0]))
+    if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
         stages, p = cut(stages, number, parts)
-        q, tile = _chosen(p, stages, number, machine)
-    q, tile = pick((q, tile), lambda: _space((q, tile), p, stages, number, machine))
+        own = choose(p, machine, made, (paddings := _paddings(p, stages, number)[0]))
+    q, tile = pick(own, lambda: space(own, p, machine, made, paddings))
     return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
-def one_sum(
-    func: PrimFunc, stages: Sequence[Stage] | None = None
-) -> tuple[Product, Sequence[Stage], int] | None:
+def one_sum(func: PrimFunc, stages: Sequence[Stage] | None = None) -> tuple[Product, Sequence[Stage], int] | None:
     """The product of two arrays of a function with that one sum and one result, each of whose elements is made of one
     of the sum's; its stages, of which at most one is behind the sum, and the number of the sum. None for others.
     `stages`: those of the function, if they are known."""
@@ -62,7 +61,7 @@ def one_sum(
     results = sum(stage.buffer in func.params for stage in stages)
     if len(sums) != 1 or results != 1 or size(stages[-1].spatial) != size(stages[sums[0]].spatial):
         return None
-    (number,), last = sums, stages[-1]
+    number, last = sums[0], stages[-1]
     if (p := _of_arrays(stages[number])) is None or last.reduced:
         return None if p is None else (p, stages, number)
     result = _at_index_of(stages[number], last.with_made({one.buffer: one for one in stages[:-1] if not one.reduced}))
@@ -130,18 +129,6 @@ def least_divisor(extent: int, least: int) -> int:
     far beyond."""
     near = range(max(least, 1), min(extent, FINER * least) + 1)
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
-
-
-def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:
-    """The product, or its transposed one, and the tile that fit shape and machine."""
-    made = {one.buffer for one in stages[:number]}
-    return choose(p, machine, made, _paddings(p, stages, number)[0])
-
-
-def _space(own: tuple[Product, Tile], p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> Space:
-    """The products and tiles among which `_chosen` has taken one."""
-    made = {one.buffer for one in stages[:number]}
-    return space(own, p, machine, made, _paddings(p, stages, number)[0])
 
 
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:

@@ -144,15 +144,12 @@ class _Sum:
 
             def some_rows(term: Sequence[Expr], many: int) -> tirx.Stmt:
                 def of_step(begin: Expr, number: int) -> tirx.Stmt:
-                    def add(r: Expr, start: Expr, lane: Expr) -> tirx.Stmt:
-                        column = begin + start + lane
+                    def add(r: Expr, column: Expr) -> tirx.Stmt:
                         names = self._at([*row, first + column], [*term[:-1], term[-1] + r])
                         return self._add(own.arrays[0], column, names)
 
                     def of_row(r: Expr) -> tirx.Stmt:
-                        def vector(start: Expr, width: int) -> tirx.Stmt:
-                            return self.vector(width, partial(add, r, start))
-
+                        vector = lambda start, width: self.vector(width, lambda x: add(r, begin + start + x))  # noqa: E731
                         return in_steps(number, lanes, vector, self.index, tirx.ForKind.UNROLLED)
 
                     return self.loop(many, of_row, kind=tirx.ForKind.UNROLLED)
@@ -193,13 +190,11 @@ class _Sum:
             own = [self._accumulators(width, levels) for _ in results]
 
             def step(term: Sequence[Expr], many: int) -> tirx.Stmt:
-                def add(result: Sequence[Expr], array: Any) -> tirx.Stmt:
-                    def at(lane: Expr) -> tirx.Stmt:
-                        return self._add(array, lane, self._at(result, [*term[:-1], term[-1] + lane]))
+                def add(result: Sequence[Expr], array: Any, lane: Expr) -> tirx.Stmt:
+                    return self._add(array, lane, self._at(result, [*term[:-1], term[-1] + lane]))
 
-                    return self.vector(many, at)
-
-                return sequence([add(result, one.arrays[0]) for result, one in zip(results, own, strict=True)])
+                both = zip(results, own, strict=True)
+                return sequence([self.vector(many, partial(add, result, one.arrays[0])) for result, one in both])
 
             code = [statement for one in own for statement in one.before()]
             code.append(levels.nest(step, lambda level: [x for one in own for x in one.moved(level)]))

@@ -284,11 +284,8 @@ class _LongRows:
                     self._keep(stage, value, row, column, vector)
             return vector.loop()
 
-        def moved(level: int) -> list[tirx.Stmt]:
-            return [code for stage in long for code in sums[stage.buffer].moved(level)]
-
         code = [statement for own in sums.values() for statement in own.before()]
-        code.append(levels.nest(step, moved))
+        code.append(levels.nest(step, lambda level: [x for s in long for x in sums[s.buffer].moved(level)]))
         for stage in across:
             total, value = sums[stage.buffer].total()
             code += [*total, self._keep(stage, value, row, tirx.const(0, "int32"), VectorCode(1)).loop()]

@@ -90,11 +90,11 @@ class TileCode(Indices):
                 value = read_a(place, r, term) * read_b(place, c, term)
                 return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
 
-            def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt | None:
+            def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt:
                 return self._by_intrinsic(sums, r, c, lanes, read_a(place, r, term), lambda at: read_b(place, at, term))
 
             fetches = [*self._later_row(place, term), *self._next_panel(place, term)] if self.tile.fetches else []
-            vector = None if self.product.intrinsic is None else group
+            vector = group if self.product.intrinsic else None
             return sequence([*fetches, self._over(first, last, computed, one, vector)])
 
         clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
@@ -102,12 +102,8 @@ class TileCode(Indices):
         if between is None:
             return sequence([tirx.AllocBuffer(sums), *fetches, clear, terms, stored])
 
-        def keep(r: Expr, c: Expr) -> tirx.Stmt:
-            return tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])
-
-        def earlier(r: Expr, c: Expr) -> Expr:
-            return tirx.BufferLoad(between, [*place.local, r, c])
-
+        keep = lambda r, c: tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])  # noqa: E731
+        earlier = lambda r, c: tirx.BufferLoad(between, [*place.local, r, c])  # noqa: E731
         later, added = place.part.number > 0, list[tirx.Stmt]()
         if self.terms.goes_on:
             clear = tirx.IfThenElse(later, all_of(earlier), clear)
@@ -123,13 +119,12 @@ class TileCode(Indices):
         self, sums: Any, row: Expr, column: Expr, lanes: int, a: Expr, b: Callable[[Expr], Expr]
     ) -> tirx.Stmt:
         """A step of some neighbouring columns by the product's instruction."""
-        p, (at, many) = self.product, (column, lambda x: x)
+        p = self.product
         assert p.intrinsic is not None
-        if lanes > 1:
-            at, many = tirx.Ramp(column, 1, lanes), lambda x: tirx.Broadcast(x, lanes)
-        total, factors = tirx.BufferLoad(sums, [row, at]), [many(a), b(at)]
-        first, second = factors if p.a.place == 0 else factors[::-1]
-        return tirx.BufferStore(sums, p.intrinsic.lowered(lanes, total, first, second), [row, at])
+        at, a = (tirx.Ramp(column, 1, lanes), tirx.Broadcast(a, lanes)) if lanes > 1 else (column, a)
+        factors = (a, b(at)) if p.a.place == 0 else (b(at), a)
+        value = p.intrinsic.lowered(lanes, tirx.BufferLoad(sums, [row, at]), *factors)
+        return tirx.BufferStore(sums, value, [row, at])
 
     def _over(
         self,
@@ -141,16 +136,13 @@ class TileCode(Indices):
     ) -> tirx.Stmt:
         """`body` of each row and column of a tile, as straight-line code of vectors; or `vector` of each row, first
         column and width."""
-        whole, rest = divmod(width, self.tile.lanes)
         own = self.tile.lanes
-
-        def lanes(r: Expr, c: Expr, count: int) -> tirx.Stmt:
-            return self.vector(count, lambda x: body(r, c + x)) if vector is None else vector(r, c, count)
+        whole, rest = divmod(width, own)
+        lanes = vector or (lambda r, c, count: self.vector(count, lambda x: body(r, c + x)))
 
         def row(r: Expr) -> tirx.Stmt:
-            full = self.loop(whole, lambda v: lanes(r, v * own, own), UNROLLED, "vector")
-            left = [lanes(r, self.number(whole * own), rest)] if rest else []
-            return sequence([*([full] if whole else []), *left])
+            full = [self.loop(whole, lambda v: lanes(r, v * own, own), UNROLLED, "vector")] if whole else []
+            return sequence([*full, *([lanes(r, self.number(whole * own), rest)] if rest else [])])
 
         return self.loop(last - first, lambda r: row(first + r), UNROLLED, "row")
 
@@ -216,15 +208,11 @@ class TileCode(Indices):
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
         if usual(self.m * self.n) * self.product.itemsize < 2 * self.machine.l1:
             return []
-        zero = tirx.const(0, self.dtype)
-
-        def line(r: Expr, c: Expr) -> tirx.Stmt:
-            return prefetch.to_store(self._result(place, r, c, zero))
-
+        zero, lanes = tirx.const(0, self.dtype), self.tile.lanes
+        line = lambda r, c: prefetch.to_store(self._result(place, r, c, zero))  # noqa: E731
         if self._by_columns:
             return [self.loop(width, lambda c: line(self.number(0), c), UNROLLED, "column")]
-        whole = -(-width // self.tile.lanes)
-        columns = lambda r: self.loop(whole, lambda v: line(r, v * self.tile.lanes), UNROLLED, "vector")  # noqa: E731
+        columns = lambda r: self.loop(-(-width // lanes), lambda v: line(r, v * lanes), UNROLLED, "vector")  # noqa: E731
         return [self.loop(rows, columns, UNROLLED, "row")]
 
     # What is stored
@@ -248,12 +236,9 @@ class TileCode(Indices):
         costly = self.fused.result is not None and is_costly(self.fused.result.value)
         apart = costly or self._by_columns
         if apart:  # a loop over a copied tile
-            copied = self.array((rows, self.padded(width)), "copied", "local")
-
-            def copy(r: Expr, c: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])
-
-            made = [tirx.AllocBuffer(copied), self._over(0, rows, self.padded(width), copy)]
+            copied, computed = self.array((rows, self.padded(width)), "copied", "local"), self.padded(width)
+            copy = lambda r, c: tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])  # noqa: E731
+            made = [tirx.AllocBuffer(copied), self._over(0, rows, computed, copy)]
 
         def put(r: Expr, c: Expr) -> tirx.Stmt:
             return self._result(place, r, c, tirx.BufferLoad(copied if apart else sums, [r, c]))
@@ -262,8 +247,7 @@ class TileCode(Indices):
             return in_steps(width, VECTORS * own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
 
         if self._by_columns:
-            columns = self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), SERIAL, "column")
-            return sequence([*made, columns])
+            return sequence([*made, self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), name="column")])
         return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(0, rows, width, put)])
 
 

@@ -57,10 +57,8 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
     each = ceil_div(steps, parts)
 
-    def of_part(item: tirx.Stmt) -> tirx.Stmt:
-        """A statement, with the part's copy in place of the result."""
-        return with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))
-
+    # a statement, with the part's copy in place of the result
+    of_part = lambda item: with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))  # noqa: E731
     step = tirx.Var("step", "int32")
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))
     own = tirx.For(step, 0, extent, serial, renamed(of_part(store), {add.loop_var: part * each + step}))

@@ -79,10 +79,7 @@ class SharedTile:
         self.dtype: str = str(factor.ty)
         last_k, last = product.last(product.k), product.last(axes)
 
-        def runs_along(axis: int) -> bool:
-            return steps is not None and steps[axis] == 1
-
-        self.along_k: bool = runs_along(last_k) and not runs_along(last)
+        self.along_k: bool = steps is not None and steps[last_k] == 1 != steps[last]
         width = lanes([load.source.dtype for load in loads_of([factor])])
         run = product.extents[last_k if self.along_k else last]
         vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
@@ -122,12 +119,11 @@ class SharedTile:
 
     def copy(self, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
         """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
-        indices = [renamed(i, names) for i in self.factor.indices]
-        source = tirx.address_of(tirx.BufferLoad(self.factor.source, indices))
+        source = tirx.BufferLoad(self.factor.source, [renamed(i, names) for i in self.factor.indices])
         inside: Expr = tirx.const(1, "int32")
         for guard in guards:
             inside = tirx.Select(guard, inside, ZERO)
-        return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(self.tile, [place])), source, inside)
+        return _call("dlsys_copy", *map(tirx.address_of, (tirx.BufferLoad(self.tile, [place]), source)), inside)
 
     def hold(self, number: int, names: dict[ir.Var, Expr], guards: list[Expr], code: ThreadCode) -> tirx.Stmt:
         """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
@@ -186,22 +182,14 @@ class Code:
         """The launch."""
         tile, steps = self.tile, ceil_div(self.length, DEPTH)
         self.sums, zeros = local(self.dtype, self.whole.stage.init, tile.own_rows * tile.own_columns)
-        more = sequence(self._load(self.step + 1))
+        more, held = sequence(self._load(self.step + 1)), [one for one in self.operands if not one.copied]
         inner = [*self._share(), barrier()]
         inner += [tirx.IfThenElse(self.step + 1 < steps, more, None)] if steps > 1 else []
-        inner.append(self.multiply())
-        if not all(operand.copied for operand in self.operands):  # one tile for all steps: it has been read
-            inner.append(barrier())
-        arrays = [operand.tile for operand in self.operands]
-        arrays += [operand.held for operand in self.operands if not operand.copied]
-        arrays += [operand.own for operand in self.operands]
-        body = [
-            *map(tirx.AllocBuffer, arrays),
-            *zeros,
-            *self._load(ZERO),
-            tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner)),
-            *self._results(),
-        ]
+        inner += [self.multiply(), *([barrier()] if held else [])]  # one tile for all steps: it has been read
+        both = self.operands
+        arrays = [*(one.tile for one in both), *(one.held for one in held), *(one.own for one in both)]
+        loop = tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner))
+        body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), loop, *self._results()]
         return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
     def size(self, operand: SharedTile) -> int:
@@ -235,9 +223,8 @@ class Code:
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
                     guards.append(first_k + k < product.size(product.k))
                 k_lane, side_lane = self.place(operand, i, ZERO if operand.copied else code.lane)
-                names = product.at(
-                    {product.batch: self.batch, operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
-                )
+                at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
+                names = product.at({product.batch: self.batch, **at})
                 if operand.copied:
                     found.append(operand.copy(self.in_tile(operand, k, side, step), names, guards))
                 else:
@@ -248,8 +235,8 @@ class Code:
 
     def _share(self) -> list[tirx.Stmt]:
         """The held elements into shared memory, k outermost; what is on its way there arrives."""
-        found = [_call("dlsys_wait")] if any(operand.copied for operand in self.operands) else []
-        return [*found, *(one for operand in self.operands if not operand.copied for one in self.share(operand))]
+        waits = [_call("dlsys_wait")] if any(one.copied for one in self.operands) else []
+        return [*waits, *(code for one in self.operands if not one.copied for code in self.share(one))]
 
     def share(self, operand: SharedTile) -> list[tirx.Stmt]:
         """The held elements of an operand into shared memory."""
@@ -283,10 +270,8 @@ class Code:
         width = GROUP if self.operands[1].total % GROUP == 0 else 1
         for row in range(self.tile.own_rows):
             for column in range(0, own_columns, width):
-                place = [
-                    operand.first + operand.group(number // GROUP) + number % GROUP
-                    for operand, number in zip(self.operands, (row, column), strict=True)
-                ]
+                pairs = zip(self.operands, (row, column), strict=True)
+                place = [one.first + one.group(number // GROUP) + number % GROUP for one, number in pairs]
                 yield place, row * own_columns + column, width
 
     def _results(self) -> list[tirx.Stmt]:
@@ -298,10 +283,7 @@ class Code:
             result = [names[v.var] for v in product.stage.spatial]
             total = tirx.BufferLoad(self.sums, [number + code.lane])
             self.whole.store(code, [self.part, *result] if self.parts > 1 else result, total)
-            beyond = [
-                place < operand.total
-                for place, operand in zip((row, column), self.operands, strict=True)
-                if operand.total % operand.side
-            ]
+            places = zip((row, column), self.operands, strict=True)
+            beyond = [place < operand.total for place, operand in places if operand.total % operand.side]
             found.append(guarded(beyond, code.loop()))
         return found

@@ -65,10 +65,7 @@ class _Code:
     def nest(self) -> tirx.Stmt:
         """The launch."""
         for stage in self.rows.stages:
-            if stage.reduced:
-                self._reduce(stage)
-            else:
-                self._compute(stage)
+            (self._reduce if stage.reduced else self._compute)(stage)
         grid = [(self.block, ceil_div(self.rows.count, self.side))]
         block = [(self.x, self.threads), (self.y, self.side)]
         return launch(self.rows.stages[-1].name, grid, block, sequence(self.code))
