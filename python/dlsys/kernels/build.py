@@ -28,11 +28,10 @@ from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk, progress
-from .spec import ArrayType, KernelSpec, TargetName
+from .spec import MOST_COUNTED, ArrayType, KernelSpec, TargetName
 
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
-MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
 NEAR = 4  # numbers of rows that may stand for one, as that is another number in the code too
 
 
@@ -111,12 +110,12 @@ def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
     try:
         yield
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        for spec in specs if not isinstance(error, DlsysError) else ():
-            for shape, _ in (*spec.inputs, *(spec.outputs or ())):
-                if math.prod(shape) > MOST_COUNTED:
-                    told = f"its loops count in 32 bits, too few for an array of shape {shape}"
-                    raise ShapeError(f"{spec.name}: {told}") from error
-        raise
+        shapes = [(spec.name, shape) for spec in specs for shape, _ in (*spec.inputs, *(spec.outputs or ()))]
+        large = next(((name, shape) for name, shape in shapes if math.prod(shape) > MOST_COUNTED), None)
+        if large is None or isinstance(error, DlsysError):
+            raise
+        told = "its loops count in 32 bits, too few for an array of shape"
+        raise ShapeError(f"{large[0]}: {told} {large[1]}") from error
 
 
 def _serial(loop: tirx.For) -> tirx.For:
@@ -129,8 +128,7 @@ def _serial(loop: tirx.For) -> tirx.For:
 def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
     """The tensors of a formula's inputs and outputs."""
     inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
-    formula = spec.te(*inputs)
-    outputs: list[te.Tensor] = []
+    formula, outputs = spec.te(*inputs), list[te.Tensor]()
     for value in formula if isinstance(formula, tuple) else (formula,):
         taken = any(value.same_as(other) for other in [*inputs, *outputs])
         outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
@@ -180,9 +178,7 @@ def build(
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
                 disk.written(module, path)
 
-    def size(spec: KernelSpec) -> int:
-        return len(str(lowered[spec.symbol].function))
-
+    size = lambda spec: len(str(lowered[spec.symbol].function))  # noqa: E731 - about as long as LLVM takes
     cores, begun, waiting = available_cores(), list[Future[None]](), list[KernelSpec]()
     with progress.bar(len(specs)) as bar, ThreadPoolExecutor(cores) as pool:
         for spec in specs:
@@ -225,9 +221,7 @@ def _machine_code(code: str) -> bytes:
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
 
-    def content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-        return dict.fromkeys(keys, path.read_bytes())
-
+    content = lambda path, keys: dict.fromkeys(keys, path.read_bytes())  # noqa: E731
     if found := disk.load([key], content):
         return found[key]
     made = nvrtc.compiled(code, arch)

@@ -130,7 +130,7 @@ def _found_or_made(
         if (chosen := serving.get(key)) is None:
             result[key] = found[spec.symbol]
             continue
-        one = result.get(place(chosen)) or _kernels.pop(place(chosen), None) or found[chosen.symbol]
-        result[place(chosen)] = one
+        own = place(chosen)
+        result[own] = one = result.get(own) or _kernels.pop(own, None) or found[chosen.symbol]
         result[key] = Kernel(spec, how, one.module, _PLACE, one.lowered, of=chosen)
     return result

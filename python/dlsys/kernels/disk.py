@@ -195,8 +195,7 @@ def keep(
 def _trusted() -> Path | None:
     """The directory without links, if it is there and nobody but the user may write to it; what is wrong is said
     once."""
-    directory = cache_directory()
-    if directory is None:
+    if (directory := cache_directory()) is None:
         return None
     try:
         directory = Path(os.path.realpath(directory, strict=True))
@@ -230,8 +229,7 @@ def _libraries(directory: Path) -> list[tuple[float, int, Path]]:
     found = []
     for path in directory.glob(f"*{SUFFIX}"):
         with contextlib.suppress(OSError):  # another process has just removed it
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
+            found.append(((status := path.stat()).st_mtime, status.st_size, path))
     return sorted(found)
 
 

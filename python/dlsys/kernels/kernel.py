@@ -144,8 +144,7 @@ class Kernel:
 
     def _argument(self, position: int) -> str:
         """The words for the argument at a position."""
-        number = position - len(self.inputs)
-        if number < 0:
+        if (number := position - len(self.inputs)) < 0:
             return f"input {position}"
         return "the output" if len(self.outputs) == 1 else f"output {number}"
 
@@ -187,9 +186,7 @@ class Kernel:
 
     def named(self, name: str) -> Kernel:
         """This kernel under another name."""
-        if name == self.name:
-            return self
-        other = copy.copy(self)
+        other = self if name == self.name else copy.copy(self)
         other.name = name
         return other
 
@@ -207,15 +204,14 @@ class Kernel:
         if module.kind not in ("llvm", "c"):  # loaded as machine code: made once more, for reading
             compiled = with_compiler("schedule.machine_code").compiled
             module = compiled({self.symbol: self._lower().function}, self.target)
-        if form in ("cuda", "ptx"):
-            devices = [m for m in module.imports if m.kind == "cuda"]
-            if not devices:
-                raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
-            code = "\n".join(m.inspect_source("cuda") for m in devices)
-            if form == "cuda":
-                return code
-            return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
-        return module.inspect_source(form)
+        if form in ("asm", "ll"):
+            return module.inspect_source(form)
+        code = "\n".join(m.inspect_source("cuda") for m in module.imports if m.kind == "cuda")
+        if not code:
+            raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
+        if form == "cuda":
+            return code
+        return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
 
     def __repr__(self) -> str:
         types = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in self._types]

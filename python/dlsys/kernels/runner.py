@@ -217,9 +217,7 @@ class Table:
 class Runner:
     """The calls of one program, made ready; `given`, where each given array lies, is to be set before a run."""
 
-    def __init__(
-        self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None
-    ) -> None:
+    def __init__(self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None) -> None:
         """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's device.
         `messages`: the `distributed.Exchange` whose functions are among them, which says why one has failed."""
         self.messages = messages

@@ -17,6 +17,7 @@ from ..tvm_import import with_compiler
 
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
+MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
 
 
 @dataclass(frozen=True)
