@@ -40,9 +40,7 @@ class Levels:
         while additions and self.every * LEVEL ** (self.count - 1) < self.steps * math.prod(self.outer):
             self.count += 1
 
-    def nest(
-        self, body: Callable[[list[Expr], int], tirx.Stmt], moved: Callable[[int], list[tirx.Stmt]]
-    ) -> tirx.Stmt:
+    def nest(self, body: Callable[[list[Expr], int], tirx.Stmt], moved: Callable[[int], list[tirx.Stmt]]) -> tirx.Stmt:
         """`body` of the place and width of each step; `moved`, of a level, adds its sums to the next."""
 
         def behind(steps: Expr, level: int = 0) -> list[tirx.Stmt]:

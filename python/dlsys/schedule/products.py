@@ -128,9 +128,7 @@ def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
     columns are only those last axes of the result that B alone has, contiguous in C; its others are a batch."""
     value = stage.value.b if isinstance(stage.value, tirx.Add) and stage.reduced else None
     found = (None, value.a, value.b) if isinstance(value, tirx.Mul) else term_of(value)
-    if found is None or not isinstance(stage.value.a, ir.TensorLoad):
-        return None
-    if not stage.value.a.source.same_as(stage.buffer):
+    if found is None or not stage.is_plain:
         return None
     spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
     k = tuple(i for i in range(len(stage.iters)) if i not in spatial)
@@ -146,8 +144,7 @@ def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
     if in_runs:
         n = [i for i in n if long[long.index(i) :] == n[n.index(i) :]]
     batch = [i for i in spatial if i not in m and i not in n]
-    operands = (_operand(factors[one], reads[one], stage, batch) for one in (1 - b, b))
-    rows, columns = (replace(operand, place=one) for operand, one in zip(operands, (1 - b, b), strict=True))
+    rows, columns = (replace(_operand(factors[one], reads[one], stage, batch), place=one) for one in (1 - b, b))
     return Product(stage, rows, columns, tuple(batch), tuple(m), tuple(n), k, intrinsic)
 
 

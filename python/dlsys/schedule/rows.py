@@ -65,23 +65,21 @@ class Rows:
     def fit(self) -> bool:
         """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
         computed of others of its own column."""
-        inside = {stage.buffer for stage in self.stages}
-        for stage in (*self.stages, *self.down):
-            along = self.along(stage)
-            for load in stage.loads():
-                if load.source in inside:
-                    wide = zip(load.indices[len(self.shape) :], load.source.shape[len(self.shape) :], strict=True)
-                    own = [index for index, extent in wide if int(extent) > 1]
-                    same = all(i.same_as(v.var) for i, v in zip(own, along, strict=False))
-                    if len(own) not in (0, len(along)) or not same:
-                        return False
-            numbers = size(stage.spatial[len(self.shape) :])
-            if stage.reduced and stage not in self.down:
-                if numbers != 1 or size(stage.reduced) != self.length or not stage.is_plain:
-                    return False
-            elif stage not in self.down and numbers not in (1, self.length):
-                return False
-        return True
+        inside, rank = {stage.buffer for stage in self.stages}, len(self.shape)
+
+        def at_own_column(load: Expr, along: Sequence[tirx.IterVar]) -> bool:
+            wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
+            own = [index for index, extent in wide if int(extent) > 1]
+            return len(own) in (0, len(along)) and all(i.same_as(v.var) for i, v in zip(own, along, strict=False))
+
+        def has_length(stage: Stage) -> bool:
+            numbers = size(stage.spatial[rank:])
+            if stage.reduced:
+                return numbers == 1 and size(stage.reduced) == self.length and stage.is_plain
+            return numbers in (1, self.length)
+
+        loads = ((x, self.along(s)) for s in (*self.stages, *self.down) for x in s.loads() if x.source in inside)
+        return all(at_own_column(*one) for one in loads) and all(map(has_length, self.stages))
 
 
 def find_rows(stages: Sequence[Stage]) -> Rows | None:
@@ -124,10 +122,8 @@ def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], o
     for load in stage.loads():
         if load.source in outside or not terms.isdisjoint(load.indices[:-1]):  # a sum down the columns of a square
             return False
-        if load.source in inside and not all(
-            index.same_as(v.var) or extent == 1
-            for index, v, extent in zip(load.indices[:rank], spatial, shape, strict=False)
-        ):
+        own = zip(load.indices[:rank], spatial, shape, strict=False)
+        if load.source in inside and not all(at.same_as(v.var) or extent == 1 for at, v, extent in own):
             return False
     return True
 

@@ -45,9 +45,7 @@ def turned(
     return sequence(made), element
 
 
-def _exchanged(
-    source: Any, to: Any, distance: int, places: list[int], half: int, index: str
-) -> list[tirx.Stmt]:
+def _exchanged(source: Any, to: Any, distance: int, places: list[int], half: int, index: str) -> list[tirx.Stmt]:
     """A round: rows so far apart in pairs, which become those of their elements at some places and behind these."""
     whole = tirx.Ramp(tirx.IntImm(index, 0), 1, SIDE)
 

@@ -101,14 +101,10 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
     while isinstance(inner, tirx.For):
         inner = inner.body
     block = inner.block if isinstance(inner, s_tir.SBlockRealize) else None
-    if block is None or not isinstance(block.body, tirx.BufferStore):
+    if block is None or not all(isinstance(one, (tirx.BufferStore, type(None))) for one in (block.body, block.init)):
         return None
-    store, init = block.body, block.init
-    if not (init is None or isinstance(init, tirx.BufferStore)):
-        return None
-    first, part = None if init is None else init.value, block.annotations.get(PART)
-    place = store.buffer, tuple(store.indices)
-    part = None if part is None else int(part)
+    store, first, part = block.body, block.init and block.init.value, block.annotations.get(PART)
+    place, part = (store.buffer, tuple(store.indices)), None if part is None else int(part)
     return Stage(block.name_hint, tuple(block.iter_vars), *place, store.value, first, part)
 
 
@@ -155,18 +151,13 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
 
     functions = {ir.TensorLoad: load, ir.Call: call}
-    found = mutated(value, functions)
-    once: dict[tirx.Var, Expr] = {}
-    kept: list[tuple[tirx.Var, Expr]] = []
+    found, once, kept = mutated(value, functions), dict[tirx.Var, Expr](), dict[tirx.Var, Expr]()
     for var, own in named:
         own = renamed(own, once)
-        if reads[var] > 1 or found_in(own, tirx.Let):
-            kept.append((var, own))
-        else:
-            once[var] = own
+        (kept if reads[var] > 1 or found_in(own, tirx.Let) else once)[var] = own
     found = renamed(found, once)
-    for var, own in reversed(kept):
-        found = tirx.Let(var, own, found)
+    for var in reversed(kept):
+        found = tirx.Let(var, kept[var], found)
     return found
 
 
@@ -176,15 +167,12 @@ def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[
     stages = read_stages(func) if stages is None else stages
     if stages is None:
         return None
-    readers: dict[Any, list[Stage]] = {}
-    for stage in stages:
-        for buffer in {load.source for load in stage.loads()}:
-            readers.setdefault(buffer, []).append(stage)
+    read = [(stage, {load.source for load in stage.loads()}) for stage in stages]
     made: dict[Any, Stage] = {}
     kept: list[Stage] = []
     for stage in stages:
         plain, stage = stage, stage.with_made(made)
-        own = readers.get(stage.buffer, [])
+        own = [other for other, sources in read if stage.buffer in sources]
         repeated = len(own) > 1 or any(size(other.iters) > size(stage.iters) for other in own)
         whole = stage.reduced or stage.buffer in func.params or size(stage.iters) == 0
         if whole or (repeated and common.is_costly(stage.value)) or _reads_windows(stage):
@@ -243,12 +231,10 @@ def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
 
 def at_own_index(load: Expr, stage: Stage) -> bool:
     """Whether a stage loads of an array the element at the index that it computes."""
-    if size(stage.iters) == 1:
-        return True
-    return len(load.indices) == len(stage.iters) and all(
-        index.same_as(v.var) or int(v.dom.extent) == 1
-        for index, v in zip(load.indices, stage.iters, strict=True)
-    )
+    if size(stage.iters) == 1 or len(load.indices) != len(stage.iters):
+        return size(stage.iters) == 1
+    pairs = zip(load.indices, stage.iters, strict=True)
+    return all(index.same_as(v.var) or int(v.dom.extent) == 1 for index, v in pairs)
 
 
 def share(func: tirx.PrimFunc) -> list[Stage] | None:

@@ -112,10 +112,9 @@ class Sum:
     @property
     def columns(self) -> bool:
         """Whether more of what is read lies side by side for neighbouring results than for neighbouring terms."""
-        iters = self.stage.iters
-        wide = [i for i, v in enumerate(iters) if int(v.dom.extent) > 1]
-        spatial = [i for i in wide if iters[i].iter_type == tirx.IterVar.DataPar]
-        terms = [i for i in wide if i not in spatial]
+        wide = [(i, v.iter_type) for i, v in enumerate(self.stage.iters) if int(v.dom.extent) > 1]
+        spatial = [i for i, kind in wide if kind == tirx.IterVar.DataPar]
+        terms = [i for i, kind in wide if kind != tirx.IterVar.DataPar]
         if not spatial or not terms:
             return bool(spatial)
         reads = [strides for strides in common.accesses_of(self.stage.block) if strides is not None]

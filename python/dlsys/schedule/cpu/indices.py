@@ -72,9 +72,7 @@ class Indices:
         self.k: int = product.size(product.k)
         self.analyzer: sym.Analyzer = sym.Analyzer()
 
-    def loop(
-        self, extent: int, body: Callable[[Expr], tirx.Stmt], kind: int = SERIAL, name: str = "i"
-    ) -> tirx.Stmt:
+    def loop(self, extent: int, body: Callable[[Expr], tirx.Stmt], kind: int = SERIAL, name: str = "i") -> tirx.Stmt:
         """`codegen.loop`."""
         return loop(extent, self._bound(extent, body), kind=kind, dtype=self.index, name=name)
 

@@ -192,9 +192,7 @@ class _Loops:
         pairs = zip(stage.loads(), steps, strict=True)
         return [load for load, (along, last) in pairs if along == 1 and last not in (0, 1, None)]
 
-    def _turned(
-        self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]
-    ) -> tirx.Stmt:
+    def _turned(self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]) -> tirx.Stmt:
         """A tile whose crossing loads are copied to the stack first, as they lie: vectors along both arrays."""
         def copy(load: Expr) -> tuple[tirx.Stmt, Callable[[Expr, Expr], Expr]]:
             element = lambda column, row: renamed(load, self._names(at(row, column)))  # noqa: E731

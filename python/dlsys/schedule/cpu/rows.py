@@ -174,9 +174,7 @@ class _LongRows:
     find it, `down` the sums down the columns of a share of the rows, and `parts` the array of the shares' sums and the
     stage that adds them up."""
 
-    def __init__(
-        self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps
-    ) -> None:
+    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps) -> None:
         self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, steps.vectors
         along = [one for one in passes if any(map(rows.along, one))]
         self.fetching = along[-2] if steps.fetches and len(along) > 2 else None  # the next row, while none is stored

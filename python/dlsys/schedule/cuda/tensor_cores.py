@@ -59,9 +59,7 @@ class TensorCode(Code):
     copies = False  # the numbers are rounded on their way
     pad = 8
 
-    def __init__(
-        self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, intrinsic: Intrinsic
-    ) -> None:
+    def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, intrinsic: Intrinsic) -> None:
         assert intrinsic.warp is not None
         self.intrinsic: Intrinsic = intrinsic
         self.warp: Warp = intrinsic.warp
