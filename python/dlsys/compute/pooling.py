@@ -45,7 +45,6 @@ def _pool(x: te.Tensor, w: Spans, axes: Pair, fill: float, few: Few, many: Many)
     shape, padding = list(shape_of(x)), (w[0].padding, w[1].padding)
     for axis, windows in zip(axes, w, strict=True):
         shape[axis] = windows.count
-
     term = lambda index, ij: read_padded(x, _element(w, index, axes, ij), axes, padding, fill)  # noqa: E731
     return _terms(tuple(shape), (w[0].size, w[1].size), term, few, many if axes == FIRST else None)
 

@@ -84,7 +84,7 @@ class _Row:
 
 def _by_digits(row: _Row, elements: Buffer, counts: Buffer) -> tirx.Stmt:
     """Sorts one row: counts all digits, then moves the elements to and fro, a digit at a time. An element is a word of
-    its key and its place; of a longer key first the lower word is put in order, then the upper one."""
+    its key, of a longer one the lower word first, and its place."""
     _, _, passes, bins = (int(axis) for axis in counts.shape)
     width, word = bins.bit_length() - 1, tirx.const(WORD, "uint64")
     words = -(-int(str(row.key(tirx.const(0, "int32")).ty)[4:]) // WORD)
@@ -93,16 +93,13 @@ def _by_digits(row: _Row, elements: Buffer, counts: Buffer) -> tirx.Stmt:
         found = (side, row.number, *index)
         return tirx.BufferLoad(buffer, [tirx.const(i, "int32") if isinstance(i, int) else i for i in found])
 
-    def put(buffer: Buffer, value: Expr, side: int, *index: Any) -> tirx.Stmt:
-        return tirx.BufferStore(buffer, value, [side, row.number, *index])
+    put = lambda buffer, value, side, *index: tirx.BufferStore(buffer, value, [side, row.number, *index])  # noqa: E731
 
     def named(name: str, value: Expr) -> tuple[Expr, tirx.Stmt]:
         """The value, read once: what is stored in between could be what was read, for all that LLVM knows."""
-        var = tirx.Var(name, value.ty)
-        return var, tirx.Bind(var, value)
+        return (var := tirx.Var(name, value.ty)), tirx.Bind(var, value)
 
-    def place(element: Expr) -> Expr:
-        return (element & tirx.const(2**WORD - 1, "uint64")).astype("int32")
+    place = lambda element: (element & tirx.const(2**WORD - 1, "uint64")).astype("int32")  # noqa: E731
 
     def digit(element: Expr, number: int) -> Expr:
         own = element >> tirx.const(WORD + number * width, "uint64") & tirx.const(bins - 1, "uint64")

@@ -47,8 +47,7 @@ class Lowered:
 
 def lower(spec: KernelSpec, how: TargetName) -> Lowered:
     """The formula's loops as the first schedule rule that takes them has them, by the knobs of the spec's choice if it
-    has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a graph
-    of launches finds it where it was; if they are `checked`, in memory that TVM takes for each call."""
+    has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, or of TVM's."""
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.WRITTEN)
     function, rule = prim_func(spec), schedule.DEFAULT
@@ -195,9 +194,8 @@ def build(
 
 
 def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
-    """The specs in so many parts, or more of SOME kernels, a module each, with as much to compile in each, by their
-    `size`. Kernels that work in place stand apart: in a module with both kinds TVM 0.27 may take it that the arrays of
-    all its functions share no memory (test_tvm_op.py has such a pair)."""
+    """The specs in so many parts, or more of SOME kernels, a module each, as much to compile in each by `size`; those
+    in place apart: with both kinds TVM 0.27 may take it that all arrays share no memory (test_tvm_op.py has a pair)."""
     found: list[list[KernelSpec]] = []
     for in_place in (False, True):
         own = [spec for spec in specs if bool(spec.in_place) == in_place]
@@ -214,8 +212,7 @@ _compiled_by_tvm = tvm.get_global_func(_CUDA_COMPILER)
 
 @tvm.register_global_func(_CUDA_COMPILER, override=True)
 def _machine_code(code: str) -> bytes:
-    """Machine code for a GPU from CUDA C++; from disk where it was made before. What a program compiles by TVM itself
-    goes to the compiler that TVM had before."""
+    """Machine code for a GPU from CUDA C++, or from disk; a program's own code goes to TVM's compiler."""
     if not is_compiling():
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])

@@ -37,8 +37,7 @@ class TuningWarning(UserWarning):
 
 
 def default_database() -> Path:
-    """The file that `DLSYS_TUNING` names, or `tuning.jsonl` in the user's cache. Raises DataError where there is no
-    cache folder."""
+    """The file that `DLSYS_TUNING` names, or the user's. Raises DataError where there is no cache folder."""
     if path := setting(TUNING):
         return Path(os.path.expanduser(path))
     if (folder := cache_folder()) is None:
@@ -57,8 +56,7 @@ def versions() -> str:
 
 
 def read(path: Any) -> list[Record]:
-    """The records of a file; none where there is no file. Raises DataError for one that cannot be read, warns of
-    damaged lines."""
+    """The records of a file, if it is there. Raises DataError for one that cannot be read, warns of damaged lines."""
     return list(_parsed(path, _content(path).splitlines()))
 
 
@@ -112,9 +110,8 @@ def with_choices(specs: Sequence[KernelSpec], how: TargetName) -> list[KernelSpe
 
 
 def _in_use(how: TargetName) -> Mapping[str, Choice]:
-    """The choices for a target of the file that `DLSYS_TUNING` names, or else of the one that comes with the package
-    for its machine, by the digest of a kernel's formula. Raises DataError for a file that is not there or cannot be
-    read."""
+    """The choices for a target of the file that `DLSYS_TUNING` names, or of the package's for its machine, by the
+    digest of a kernel's formula. Raises DataError for a file that is not there or cannot be read."""
     path = os.path.expanduser(setting(TUNING) or "")
     if how.kind != "llvm" or not how.ours or not (path or os.path.exists(path := str(shipped(how)))):
         return {}

@@ -172,8 +172,7 @@ def keep(
     write: Callable[[Path], object],
     read: Callable[[Path, list[str]], dict[str, Loaded]],
 ) -> dict[str, Loaded]:
-    """Keeps under those keys the library that `write(path)` makes in a `folder()`, and returns what `load` gives of it;
-    nothing, said once, where it cannot be kept."""
+    """Keeps under those keys the library that `write(path)` makes in a `folder()`; returns what `load` gives of it."""
     keys = list(keys)
     made, directory = Path(folder, "made"), Path(folder).parent
     try:
@@ -193,8 +192,7 @@ def keep(
 
 
 def _trusted() -> Path | None:
-    """The directory without links, if it is there and nobody but the user may write to it; what is wrong is said
-    once."""
+    """The directory without links, if nobody but the user may write to it; what is wrong is said once."""
     if (directory := cache_directory()) is None:
         return None
     try:
@@ -234,8 +232,7 @@ def _libraries(directory: Path) -> list[tuple[float, int, Path]]:
 
 
 def _evict(directory: Path, latest: Path) -> None:
-    """Removes what killed processes left, what was used longest ago until the rest is below the bound, and the links to
-    it."""
+    """Removes what killed processes left, and what was used longest ago until the rest is below the bound."""
     for folder in (directory, directory / KERNELS):
         remove_stale(folder, f"{_TEMPORARY}*")
     entries = _libraries(directory)

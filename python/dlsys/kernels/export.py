@@ -11,6 +11,7 @@ fills. The library gets others in their place, which the system's loader fills, 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tempfile
@@ -32,7 +33,6 @@ from ..storage import write_atomically
 from . import disk
 from .build import build
 from .choices import with_choices
-from .export_c import Argument, header, identifiers, unlike
 from .runner import CODES, HEAD, POINTER, RUN, Calls, Place, Table, each_call
 from .spec import ArrayType, KernelSpec, TargetName, target_name
 
@@ -43,6 +43,14 @@ ALIGNED = 64  # bytes at a multiple of which a value in the library begins
 _VALUES = "dlsys_values"  # the symbol of the values in the library
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
 _POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to functions of TVM's runtime
+Argument = tuple[str, Shape, str, bool]
+"""An array's name, shape and dtype, and whether the function writes it."""
+_TYPES = {"float32": "float", "float64": "double", "bool": "bool"}  # of C; others are int64_t and its like
+_KEYWORDS = (
+    "auto bool break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "class delete false new operator private protected public template this throw true try typename using virtual"
+)
 
 
 @dataclass(frozen=True)
@@ -123,8 +131,7 @@ def export(
 
 
 def _values_text(values: Mapping[int, np.ndarray], path: Path) -> tuple[str, dict[int, str]]:
-    """Data of the library, written to a file that the assembler includes: the text for that, and the address of each
-    value."""
+    """The text that lets the assembler include values, which a file gets, and the address of each."""
     if not values:
         return "", {}
     places = {}
@@ -143,8 +150,7 @@ def _values_text(values: Mapping[int, np.ndarray], path: Path) -> tuple[str, dic
 
 
 def _pointers(objects: Sequence[Path]) -> str:
-    """The pointers to functions of TVM's runtime that objects refer to, for the system's loader to fill: theirs are
-    weak and empty."""
+    """The pointers to functions of TVM's runtime in objects, for the system's loader to fill: theirs are weak."""
     found = {name.decode() for path in objects for name in _POINTERS.findall(path.read_bytes())}
     return "".join(f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found))
 
@@ -202,9 +208,8 @@ an address is a kernel's own here, not that of an object of TVM's."""
 def _step_text(
     table: Table, symbols: Sequence[str], places: Mapping[int, str], results: Sequence[Place], arena: bool
 ) -> str:
-    """The function `step` of pointers: it copies the table, notes there where arrays begin (those with `places` in the
-    library it is not given), makes the calls, and copies the results. It returns another number than 0 where there is
-    no memory, or a call failed."""
+    """The function `step` of pointers: it copies the table, notes there where arrays begin (not those with `places` in
+    the library), makes the calls, and copies the results. Without memory, or after a failed call, it returns not 0."""
     words = list(map(str, table.with_moves(table.moves).tolist()))
     for word, call in zip(*(numbers.tolist() for numbers in table.handles), strict=True):
         words[word] = f"ptrtoint (ptr @{_PREFIX}{symbols[call]} to i64)"
@@ -242,3 +247,51 @@ def _checked(arrays: Sequence[tuple[str, Shape, str]]) -> tirx.PrimFunc:
     calling = tirx.AssertStmt(worked, ir.StringImm("RuntimeError"), [ir.StringImm("a kernel failed")])
     function = tirx.PrimFunc(taken, calling)
     return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)
+
+
+def unlike(names: Sequence[str]) -> list[str]:
+    """The names, each another: `weight`, `weight_1`."""
+    found: dict[str, None] = {}
+    for name in names:
+        others = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+        found[next(other for other in others if other not in found)] = None
+    return list(found)
+
+
+def identifiers(names: Sequence[str]) -> list[str]:
+    """The names as Python and C could have them, each another: `_0_weight`, `_0_weight_1`."""
+    return unlike([re.sub(r"\W|^(?=\d)", "_", name) for name in names])
+
+
+def header(name: str, library: str, cpu: str, arguments: Sequence[Argument], arena: str) -> str:
+    """The text of the header. `arena`: the name of the argument that is memory to work in, or empty."""
+    of_c = [f"{own}_" if own in _KEYWORDS.split() else own for own in identifiers([own for own, *_ in arguments])]
+    guard = f"DLSYS_{name.upper()}_H"
+    lines = [
+        f"/* The function {name} of {library}, which dlsys has written for {cpu}. */",
+        f"#ifndef {guard}\n#define {guard}\n#include <stdbool.h>\n#include <stdint.h>\n",
+    ]
+    told = []
+    for own, (label, shape, dtype, written) in zip(of_c, arguments, strict=True):
+        extents = "".join(f"[{extent}]" for extent in shape)
+        if label == arena:
+            size = f"{name.upper()}_ARENA"
+            lines.append(f"#define {size} {math.prod(shape)} /* bytes */\n")
+            told.append((f"void* {own}", f"memory to work in, {size} bytes; two calls at the same time need two"))
+        else:
+            kind = _TYPES.get(dtype, f"{dtype}_t")
+            told.append((f"{'' if written else 'const '}{kind}* {own}", f"{_comment(label)}: {dtype}{extents}"))
+    ends = [","] * (len(told) - 1) + [");"]
+    declared = "\n".join(f"    {own}{end} /* {what} */" for (own, what), end in zip(told, ends, strict=True))
+    lines += [
+        '#ifdef __cplusplus\nextern "C" {\n#endif',
+        "/* Returns 0; another number where a kernel has failed, as it got no memory. */",
+        f"int {name}(\n{declared}",
+        "#ifdef __cplusplus\n}\n#endif\n#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    """A name within a comment, which it does not end."""
+    return re.sub(r"[^ -~]|\*/|/\*", "_", text)

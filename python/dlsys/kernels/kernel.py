@@ -53,8 +53,7 @@ class Kernel:
         self.symbol: str = (of or spec).symbol
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target = how
-        self.module = module
+        self.named_target, self.module = how, module
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]
@@ -122,18 +121,16 @@ class Kernel:
                     return
             except (BufferError, IndexError, RuntimeError, TypeError, ValueError):
                 pass  # below the same is checked again, argument by argument, in the user's words
-        count, wanted = len(self.inputs), len(self._types)
-        if len(arrays) != wanted:
+        if len(arrays) != (wanted := len(self._types)):
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
-            told = f"takes {wanted} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
-            raise KernelArgumentError(f"{self.name}: {told}")
+            told = f"{self.name}: takes {wanted} arrays, its {len(self.inputs)} inputs and then {results}"
+            raise KernelArgumentError(f"{told}; got {len(arrays)}: {self!r}")
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
         self._require_apart([tensor.data_ptr() for tensor in tensors])
         self.function(*tensors, *(empty(*of, tensors[0].device).tensor for of in self.scratch))
 
     def _require_apart(self, starts: Sequence[int]) -> None:
-        """Raises KernelArgumentError for an output that would overwrite another argument, from where each argument's
-        memory starts."""
+        """Raises KernelArgumentError for an output that would overwrite another argument; `starts`: of their memory."""
         for output, other, written, size, may_be_one in self._pairs:
             start, place = starts[output], starts[other]
             if start < place + size and place < start + written and not (may_be_one and start == place):
@@ -195,9 +192,8 @@ class Kernel:
         return self._lower().function.script()
 
     def source(self, form: str = "asm") -> str:
-        """The generated code of the module that holds this kernel: "asm" (machine code), "ll" (LLVM IR); on a GPU
-        "cuda" or "ptx", which needs CUDA's compiler but no GPU. Raises KernelArgumentError for another form,
-        TargetError without a compiler."""
+        """The code of this kernel's module: "asm" (machine code), "ll" (LLVM IR); on a GPU "cuda" or "ptx", which needs
+        CUDA's compiler but no GPU. Raises KernelArgumentError for another form, TargetError without a compiler."""
         if form not in SOURCES:
             raise KernelArgumentError(f"{self.name}: source is one of {', '.join(SOURCES)}, not {form!r}")
         module = self.module

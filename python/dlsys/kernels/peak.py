@@ -68,8 +68,7 @@ def triad_kernel(count: int) -> Kernel:
 
 def measure_fma(threads: int, dtype: str = "float32") -> float:
     """GFLOP/s of multiply-adds, each two operations, on that many threads, which TVM's pool must have
-    (`dlsys.set_num_threads`): the best of all forms and rounds, which takes about half a second. With AVX-512 also half
-    its width is tried: some processors run that at more than half the speed."""
+    (`dlsys.set_num_threads`): the best of all rounds, in half a second; of AVX-512 half its width is tried too."""
     machine, best = machine_of(host_target()), 0.0
     for bits in sorted({machine.vector_bits, min(machine.vector_bits, 256)}):
         accumulators = 24 if bits == 128 and machine.registers == 32 else 12

@@ -108,9 +108,8 @@ def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
 
 
 def _expanded(calls: Calls, depth: int = 0) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """The calls as they are made. First two rows: of each place its number among those of the calls as written, and by
-    how many bytes it is moved. Then the turns: how many calls are made one after another, and by how many threads as
-    many each."""
+    """The calls as they are made: two rows, of each place its number among those as written, and by how many bytes it
+    is moved; and the turns: how many calls are made one after another, by how many threads as many each."""
     parts, count, turns = [np.zeros((2, 0), np.int64)], 0, list[tuple[int, int]]()
     for call in calls:
         places = [place for one in each_call([call]) for place in one.places]
@@ -162,8 +161,7 @@ class Table:
         made = owner[np.isin(order, written.cumsum() - written)]  # each call once, by its first place
         places = [place for call in flat for place in call.places]
         shapes = [place.shape for place in places]
-        rank = [len(shape) for shape in shapes]
-        extents = np.array([extent for shape in shapes for extent in shape], np.int64)
+        rank, extents = list(map(len, shapes)), np.array([extent for shape in shapes for extent in shape], np.int64)
         # strides count the elements from one to the next along each axis
         strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
         kinds = [np.dtype(place.dtype) for place in places]
@@ -174,9 +172,8 @@ class Table:
         tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
         arguments = np.zeros(len(order), _ANY)
         arguments["type_index"] = POINTER
-        counts = written[made]
         table = np.zeros((len(made), 3), np.int64)
-        table[:, 2] = counts
+        table[:, 2] = counts = written[made]
         ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns)], np.int64)[1:]
         ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
         results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
@@ -192,8 +189,7 @@ class Table:
         number, start = np.arange(len(order)), np.cumsum([0, *rank])[order]
         tensor, argument = of_tensors + _TENSOR.itemsize // 8 * number, of_arguments + 2 * number
 
-        def field(name: str) -> np.ndarray:
-            return tensor + _TENSOR.fields[name][1] // 8  # type: ignore[index]
+        field = lambda name: tensor + _TENSOR.fields[name][1] // 8  # type: ignore[index]  # noqa: E731
 
         def within(words: np.ndarray, to: np.ndarray) -> np.ndarray:
             """Moves that let words point to others."""
@@ -254,8 +250,7 @@ class ReplayWarning(UserWarning):
 
 
 class Replay(Runner):
-    """A runner whose calls are made one by one with given arrays that are new to it, recorded the second time, and
-    replayed from then on."""
+    """A runner whose calls with given arrays are made one by one at first, then recorded, and replayed."""
 
     def __init__(self, calls: Any, functions: Any, count: int, arena: Any, messages: Any = None) -> None:
         super().__init__(calls, functions, count, arena, messages)

@@ -87,8 +87,7 @@ class KernelSpec:
 
     @lazy
     def symbol(self) -> str:
-        """The kernel's name in machine code: like its own, and another for every formula, so that modules can be
-        joined."""
+        """The kernel's name in machine code: like its own, and another for every formula."""
         name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
         return f"k_{name}_{self.digest}"
 

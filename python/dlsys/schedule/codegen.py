@@ -55,8 +55,7 @@ class VectorCode:
         self._analyzer.bind(self.lane, ir.Range(0, tirx.IntImm(dtype, width)))
 
     def value(self, expression: Expr) -> Expr:
-        """The expression, computed once and kept, equal ones once. Booleans are kept as integers: TVM lowers no arrays
-        of them within vectors."""
+        """The expression, computed once and kept, equal ones once; of booleans as integers, for TVM's vectors."""
         kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
         if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
             return expression
@@ -117,8 +116,7 @@ class VectorCode:
         return mutated(expression, {tirx.Let: let, tirx.Select: choice, ir.Call: call, ir.Var: var})
 
     def compute(self, stages: Sequence[Stage], place: Sequence[Expr], values: dict[Any, Expr], kept: set[Any]) -> None:
-        """Stages of one domain at an index, each from the `values` of those before it, by buffer; those that have none
-        yet get one. Stores the buffers `kept`."""
+        """Stages of one domain at an index, by the `values` of buffers, which get theirs. Stores those `kept`."""
         for stage in stages:
             names = {v.var: at for v, at in zip(stage.spatial, place, strict=True)}
             if stage.buffer not in values:
@@ -215,8 +213,7 @@ def in_steps(
 
 
 def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
-    """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as
-    where a value chooses what is read."""
+    """A block without iterators around finished loops. `whole`: it may read and write all of its arrays."""
     own = {s.buffer for s in found_in(body, tirx.AllocBuffer)}
     outer = [buffer for buffer in buffers(body) if buffer not in own]
     reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]

@@ -27,8 +27,7 @@ def flushes(target: Target) -> bool:
 
 
 def flushed(function: tirx.PrimFunc) -> tirx.Stmt:
-    """The body of a host's function with flush-to-zero set in its computation, and in each share of a parallel loop;
-    as it is for a target that does not flush."""
+    """The body of a host's function, which flushes where its target does, in each share of a parallel loop too."""
     if not flushes(function.attrs["target"]):
         return function.body
 

@@ -24,9 +24,8 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Warp:
-    """What a lane of a warp holds of an instruction's pieces: with g = lane // 4 and t = lane % 4, the rows and words
-    along k of A, and columns and words of B, at these offsets from (g, t), the totals from (g, 2 t). `word`: the code
-    of a word of neighbours along k; `source`: CUDA C++ of what words and the instruction call."""
+    """What a lane of a warp holds of an instruction's pieces, by offsets from (lane // 4, lane % 4), the totals from
+    twice the second; the code of a `word` of neighbours along k; the CUDA C++ of what words and instruction call."""
 
     a: Places
     b: Places
@@ -82,8 +81,7 @@ class Intrinsic:
 
     def lowered(self, lanes: int, total: Expr, a: Expr, b: Expr) -> Expr:
         """The new total of so many lanes; by plain arithmetic where no instruction is so wide."""
-        found = self.lowering(lanes, total, a, b)
-        if found is not None:
+        if (found := self.lowering(lanes, total, a, b)) is not None:
             return found
         for i in range(self.terms):
             total = total + self._element(a, self.a, i, lanes) * self._element(b, self.b, i, lanes)

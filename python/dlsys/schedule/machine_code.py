@@ -27,7 +27,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ..compute.elementary import power_of_two
-from . import denormals, strided
+from . import denormals, squares
 from .common import mutated, rewritten
 from .target import features
 
@@ -101,8 +101,7 @@ def _expected(select: tirx.Select) -> tirx.Select:
 
 
 def _branch(select: tirx.Select) -> tirx.PrimExpr:
-    """A choice between vectors by a condition that is likely, as a branch: where it holds for all lanes the other value
-    is not computed."""
+    """A choice by a condition that is likely, as a branch: the other value is computed where some lane needs it."""
     held = select.condition
     if not isinstance(held, tvm.ir.Call) or held.op.name != _LLVM or held.args[0] != _EXPECT_NUMBER:
         return select
@@ -115,8 +114,7 @@ def _branch(select: tirx.Select) -> tirx.PrimExpr:
 
 
 def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
-    """A number for CUDA C. TVM 0.27 writes a float64 with 15 decimals, 1e-20 as 0: what that changes is given by its
-    bits."""
+    """A number for CUDA C: by its bits, where the 15 decimals of float64 that TVM 0.27 writes are too few."""
     value = float(number)
     if str(number.ty) != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
         return number
@@ -189,7 +187,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
-    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: strided.contiguous}
+    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: squares.contiguous}
     own = [_without_main, _rewriting(kinds), _changing(_as_vectors), _changing(denormals.flushed)]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))

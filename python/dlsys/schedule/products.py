@@ -45,9 +45,8 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A stage that is a product, and what each of its iterators is for: the rows `m` of A alone, the columns `n` of B
-    alone, the terms `k`, the `batch` of both or neither. `intrinsic`: the instruction for a step of groups of terms;
-    None for a multiply-add."""
+    """A stage that is a product, and its iterators: rows `m` of A alone, columns `n` of B alone, terms `k`, the `batch`
+    of both or neither. `intrinsic`: the instruction for a step of groups of terms; None for a multiply-add."""
 
     stage: Stage
     a: Operand
@@ -106,8 +105,7 @@ class Product:
         return next((i for i in reversed(axes) if self.extents[i] > 1), axes[-1])
 
     def run(self, operand: Operand, axes: Axes) -> Axes:
-        """The last of some iterators, over which, in row-major order, all steps between addresses of an operand are the
-        same."""
+        """The last of some iterators over which all steps between addresses of an operand are the same."""
         return tuple(common.contiguous({axis: self.extents[axis] for axis in axes}, [operand.strides])[-1])
 
     def at(self, places: Mapping[Axes, Expr]) -> dict[ir.Var, Expr]:

@@ -63,8 +63,7 @@ class Rows:
         return kept(self.stages, [stage for stage in self.rest if stage not in self.down], set(results))
 
     def fit(self) -> bool:
-        """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
-        computed of others of its own column."""
+        """Whether stages have one number a row or its length, and read of others their own column."""
         inside, rank = {stage.buffer for stage in self.stages}, len(self.shape)
 
         def at_own_column(load: Expr, along: Sequence[tirx.IterVar]) -> bool:

@@ -211,8 +211,7 @@ def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> 
 
 
 def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
-    """The stages in groups of one part and domain, each behind those whose results it reads; within a group these are
-    read only at the index that is computed."""
+    """The stages in groups of one part and domain, each behind those it reads, within at the own index alone."""
     groups: list[list[Stage]] = []
     home: dict[Any, int] = {}  # a buffer, and the group that writes it
     for stage in stages:
@@ -238,8 +237,7 @@ def at_own_index(load: Expr, stage: Stage) -> bool:
 
 
 def share(func: tirx.PrimFunc) -> list[Stage] | None:
-    """The stages of a function, of which those that compute the same, in formulas that were put together, are one; None
-    where `read_stages` has none."""
+    """The stages of a function, equal ones once; None where `read_stages` has none."""
     if (stages := read_stages(func)) is None:
         return None
     same: dict[Any, Any] = {}  # a buffer, and the one that holds the same

@@ -46,8 +46,7 @@ def extent_of(extent: Any) -> int:
 
 
 def usual(extent: int) -> int:
-    """The number that stands for an extent where a choice makes code faster or slower, and never wrong: kernels for
-    several numbers of rows choose alike."""
+    """The number by which kernels for several numbers of rows choose alike what is faster, and never wrong."""
     return extent.usual if isinstance(extent, Varying) else extent
 
 

@@ -44,18 +44,17 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     p, stages, number = found
     made = {one.buffer for one in stages[:number]}
-    own = choose(p, machine, made, (paddings := _paddings(p, stages, number)[0]))
+    own = choose(p, machine, made, _paddings(p, stages, number)[0])
     if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
         stages, p = cut(stages, number, parts)
-        own = choose(p, machine, made, (paddings := _paddings(p, stages, number)[0]))
-    q, tile = pick(own, lambda: space(own, p, machine, made, paddings))
+        own = choose(p, machine, made, _paddings(p, stages, number)[0])
+    q, tile = pick(own, lambda: space(own, p, machine, made, _paddings(p, stages, number)[0]))
     return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
 def one_sum(func: PrimFunc, stages: Sequence[Stage] | None = None) -> tuple[Product, Sequence[Stage], int] | None:
     """The product of two arrays of a function with that one sum and one result, each of whose elements is made of one
-    of the sum's; its stages, of which at most one is behind the sum, and the number of the sum. None for others.
-    `stages`: those of the function, if they are known."""
+    of the sum's; its stages, of which at most one is behind the sum, and the sum's number. None for others."""
     stages = stages if stages is not None else read_stages(func) or []
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
@@ -75,8 +74,7 @@ def _of_arrays(stage: Stage) -> Product | None:
 
 
 def _at_index_of(total: Stage, result: Stage) -> Stage | None:
-    """A stage that reads each element of another one once, with that one's indices: it may turn them around, as one
-    that spreads phases. None for other stages."""
+    """A stage that reads each element of another one once, with that one's indices; None for other stages."""
     reads = [load for load in result.loads() if load.source.same_as(total.buffer)]
     if not reads or not all(tvm_ffi.structural_equal(load, reads[0]) for load in reads):
         return None
@@ -125,8 +123,7 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
 
 
 def least_divisor(extent: int, least: int) -> int:
-    """The least divisor of an extent that is no less than that: all of a short extent, 1 where those that there are lie
-    far beyond."""
+    """The least divisor of an extent, no less than that; all of a short extent, 1 where others lie far beyond."""
     near = range(max(least, 1), min(extent, FINER * least) + 1)
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
 
@@ -145,8 +142,7 @@ def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[pa
 def written(
     p: Product, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine, given: Sequence[ir.Var]
 ) -> list[Stage | tirx.Stmt]:
-    """The loops of a contraction, and the stages before and after it that are not within. `given`: the function's
-    parameters."""
+    """The loops of a contraction, and the stages before and after it. `given`: the function's parameters."""
     found, whole = _paddings(p, stages, number)
     skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
     p = padding.ordered(p, skips)

@@ -29,8 +29,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tile is: its batch, its number along the rows, its panel, these two numbers in the share (panel first),
-    and the part of k."""
+    """Where a tile is: its batch, row and panel, panel and row in the share, and the part of k."""
 
     batch: Names
     tile: Expr

@@ -18,7 +18,7 @@ from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
 from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
-from ..products import Operand, Product
+from ..products import Product
 from ..stages import Stage, extents, loads_of
 
 CHANNELS = 16  # fewer are too short a loop to stand inside those over taps, and are unrolled where side by side
@@ -110,8 +110,7 @@ class Images:
     fixed: Mapping[int, int]
 
     def of_batch(self, axes: Sequence[int], reader: Product) -> tuple[Images, Product] | None:
-        """The images at one index of some axes of a product, and the product that reads them; None where a place in
-        them hangs on those and on more."""
+        """The images at one index of axes of a product, and the product that reads them; None where that cannot be."""
         iters, sides = reader.stage.iters, (reader.a, reader.b)
         unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in iters if int(v.dom.extent) == 1}
         simple = sym.Analyzer().simplify
@@ -132,12 +131,10 @@ class Images:
         def load(item: ir.TensorLoad) -> Any:
             return tirx.BufferLoad(own, [item.indices[i] for i in free]) if item.source.same_as(self.buffer) else None
 
-        def read(operand: Operand) -> Operand:
-            return replace(operand, value=with_loads(operand.value, load))
-
         if not fixed or len(free) < 2:
             return None
-        return Images(self.stage, own, fixed), replace(reader, a=read(reader.a), b=read(reader.b))
+        a, b = (replace(side, value=with_loads(side.value, load)) for side in sides)
+        return Images(self.stage, own, fixed), replace(reader, a=a, b=b)
 
     def laid(self, loop: Any, index: Mapping[int, Any], most: int, parallel: bool = False) -> tirx.Stmt:
         """The loops that make the images, at an `index` of those axes. Each plane, of the last two axes, is cleared,
@@ -201,9 +198,8 @@ def without_zeros(code: Any) -> Any:
 
 def _conjuncts(condition: Any) -> list[Any]:
     """The terms of a conjunction."""
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
+    both = (condition.a, condition.b) if isinstance(condition, tirx.And) else ()
+    return [part for one in both for part in _conjuncts(one)] or [condition]
 
 
 def _is_set_into_zeros(call: ir.Call) -> bool:

@@ -13,12 +13,11 @@ from tvm import tirx
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, axes_of, renamed
-from ..squares import SIDE, turned
+from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen
+from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
-from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
-from .steps import OTHER_VECTORS, OWN, Looked, Steps, chosen
 from .tiles import least_parts
 
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
@@ -93,8 +92,7 @@ class _Loops:
     # Along memory
 
     def _in_rows(self, apart: bool) -> tirx.Stmt:
-        """Rows, and along each some vectors a step; elements that lie `apart` one by one, in LLVM's order, and the next
-        row that they are picked of is fetched."""
+        """Rows, and along each some vectors a step; elements that lie `apart` one by one, with the next row fetched."""
         width = 1 if apart else self._width()
 
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:

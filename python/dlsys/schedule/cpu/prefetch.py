@@ -24,11 +24,10 @@ STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 
 
 def next_row(stage: Stage, row: Sequence[Any], machine: Machine) -> list[tirx.Stmt]:
-    """The fetches of the row of an array behind the one that the stage picks elements of at this index, where most of a
-    row's lines are read."""
+    """The fetches of the row behind the one of which the stage picks elements, where most of its lines are read."""
     *rows, last = stage.iters
     for load in stage.loads():
-        shape, step = [int(extent) for extent in load.source.shape], line(load.source, machine)
+        shape, step = list(map(int, load.source.shape)), line(load.source, machine)
         own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
         many = int(last.dom.extent) * step >= shape[-1] and is_far(load.source, machine)
         if own and many and strides_of(stage.block, load.source, load.indices) is None:

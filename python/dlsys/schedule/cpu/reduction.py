@@ -19,13 +19,12 @@ from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
-from ..levels import LEVEL, Accumulators, Levels
+from ..knobs import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
-from ..sums import PARTS, in_parts, is_float_sum, parts_along
+from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from ..varying import Varying
 from . import pointwise, rows
-from .steps import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from .tiles import least_parts
 
 MOST_VARYING = 4096  # terms of a sum whose number varies that are added up side by side in one vector alone
@@ -74,8 +73,7 @@ def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[_Su
 
 
 class _Sum:
-    """The loops of one sum, or of another reduction: `by_columns` where memory runs along the results; some vectors at
-    once where a term is `costly`."""
+    """The loops of one sum or other reduction: `by_columns` where memory runs along the results."""
 
     def __init__(self, stage: Stage, machine: Machine, steps: Steps) -> None:
         self.stage, self.machine, self.steps = stage, machine, steps
@@ -96,8 +94,7 @@ class _Sum:
         self.every = LEVEL if is_float_sum(stage) and not in_order else 0  # additions between two levels
 
     def parts(self) -> int:
-        """In how many parts the sum is to be made: columns as many as are summed in order, rows as many as threads
-        need."""
+        """In how many parts the sum is made: columns as many as are summed in order, rows as threads need."""
         if not self.parallel or not self.stage.is_plain or isinstance(self.stage.value, tirx.Mul):
             return 1
         if self.by_columns:
@@ -128,8 +125,7 @@ class _Sum:
         return tirx.BufferStore(self.stage.buffer, value, [renamed(i, names) for i in self.stage.indices])
 
     def _columns(self) -> tirx.Stmt:
-        """Sums down columns, some blocks of them. Rows are read from end to end, some at once where they lie far apart,
-        and added to an array of sums."""
+        """Sums down columns, some blocks of them: rows are added to an array of sums, some at once where far apart."""
         *rest, width = self.results.sizes
         few = self.count == self.terms.sizes[-1] <= 2 * ROWS  # registers hold their sums from the first to the last
         step, block = self._block(few)

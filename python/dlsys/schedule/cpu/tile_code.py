@@ -52,10 +52,7 @@ class TileCode(Indices):
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         super().__init__(fused.product)
-        self.fused = fused
-        self.tile = tile
-        self.machine = machine
-        self.given = given
+        self.fused, self.tile, self.machine, self.given = fused, tile, machine, given
         self.tiles: int = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
         self.terms: _Terms = _Terms(self, skips)
@@ -76,8 +73,7 @@ class TileCode(Indices):
         return cut(place.tile, self.m, rows, lambda rows: self._rows(place, rows, width, read_a, read_b))
 
     def _rows(self, place: Place, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
-        """The code of some rows of a tile: clear the sums, add the terms, store them, or keep them for the next part of
-        k."""
+        """The code of some rows of a tile: clear the sums, add the terms, store them, or keep them between parts."""
         computed, between = self.padded(width), self.between
         sums = self.array((rows, computed), "sums", "local")
 
@@ -134,8 +130,7 @@ class TileCode(Indices):
         body: Callable[[Expr, Expr], tirx.Stmt],
         vector: Callable[[Expr, Expr, int], tirx.Stmt] | None = None,
     ) -> tirx.Stmt:
-        """`body` of each row and column of a tile, as straight-line code of vectors; or `vector` of each row, first
-        column and width."""
+        """`body` of each row and column of a tile, as vectors; or `vector` of each row, first column and width."""
         own = self.tile.lanes
         whole, rest = divmod(width, own)
         lanes = vector or (lambda r, c, count: self.vector(count, lambda x: body(r, c + x)))
@@ -252,9 +247,8 @@ class TileCode(Indices):
 
 
 class _Terms:
-    """The loops over k of one tile, in `count` parts of `depth` terms: some indices of one axis, one of each axis
-    outside and all within. Parts of a long sum are added up by themselves, others go on with the sums of the one
-    before. Taps that meet only the zeros around images are left out."""
+    """The loops over k of one tile, in `count` parts of `depth` terms. Parts of a long sum are added up by themselves,
+    others go on with the sums before. Taps that meet only the zeros around images are left out."""
 
     def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
         self.of, p, tile = code, code.product, code.tile
@@ -267,9 +261,8 @@ class _Terms:
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
         few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
         few = few and self.skips[-1] is None and not any(self.by_tap)
-        self.kinds = [SERIAL] * (len(p.k) - 1) + [UNROLLED if few else SERIAL]
-        if tile.b == WINDOWS:
-            self.kinds = [UNROLLED] * len(p.k)
+        unrolled = len(p.k) if tile.b == WINDOWS else int(few)  # of the innermost loops
+        self.kinds = [SERIAL] * (len(p.k) - unrolled) + [UNROLLED] * unrolled
 
     def _cut(self) -> list[int]:
         """Indices of each axis that a part has. Where parts go on with sums, these are the same whatever the parts."""

@@ -92,8 +92,7 @@ def _knobs(turned: int, p: Product, tile: Tile) -> dict[str, int | str]:
 
 
 def _tiles(number: int, p: Product, machine: Machine, made: Container[Any]) -> Mapping[tuple[Any, ...], Tile]:
-    """By transposed, rows, vectors and ways to read, the tiles of a product: what is packed may be packed before, and B
-    be read where it lies, whatever that costs."""
+    """The tiles of a product by key: what is packed may be packed before, B be read where it lies."""
     found: dict[tuple[Any, ...], Tile] = {}
     readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made and not p.b.panel
     for tile in legal(p, machine, made):

@@ -37,9 +37,8 @@ REREAD = 0.01  # reading a byte again that lies in L3
 PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
 
 LIES, PACKED, BEFORE, GIVEN, WINDOWS = "lies", "packed", "before", "given", "windows"
-"""How an operand is read: where it lies; from panels that a share packs, a part of k at a time; from panels of all of
-it that are packed before; from panels that are given; through windows of images, which are read where they lie, an axis
-of k at a time."""
+"""How an operand is read: where it lies; from panels that a share packs, a part of k at a time, that are packed before,
+or that are given; through windows of images, which are read where they lie, an axis of k at a time."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,15 @@ def choose(
     least, best, varying, p = wanted(machine, p), None, p, p.usual()
     # each width of a last panel has code of its own
     fixed = [q for q in ways(p) if not any(isinstance(extent, Varying) for extent in varying.shape(q.n))]
-    for q in fixed or ways(p):
-        for whole in _sizes(q, machine, made):
-            work = arithmetic(q, whole, machine, paddings)
-            if best is not None and best[0] <= (0, work / machine.threads):
-                continue
-            for tile in _shared(q, whole, machine):
-                cost = max(least - tile.parts(q), 0), cycles(q, tile, machine, work)
-                if best is None or cost < best[0]:
-                    best = cost, (q, tile)
+    sizes = ((q, whole) for q in fixed or ways(p) for whole in _sizes(q, machine, made))
+    for q, whole in sizes:
+        work = arithmetic(q, whole, machine, paddings)
+        if best is not None and best[0] <= (0, work / machine.threads):
+            continue
+        for tile in _shared(q, whole, machine):
+            cost = max(least - tile.parts(q), 0), cycles(q, tile, machine, work)
+            if best is None or cost < best[0]:
+                best = cost, (q, tile)
     assert best is not None
     q, tile = best[1]
     return (q, tile) if varying is p else _varied(varying, q, tile)
@@ -130,11 +129,9 @@ def _per_image(p: Product) -> bool:
 
 
 def _over_windows(p: Product) -> Product:
-    """The transposed product of a convolution: m runs over the windows, n over the operand that has none.
-
-    The axis of k that shares an index with m's last one does not come last: two of its steps read the same
-    elements for two rows, and the compiler, to load them once, would keep more of them than there are registers.
-    """
+    """The transposed product of a convolution: m runs over the windows. The axis of k that shares an index with m's
+    last one does not come last: the compiler would load its elements for two rows once, into more registers than there
+    are."""
     p = p.transposed()
     beside = {i for window in p.a.windows if p.m[-1] in window for i in window}
     k = [i for i in p.k if i not in beside]
@@ -237,8 +234,7 @@ def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) ->
 
 
 def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
-    """How A can be read: rows along k where they lie, rows along m too where no other axis is theirs; through windows;
-    any from a copy."""
+    """How A can be read: rows along k, or along m alone, where they lie; through windows; any from a copy."""
     if p.a.contiguous == p.last(p.k) and not p.a.windows:
         return [LIES]
     along_m = p.a.contiguous == p.last(p.m) and p.size(p.m) == p.extents[p.last(p.m)] and p.a.value.source not in made
@@ -258,8 +254,7 @@ def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padd
 
 
 def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
-    """The least cycles of a step of k that reads another line of A. L1 has few places for lines whose distance is a
-    multiple of a large power of two."""
+    """The least cycles of a step of k that reads another line of A; some distances have few places in L1."""
     row, k = p.size(p.m) * p.itemsize, p.sizes[3]
     if row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2:
         return L3_LINE

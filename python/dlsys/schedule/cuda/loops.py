@@ -41,8 +41,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     """Sums of rows at places that data tell (`compute.loops.scatter_add`), of parts of the rows side by side, each in a
-    copy of the result, and the sum of the copies; and their array. Else a thread would wait for memory at each row, one
-    after the other. Nothing is changed where rows are few, or the copies would be larger than what is added."""
+    copy of the result, and the sum of the copies; and their array. Others, and few rows, as they are."""
     outer, body = nest_of(code)
     if not isinstance(body, tirx.SeqStmt) or len(body.seq) != 2:
         return code, []
@@ -94,12 +93,10 @@ def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple
         return _parts(code.body, [*around, (code, most)], analyzer)
     if isinstance(code, tirx.SeqStmt) and all(isinstance(one, (tirx.For, tirx.BufferStore)) for one in code.seq):
         return [part for one in code.seq for part in _parts(one, around, analyzer)]
-    if isinstance(code, tirx.For):
-        inner = _parts(code.body, [], analyzer)
-        if len(inner) == 1:
-            loops, body = inner[0]
-            ordered = tirx.For(code.loop_var, 0, code.extent, tirx.ForKind.SERIAL, body)
-            return [([*around, *loops], ordered)]
+    inner = _parts(code.body, [], analyzer) if isinstance(code, tirx.For) else []
+    if len(inner) == 1:
+        loops, body = inner[0]
+        around, code = [*around, *loops], tirx.For(code.loop_var, 0, code.extent, tirx.ForKind.SERIAL, body)
     return [(around, code)]
 
 

@@ -69,16 +69,13 @@ class SharedTile:
     own: ir.Var  # what it multiplies at a time
 
     def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
-        self.product = product
-        self.name = name
+        self.product, self.name = product, name
         self.factor: Expr = operand.value
-        self.axes = axes
-        self.side = side
+        self.axes, self.side = axes, side
         factor, steps = operand.value, operand.strides
         self.total: int = product.size(axes)
         self.dtype: str = str(factor.ty)
         last_k, last = product.last(product.k), product.last(axes)
-
         self.along_k: bool = steps is not None and steps[last_k] == 1 != steps[last]
         width = lanes([load.source.dtype for load in loads_of([factor])])
         run = product.extents[last_k if self.along_k else last]
@@ -97,8 +94,8 @@ class SharedTile:
         return code.is_vector(self.factor.source, [renamed(i, names) for i in self.factor.indices])
 
     def allocate(self, first: Expr, at: Expr, own: int, size: int) -> None:
-        """Makes the arrays, for a tile that begins at `first` and is so large in shared memory; the thread has `own`
-        elements of it at `at`."""
+        """Makes the arrays of a tile from `first` on, of a size in shared memory; a thread has `own` elements at
+        `at`."""
         self.first, self.at = first, at
         self.tile = shared((size,), self.dtype, self.name)  # of one axis: of two TVM would cut off what pads the rows
         self.held = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{self.name}_next", scope="local")
@@ -129,12 +126,10 @@ class SharedTile:
         """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
         value = code.value(code.evaluate(self.factor, names, lambda load: None))
         code.store(self.held, value, [number * self.width + code.lane])
-        if not guards:
-            return code.loop()
         lane = index("lane")
         zero = tirx.BufferStore(self.held, tirx.const(0, self.dtype), [number * self.width + lane])
         zeros = tirx.For(lane, 0, self.width, tirx.ForKind.UNROLLED, zero)
-        return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros)
+        return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros) if guards else code.loop()
 
 
 def _call(name: str, *arguments: Any) -> tirx.Stmt:
@@ -143,8 +138,7 @@ def _call(name: str, *arguments: Any) -> tirx.Stmt:
 
 
 class Code:
-    """The code of a product's launch; `parts` of `length` terms each, the number of a part being the first index of
-    each result where there are several."""
+    """The code of a product's launch; `parts` of `length` terms each, whose number is the first index of results."""
 
     pad = 4  # elements behind each row of a tile in shared memory: its columns are stored to different banks
     copies = True  # of operands, see `SharedTile`, where they can be
@@ -153,11 +147,7 @@ class Code:
     sums: Any
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
-        self.product = product
-        self.tile = tile
-        self.whole = whole
-        self.parts = parts
-        self.length = length
+        self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
         sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
         self.operands: list[SharedTile] = [SharedTile(product, *side, tile.threads) for side in sides]
         self.block: Any = index("block")
@@ -173,10 +163,8 @@ class Code:
 
     def shares(self) -> list[tuple[Expr, int]]:
         """Of A and of B the thread's part of the tile, and how many elements of it the thread holds."""
-        own = (self.tile.own_rows, self.tile.own_columns)
-        across = self.tile.columns // own[1]
-        at = (tirx.floordiv(self.thread, across), tirx.floormod(self.thread, across))
-        return list(zip(at, own, strict=True))
+        own, across = (self.tile.own_rows, self.tile.own_columns), self.tile.columns // self.tile.own_columns
+        return list(zip((tirx.floordiv(self.thread, across), tirx.floormod(self.thread, across)), own, strict=True))
 
     def nest(self) -> tirx.Stmt:
         """The launch."""

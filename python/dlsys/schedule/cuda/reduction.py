@@ -28,8 +28,7 @@ STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into pa
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
-    """A launch or two for each sum, with what is computed of it alone. Declines reductions that do
-    more than combine terms."""
+    """A launch or two for each sum, with what is computed of it alone. Declines other reductions."""
     stages = inlined(func)
     if stages is None or not all(stage.is_plain for stage in stages if stage.reduced):
         return None

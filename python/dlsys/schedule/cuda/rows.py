@@ -23,8 +23,7 @@ MOST = 32  # elements of a row that a thread of a block holds; of a warp half as
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
-    """One launch for what runs over rows, then those of what is behind. Declines functions without rows, with one sum
-    alone or rows that registers do not hold."""
+    """One launch for what runs over rows, then those behind. Declines one sum alone and rows beyond registers."""
     stages = inlined(func, share(func)) or []
     rows = find_rows(stages)
     if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
@@ -111,8 +110,7 @@ class _Code:
             self._keep(stage, own, step)
 
     def _keep(self, stage: Stage, own: ir.Var, step: int | None) -> None:
-        """Stores a thread's elements of a step, or the row's number, where the function's result or a later stage needs
-        them."""
+        """Stores a thread's elements of a step, or the row's number, where they are a result or read later."""
         if stage.buffer not in self.kept:
             return
         code = self._thread(step)

@@ -126,8 +126,7 @@ def folded(values: list[Expr], combine: Combine) -> Expr:
 
 
 def all_of(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
-    """Combines the first elements of the arrays `value` of the threads of a warp, or of a block of whole warps, a power
-    of two of them: each has the result then."""
+    """Combines the first elements of the arrays `value` of a warp's threads, or a block's: each has the result."""
     dtype, own, distance, found = str(value.dtype), tirx.BufferLoad(value, [0]), WARP, list[tirx.Stmt]()
     while distance > 1:
         distance //= 2
