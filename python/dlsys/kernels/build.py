@@ -230,14 +230,12 @@ def _machine_code(code: str) -> bytes:
 
 def run_function(head: int) -> tirx.PrimFunc:
     """A function of a table of int64, which begins with where its parts do: moves, calls, turns, results, and how many
-    turns and moves there are. Behind this `head` lies where arrays begin.
-
-    A move is three numbers: of a word of the table, of an array, and the byte there which the word then points to. A
-    call is three: the address of a function, that of its arguments, and their number. A turn is three: its first call,
-    how many calls a thread makes, and how many threads make as many each. The first result is 1 after a call that
-    failed, else 0, and is returned: then no more calls are made, so that no parameter takes what came of it. The rest
-    is for what a function gives, two numbers a thread.
-    """
+    turns and moves there are. Behind this `head` lies where arrays begin. A move is three numbers: of a word of the
+    table, of an array, and the byte there which the word then points to. A call is three: the address of a function,
+    that of its arguments, and their number. A turn is three: its first call, how many calls a thread makes, and how
+    many threads make as many each. The first result is 1 after a call that failed, else 0, and is returned: then no
+    more calls are made, so that no parameter takes what came of it. The rest is for what a function gives, two numbers
+    a thread."""
     table = tirx.decl_buffer((tirx.Var("size", "int64"),), "int64", name="table", data_alignment=8)
     move, turn, thread = (tirx.Var(name, "int64") for name in ("move", "turn", "thread"))
     moves, calls, turns, results, many_turns, many_moves = (table[i] for i in range(head))

@@ -1,9 +1,8 @@
-"""Libraries of compiled kernels on disk, so that the next process need not compile them.
-
-Kernels that were compiled together are one library in `cache_directory()`, whose name is the hash of its content. The
-folder `kernels` has a link to it for each kernel, whose name is the kernel's key: a hash of its formula, shapes and
-dtypes, the target, the versions of TVM and the sources of dlsys. Files are renamed when they are whole, so processes
-may share the directory. Loading a library runs its code, so nobody else may write to it (`storage.require_own`).
+"""Libraries of compiled kernels on disk, so that the next process need not compile them. Kernels that were compiled
+together are one library in `cache_directory()`, whose name is the hash of its content. The folder `kernels` has a link
+to it for each kernel, whose name is the kernel's key: a hash of its formula, shapes and dtypes, the target, the
+versions of TVM and the sources of dlsys. Files are renamed when they are whole, so processes may share the directory.
+Loading a library runs its code, so nobody else may write to it (`storage.require_own`).
 """
 
 from __future__ import annotations

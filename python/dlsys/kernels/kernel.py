@@ -26,11 +26,9 @@ class Kernel:
     Attributes:
         inputs, outputs: shape and dtype of each.
         named_target: what it is compiled for, as text; `target` is TVM's object.
-        spec: what it was built from; its `choice` is what a search has found for it.
         symbol, module: its name in the module that holds it, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
-        nbytes: bytes of all inputs and outputs.
-        code_bytes: what its code takes of the process, about.
+        nbytes, code_bytes: of all inputs and outputs; what its code takes of the process, about.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """

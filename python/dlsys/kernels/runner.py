@@ -39,8 +39,7 @@ MOST_GRAPHS = 8  # of sets of given arrays whose graphs a GPU keeps: values that
 @dataclass(frozen=True)
 class Place:
     """Where a value lies: `base` is the number of a given array of its dtype, or None for the arena, from byte `offset`
-    on. `moves`: for each loop around, the outermost first, the bytes by which it lies further in each step, and whether
-    it does so in every other step only."""
+    on. `moves`: for each loop, the outermost first, the bytes a step lies further, and whether every other one does."""
 
     base: int | None
     offset: int
@@ -143,8 +142,7 @@ class Table:
 
     Attributes:
         words: the numbers but for the moves; addresses are 0.
-        moves: for each address in it the word, the array that it is of and the byte there. Arrays are those that are
-            given, `count` of them, then the arena, then the table itself.
+        moves: for each address the word, the array (the `count` given ones, the arena, the table) and the byte there.
         handles: the words that are addresses of functions, and the numbers of their calls as written.
         results: the word that is not 0 after a call that failed.
     """

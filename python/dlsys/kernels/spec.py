@@ -47,17 +47,15 @@ class KernelSpec:
     """A kernel to be built, from shape and dtype of each input.
 
     Attributes:
-        name: what it is called in errors, listings and machine code.
         key: with `inputs`, what tells its formula from others; `te` is not compared.
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
         alone: whether one thread runs it, while others run it on other arrays.
-        outputs: shape and dtype of each output, where they are known without the formula.
+        outputs: as the inputs, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
-        choice: what a search has found for it, in the place of its rule's own choice.
-        family: makes its `Family`; None where there is no other of its formula.
+        choice, family: what a search has found for it; what makes its `Family`, None without others of its formula.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 

@@ -32,10 +32,8 @@ Strides = tuple[int, ...] | None
 
 
 def rewritten(code: Any, functions: Mapping[type, Callable[[Any], Any]]) -> Any:
-    """The code with each node of a kind replaced by the result of its function, inner ones first.
-
-    An exception of a function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory.
-    """
+    """The code with each node of a kind replaced by the result of its function, inner ones first. An exception of a
+    function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory."""
     failed: list[Exception] = []
 
     def guarded(function: Callable[[Any], Any], node: Any) -> Any:

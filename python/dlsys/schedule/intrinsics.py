@@ -40,7 +40,6 @@ class Intrinsic:
     lanes of a warp together.
 
     Attributes:
-        name: as LLVM names it, or PTX.
         feature: the CPU's that it needs, by LLVM's name, or the first architecture of a GPU.
         a, b: the dtypes of the elements of the words; a product's, of the dtypes `takes`, are converted to them.
         lowering: lanes, total, a and b, vectors of 32 bits a lane -> the new total; None where it has no such width. Of

@@ -31,11 +31,8 @@ class Space:
     """The choices that one rule has for one function: its own, and the values of each knob. `make` returns what the
     rule is to write for knobs, None for those that are not legal.
 
-    Attributes:
-        name: of the kind of loops; spaces of one name have the same knobs and features.
-        features: numbers that may say how long the loops of legal knobs take, for a learned model: as many for each,
-            the first one the binary logarithm of the rule's own estimate.
-        flop: operations of the function; 0 where they say little.
+    Spaces of one `name` have the same knobs and `features`: numbers for a learned model of how long the loops of legal
+    knobs take, the first one the binary logarithm of the rule's own estimate. `flop`: operations; 0 if they say little.
     """
 
     name: str

@@ -1,11 +1,9 @@
 """The rule for contractions: C[b, m, n] += A[b, m, k] * B[b, k, n], with A and B read through index expressions.
 
-Matmul in its four transposes, conv2d and both its gradients are contractions; which loops are m, n and k follows
-from who reads what (`products`), the numbers from shape and machine (`tiles`), and the loops are written by `product`.
-
-Of a convolution's operands one is read through windows, several times each element. Where tiles fit into the rows of
-the images it is A: its elements are broadcast from the padded images where they lie, vectors run over the filters, and
-the tile is stored along its rows. Else it is B, and packing it makes the columns of im2col.
+Which loops are m, n and k follows from who reads what (`products`), the numbers from shape and machine (`tiles`), and
+the loops are written by `product`. Of a convolution's operands one is read through windows. Where tiles fit into the
+rows of the images it is A: its elements are broadcast from the padded images where they lie, and vectors run over the
+filters. Else it is B, and packing it makes the columns of im2col.
 """
 
 from __future__ import annotations

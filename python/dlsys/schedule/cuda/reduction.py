@@ -1,9 +1,8 @@
 """Sums, maxima and the like: the threads of a block share a sum's terms or stand side by side over its results.
 
 Where neighbouring results lie side by side in memory (columns), so do their threads, and further threads of the block
-take every so many-th term. Where a result's terms do (rows), a warp or a block takes them together. Where there are too
-few results to fill the device, their terms are cut into parts, whose sums a second launch adds up. The order of
-additions hangs on the shapes alone, so a result is the same in every run.
+take every so many-th term. Where a result's terms do (rows), a warp or a block takes them together. Terms of too few
+results are cut into parts, whose sums a second launch adds up. A result is the same in every run.
 """
 
 from __future__ import annotations

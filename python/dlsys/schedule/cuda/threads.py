@@ -23,11 +23,8 @@ _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 
 
 class ThreadCode(VectorCode):
-    """The code of one thread, for some neighbouring indices, the lanes, at once.
-
-    Values lie in registers: arrays whose loops are unrolled. What lies side by side in memory, from a multiple of its
-    size on, is loaded and stored as one vector.
-    """
+    """The code of one thread, for some neighbouring indices at once. Values lie in registers: arrays whose loops are
+    unrolled. What lies side by side in memory, from a multiple of its size on, is loaded and stored as one vector."""
 
     scope = "local"
 
