@@ -864,7 +864,7 @@ def a_kernel_without_threads_is_our_error() -> None:
     unbound = schedule.Rule("unbound", "cuda", lambda func, machine: func)
     x = ops.Variable("x")
     node = ops.exp_op(x) + float(next(_number))
-    with mock.patch.dict(schedule.RULES, {"cuda": (unbound, cuda.fallback.RULE)}):
+    with mock.patch.dict(schedule.RULES, {"cuda": (unbound, cuda.loops.FALLBACK)}):
         error = _error(dl.TargetError, lambda: ad.Executor([node], ctx=GPU).run({x: np.ones(5, "float32")}))
     assert "threads" in error, error
     with kernels.default_schedules():

@@ -22,7 +22,7 @@ from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
 from dlsys.graph import Node
 from dlsys.ops import pack_panels_op
-from dlsys.schedule import common, machine_code, strided
+from dlsys.schedule import common, machine_code, squares
 from dlsys.schedule import target as targets
 from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
 from tvm import s_tir, te, tirx
@@ -455,14 +455,14 @@ def test_vectors_of_elements_some_apart_are_loads_of_neighbours():
     x = tirx.decl_buffer((256,), "float32", "x")
     for stride in (2, 3, 4):
         for lanes in (2, 3, 7, 8, 13, 16, 17, 28, 32, 56):
-            found = strided.contiguous(tirx.BufferLoad(x, [tirx.Ramp(5, stride, lanes)]))
+            found = squares.contiguous(tirx.BufferLoad(x, [tirx.Ramp(5, stride, lanes)]))
             read: list[int] = []
             assert _places(found, read) == [5 + stride * i for i in range(lanes)]
             assert max(read) == 5 + stride * (lanes - 1)  # nothing beyond
     own = tirx.decl_buffer((256,), "float32", "own", scope="local")  # which is to become registers
     for array, at in ((x, tirx.Ramp(0, 1, 16)), (x, tirx.Ramp(0, 5, 16)), (x, 3), (own, tirx.Ramp(0, 2, 16))):
         load = tirx.BufferLoad(array, [at])
-        assert strided.contiguous(load) is load
+        assert squares.contiguous(load) is load
 
 
 def _places(vector: Any, read: list[int]) -> list[int]:
@@ -644,7 +644,7 @@ def test_cuda_kernels_bind_every_stage():
         plain = _function("k", shapes, "float32", formula)
         function, rule = schedule.apply(plain, target)
         assert rule.name == name, shapes
-        assert "thread_binding" in schedule.cuda.fallback.RULE.schedule(plain, schedule.machine_of(target)).script()
+        assert "thread_binding" in schedule.cuda.loops.FALLBACK.schedule(plain, schedule.machine_of(target)).script()
         module = tvm.compile(tvm.IRModule({"k": function}), target=target)
         assert len(module.mod.imports) == 1, shapes  # else it were host code
 

@@ -4,11 +4,9 @@ Every function takes and returns `te.Tensor`, for the dtypes and any rank its op
 included, with the result's dtype that of the inputs unless its formula says otherwise. Shapes are taken as right: the
 operators' `infer_shape` and the factories of `tvm_op` check them.
 
-NaN and infinity come out wherever NumPy gives them. TVM does not do that by itself: its `max` drops a NaN,
-and its simplifier turns `x * 0`, `0 / x`, `x - x` and `x != x` into constants, whatever x is. Hence the
-selections below, and `tirx.isnan` in place of `x != x`.
-
-The formulas are loaded, and TVM's compiler with them, when the first is called.
+NaN and infinity come out wherever NumPy gives them: by selections, since TVM's `max` drops a NaN, and its simplifier
+turns `x * 0`, `0 / x`, `x - x` and `x != x` into constants, whatever x is. The formulas are loaded, and TVM's compiler
+with them, when the first is called.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ IN_ORDER = 512
 _MODULES = (
     *("base", "elementwise", "contraction", "indexing", "reduction"),
     *("pooling", "channels_last", "cumulative", "sorting", "random", "elementary", "trigonometry", "loops"),
-    "quantization",
 )
 
 

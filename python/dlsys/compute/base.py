@@ -36,8 +36,8 @@ def constant(value: float, dtype: Any) -> Expr:
 
 
 def immediate(number: np.ndarray) -> Expr:
-    """A number, an array of shape (), as an operand of formulas of elements; a floating-point zero by a call: TVM's
-    simplifier makes 0 * x and 0 / x zero, whatever x is, and TE divides by no zero."""
+    """A number, an array of shape (), as an operand of formulas of elements; a floating-point zero by a call, since
+    TVM's simplifier makes 0 * x zero, whatever x is."""
     dtype = str(number.dtype)
     found = tirx.const(number.item(), dtype)
     if dtype.startswith("float") and number == 0:

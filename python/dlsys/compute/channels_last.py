@@ -8,7 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from .base import LAST, Expr, Pair, Shape, constant, read_padded, shape_of
-from .contraction import pad_images
+from .contraction import pad_images, sum_axes
 
 
 def conv2d_panels(
@@ -19,7 +19,7 @@ def conv2d_panels(
     _, fy, fz, channels, width = shape_of(panels)
     (sy, sz), (dy, dz) = stride, dilation
     padded = pad_images(x, padding, LAST)
-    i, j, c = (te.reduce_axis((0, extent), name) for name, extent in (("i", fy), ("j", fz), ("c", channels)))
+    i, j, c = sum_axes(i=fy, j=fz, c=channels)
 
     def at(n: Any, y: Any, z: Any, o: Any) -> Expr:
         own = panels(tirx.floordiv(o, width), i, j, c, tirx.floormod(o, width))
@@ -28,9 +28,7 @@ def conv2d_panels(
     return te.compute(shape, at, name="conv2d")
 
 
-def conv2d_planes(
-    x: te.Tensor, f: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> te.Tensor:
+def conv2d_planes(x: te.Tensor, f: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair) -> te.Tensor:
     """Each channel of images NHWC convolved with a filter of its own, f (h, w, C), to `shape`."""
     (sy, sz), (dy, dz), (top, left), taps = stride, dilation, padding, list(np.ndindex(*shape_of(f)[:2]))
 
@@ -42,23 +40,19 @@ def conv2d_planes(
     return te.compute(shape, at, name="conv2d")
 
 
-def transform_tiles(
-    x: te.Tensor, matrix: te.Tensor, axis: int, count: int, stride: int, padding: int
-) -> te.Tensor:
+def transform_tiles(x: te.Tensor, matrix: te.Tensor, axis: int, count: int, stride: int, padding: int) -> te.Tensor:
     """out[k, ..., o, ...] = sum_i matrix[k, i] pad(x)[..., o stride + i, ...], o along `axis`, below `count`."""
-    kinds, size = shape_of(matrix)
-    extents = shape_of(x)
+    (kinds, size), extents = shape_of(matrix), shape_of(x)
+
+    def value(i: int, index: Any) -> Expr:
+        place = index[axis] * stride + (i - padding)
+        found = x(*index[:axis], place, *index[axis + 1 :])
+        if padding <= i and (count - 1) * stride + i - padding < extents[axis]:
+            return found
+        return tirx.if_then_else(tirx.all(place >= 0, place < extents[axis]), found, constant(0, x.dtype))
 
     def at(k: Any, *index: Any) -> Expr:
-        terms = []
-        for i in range(size):
-            place = index[axis] * stride + (i - padding)
-            value = x(*index[:axis], place, *index[axis + 1 :])
-            if i < padding or (count - 1) * stride + i - padding >= extents[axis]:
-                inside = tirx.all(place >= 0, place < extents[axis])
-                value = tirx.if_then_else(inside, value, constant(0, x.dtype))
-            terms.append(matrix(k, i) * value)
-        return sum(terms)
+        return sum(matrix(k, i) * value(i, index) for i in range(size))
 
     return te.compute((kinds, *extents[:axis], count, *extents[axis + 1 :]), at, name="tiles")
 
@@ -66,8 +60,7 @@ def transform_tiles(
 def join_tiles(x: te.Tensor, matrix: te.Tensor, axis: int, extent: int) -> te.Tensor:
     """out[..., y, ...] = sum_k matrix[y % rows, k] x[k, ..., y // rows, ...], y along `axis` of the result, below
     `extent`; `rows` are those of the matrix."""
-    rows, kinds = shape_of(matrix)
-    rest = shape_of(x)[1:]
+    (rows, kinds), rest = shape_of(matrix), shape_of(x)[1:]
 
     def at(*index: Any) -> Expr:
         tile, row = tirx.floordiv(index[axis], rows), tirx.floormod(index[axis], rows)

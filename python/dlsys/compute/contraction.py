@@ -10,6 +10,8 @@ from tvm import te, tirx
 from .base import FIRST, Expr, Pair, Shape, constant, full, read_padded, shape_of
 from .indexing import reshape
 
+ONE, NONE = (1, 1), (0, 0)  # of strides and dilations, and of padding
+
 
 def pad_images(x: te.Tensor, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
     """Images with `padding` rows and columns of zeros on each side."""
@@ -56,7 +58,7 @@ def _dtype(a: te.Tensor, b: te.Tensor) -> str:
 
 
 def _times(a: Expr, b: Expr) -> Expr:
-    """The product of two elements, see `_dtype`."""
+    """The product of two elements."""
     return a * b if a.ty == b.ty else a.astype("int32") * b.astype("int32")
 
 
@@ -67,8 +69,8 @@ def _named(rank: int, lead: int, inner: str, trans: bool) -> list[str]:
 
 
 def _product(name: str, out: list[str], operands: tuple[Operand, Operand], given: Shape | None = None) -> te.Tensor:
-    """The product of the operands, summed over the axes that `out` lacks, the batches broadcast. Summed too is what is
-    repeated of a result of the shape `given`."""
+    """The product of the operands, summed over the axes that `out` lacks, the batches broadcast; summed is also what a
+    result of the shape `given` repeats."""
     extents: dict[str, int] = {}
     for x, axes in operands:
         extents |= {axis: n for axis, n in zip(axes, shape_of(x), strict=True) if n != 1 or axis not in extents}
@@ -81,11 +83,10 @@ def _product(name: str, out: list[str], operands: tuple[Operand, Operand], given
 
     def at(*index: Any) -> Expr:
         place = {**dict(zip(out, index, strict=True)), **summed}
-        a, b = (
-            x(*(0 if n == 1 and axis.isupper() else place[axis] for axis, n in zip(axes, shape_of(x), strict=True)))
-            for x, axes in operands
-        )
-        return te.sum(_times(a, b), axis=[*summed.values()]) if summed else _times(a, b)
+        pairs = (zip(axes, shape_of(x), strict=True) for x, axes in operands)
+        places = [[0 if n == 1 and axis.isupper() else place[axis] for axis, n in own] for own in pairs]
+        product = _times(*(x(*own) for (x, _), own in zip(operands, places, strict=True)))
+        return te.sum(product, axis=[*summed.values()]) if summed else product
 
     return te.compute(shape, at, name=name)
 
@@ -143,7 +144,8 @@ def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
     return te.compute(shape, at, name="pack_panels")
 
 
-def _axes(**extents: int) -> list[tirx.IterVar]:
+def sum_axes(**extents: int) -> list[tirx.IterVar]:
+    """The indices of a sum, by name."""
     return [te.reduce_axis((0, extent), name=name) for name, extent in extents.items()]
 
 
@@ -154,23 +156,17 @@ def _grouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
     extents = shape_of(x)
     own = extents[axis] // groups
 
-    def at(*index: Any) -> Expr:
-        return x(*index[:axis], index[axis] * own + index[axis + 1], *index[axis + 2 :])
-
+    at = lambda *index: x(*index[:axis], index[axis] * own + index[axis + 1], *index[axis + 2 :])  # noqa: E731
     return te.compute((*extents[:axis], groups, own, *extents[axis + 1 :]), at, name="grouped")
 
 
 def _ungrouped(x: te.Tensor, shape: Shape) -> te.Tensor:
-    """x, of as many groups as it has, in a shape in which they are one axis with what they consist of."""
+    """x in a shape in which its groups are one axis with what they consist of."""
     return x if shape_of(x) == shape else reshape(x, shape)
 
 
 def conv2d(
-    x: te.Tensor,
-    f: te.Tensor,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
+    x: te.Tensor, f: te.Tensor, stride: Pair = ONE, padding: Pair = NONE, dilation: Pair = ONE,
     groups: int = 1,
 ) -> te.Tensor:
     """Cross-correlation of images x, NCHW, with filters f, OIHW, for each group of channels and filters:
@@ -182,7 +178,7 @@ def conv2d(
         return full((batch, filters, *space), 0.0, _dtype(x, f))
     groups, depthwise = _split(shape_of(f), groups)
     padded, own = pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
-    *lead, i, j = _axes(**({} if depthwise else {"c": channels}), i=fy, j=fz)
+    *lead, i, j = sum_axes(**({} if depthwise else {"c": channels}), i=fy, j=fz)
 
     def at(n: Any, *index: Any) -> Expr:
         *g, o, y, z = index
@@ -195,12 +191,7 @@ def conv2d(
 
 
 def conv2d_input_gradient(
-    f: te.Tensor,
-    grad: te.Tensor,
-    shape: Shape,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
+    f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair = ONE, padding: Pair = NONE, dilation: Pair = ONE,
     groups: int = 1,
 ) -> te.Tensor:
     """The gradient of `conv2d` with respect to its images, of `shape`: the output's gradient, set apart by
@@ -216,7 +207,7 @@ def conv2d_input_gradient(
     first = (h - padding[0], w - padding[1])  # zeros before the first gradient
     spread = spread_images(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
     own = _grouped(f, 0, groups)
-    *lead, i, j = _axes(**({} if depthwise else {"o": filters // groups}), i=fy, j=fz)
+    *lead, i, j = sum_axes(**({} if depthwise else {"o": filters // groups}), i=fy, j=fz)
 
     def at(n: Any, *index: Any) -> Expr:
         *g, c, y, z = index
@@ -229,15 +220,11 @@ def conv2d_input_gradient(
 
 
 def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair) -> te.Tensor:
-    """`conv2d_input_gradient` for strides that divide the images, without the zeros between the gradients.
-
-    Row y = Y s + a, of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s: a convolution for
-    each phase, in which the gradient's row Y + q - i' counts, q = (a + p) div s. The taps are laid out in the order of
-    those rows, i' backwards.
-    """
+    """`conv2d_input_gradient` for strides that divide the images, without the zeros between the gradients: row Y s + a,
+    of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s, in a convolution of the gradient's
+    rows Y + q - i', q = (a + p) div s. The taps are laid out in the order of those rows, i' backwards."""
     (batch, filters, gy, gz), (_, channels, fy, fz), (sy, sz), (py, pz) = shape_of(grad), shape_of(f), stride, padding
-    ty, tz = -(-fy // sy), -(-fz // sz)  # taps of a phase
-    rows, columns = shape[2] // sy, shape[3] // sz
+    ty, tz, rows, columns = -(-fy // sy), -(-fz // sz), shape[2] // sy, shape[3] // sz  # taps of a phase, its image
     zero = constant(0, grad.dtype)
 
     def split(phase: Any, pad: int, step: int) -> tuple[Any, Any]:
@@ -258,27 +245,21 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
 
     taps = te.compute((sy, sz, filters, channels, ty, tz), tap, name="taps")
     laid = te.compute((batch, sy, sz, filters, rows + ty - 1, columns + tz - 1), lie, name="laid")
-    o, i, j = _axes(o=filters, i=ty, j=tz)
+    o, i, j = sum_axes(o=filters, i=ty, j=tz)
 
     def at(n: Any, a: Any, b: Any, c: Any, y: Any, z: Any) -> Expr:
         return te.sum(laid(n, a, b, o, y + i, z + j) * taps(a, b, o, c, i, j), axis=[o, i, j])
-
-    phases = te.compute((batch, sy, sz, channels, rows, columns), at, name="conv2d_input_gradient")
 
     def together(n: Any, c: Any, y: Any, z: Any) -> Expr:
         phase = tirx.floormod(y, sy), tirx.floormod(z, sz)
         return phases(n, *phase, c, tirx.floordiv(y, sy), tirx.floordiv(z, sz))
 
+    phases = te.compute((batch, sy, sz, channels, rows, columns), at, name="conv2d_input_gradient")
     return te.compute(shape, together, name="together")
 
 
 def conv2d_filter_gradient(
-    x: te.Tensor,
-    grad: te.Tensor,
-    shape: Shape,
-    stride: Pair = (1, 1),
-    padding: Pair = (0, 0),
-    dilation: Pair = (1, 1),
+    x: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair = ONE, padding: Pair = NONE, dilation: Pair = ONE,
     groups: int = 1,
 ) -> te.Tensor:
     """The gradient of `conv2d` with respect to its filters, of `shape`:
@@ -288,7 +269,7 @@ def conv2d_filter_gradient(
         return full(shape, 0.0, str(x.dtype))
     groups, depthwise = _split(shape, groups)
     padded, grads = pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
-    n, y, z = _axes(n=batch, y=gy, z=gz)
+    n, y, z = sum_axes(n=batch, y=gy, z=gz)
 
     def at(*index: Any) -> Expr:
         *g, o, c, i, j = index

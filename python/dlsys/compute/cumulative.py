@@ -1,9 +1,8 @@
 """Sums and products of all elements up to each, along an axis, and the recurrence that their gradients are.
 
-Along an axis runs a chain: each value is computed from the one before. Chains have nothing to do with each other. A few
-long ones are cut into parts: the total of each part, the totals of all parts before each, and then its own chain, which
-begins there (Blelloch, Prefix Sums and Their Applications, 1990). Values of float32 are computed in float64, as PyTorch
-does.
+Along an axis runs a chain: each value is computed from the one before. A few long ones are cut into parts: the total of
+each part, the totals of all parts before each, and then its own chain, which begins there (Blelloch, Prefix Sums and
+Their Applications, 1990). Values of float32 are computed in float64, as PyTorch does.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tvm import te, tirx
 
 from .base import Expr, constant, full, shape_of
 from .elementwise import is_float, product_of, sum_of
-from .loops import Buffer, Source, loop, program, sequence, unravelled
+from .loops import Buffer, Source, Words, loop, program, sequence, unravelled
 
 PARTS, LEAST = 512, 1024  # parts of all chains, at most; elements of each, at least
 TOGETHER = 4  # elements that are put together before the value before them: a step waits once for them all
@@ -47,8 +46,7 @@ def recurrence(a: te.Tensor, b: te.Tensor, axis: int, exclusive: bool, reverse: 
 def _chains(
     name: str, inputs: Sequence[te.Tensor], axis: int, exclusive: bool, reverse: bool, first: float, step: Step
 ) -> te.Tensor:
-    """The values of the chains along `axis`, which begin with `first`. Those of one input are put together by `step` as
-    well."""
+    """The values of the chains along `axis`, which begin with `first`. `step` puts those of one input together too."""
     shape, dtype = shape_of(inputs[0]), str(inputs[0].dtype)
     if 0 in shape:
         return full(shape, 0, dtype)
@@ -68,7 +66,7 @@ def _chains(
         def chain(o: Expr, c: Expr, value: Expr, start: Expr, count: int) -> tirx.Stmt:
             """Stores the values of so many elements, from the one at `start` on, before which there is a value."""
             width = TOGETHER if len(inputs) == 1 and count > TOGETHER else 1
-            held = _Words(width, wide)
+            held = Words(width, wide)
 
             def some(at: Expr, number: int) -> list[tirx.Stmt]:
                 """The next elements. The last word is the value before, and then the new one."""
@@ -78,9 +76,8 @@ def _chains(
                 words = [*range(number - 1), width - 1]
                 new = [held.put(word, step(held[-1], *v)) for word, v in zip(words, own, strict=True)]
                 shown = [-1, *words[:-1]] if exclusive else words
-                stores = [
-                    tirx.BufferStore(out, held[word].astype(dtype), place(o, at + i, c)) for i, word in enumerate(shown)
-                ]
+                put = lambda i, word: tirx.BufferStore(out, held[word].astype(dtype), place(o, at + i, c))  # noqa: E731
+                stores = [put(i, word) for i, word in enumerate(shown)]
                 return [stores[0], *new[:-1], *stores[1:], new[-1]] if exclusive else [*new, *stores]
 
             left = count % width
@@ -92,11 +89,9 @@ def _chains(
             """Stores what the elements of a part are together."""
             # LLVM makes vectors of one sum of integers, and poor ones of many; of floats it may not change the order
             lanes = LANES if behind == 1 and is_float(inputs[0]) else 1
-            held, start = _Words(lanes, wide), p * length
+            held, start = Words(lanes, wide), p * length
 
-            def add(i: Expr, number: int) -> tirx.Stmt:
-                return sequence([held.put(k, step(held[k], *values(o, i + k, c))) for k in range(number)])
-
+            add = lambda i, n: sequence([held.put(k, step(held[k], *values(o, i + k, c))) for k in range(n)])  # noqa: E731
             left = length % lanes
             return sequence([
                 held.made,
@@ -108,7 +103,7 @@ def _chains(
 
         def starts(o: Expr, _: Expr, c: Expr) -> tirx.Stmt:
             """Stores in place of the parts' totals those of all before, and behind them that of all."""
-            held = _Words(2, wide)
+            held = Words(2, wide)
 
             def one(p: Expr) -> tirx.Stmt:
                 later = held.put(1, step(held[0], tirx.BufferLoad(scratch[0], [o, p, c])))
@@ -133,19 +128,3 @@ def _chains(
 
     totals = [((before, parts + 1, behind), wide)] if parts > 1 else []
     return program(name, shape, dtype, inputs, body, totals)
-
-
-class _Words:
-    """An array of a few words, which LLVM keeps in registers."""
-
-    def __init__(self, count: int, dtype: str) -> None:
-        self._buffer, self._count = tirx.decl_buffer((count,), dtype, "words", scope="local"), count
-        self.made = tirx.AllocBuffer(self._buffer)
-
-    def __getitem__(self, index: int) -> Expr:
-        """The value of a word."""
-        return tirx.BufferLoad(self._buffer, [index % self._count])
-
-    def put(self, index: int, value: Expr) -> tirx.Stmt:
-        """The assignment to a word."""
-        return tirx.BufferStore(self._buffer, value, [index % self._count])

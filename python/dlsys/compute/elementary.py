@@ -2,9 +2,9 @@
 
 The method is Cephes' (S. L. Moshier, exp.c, expf.c, log.c, logf.c, ndtr.c, ndtrf.c, tanh.c): the argument is reduced
 by multiples of log 2, held in two parts so that the first subtraction is exact; the rest goes through a polynomial or a
-quotient of two; powers of two are put together from their bits. Limits, infinities, NaN and denormal numbers are as
-NumPy's. Largest error found over the whole range, in units in the last place (tests/schedule/test_schedule_fused.py):
-exp 1.0 in float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.4 and 1.5; erf at most 1.5 and 3.5.
+quotient of two. Limits, infinities, NaN and denormal numbers are as NumPy's. Largest error found, in units in the last
+place (tests/schedule/test_schedule_fused.py): exp 1.0 in float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.4 and 1.5;
+erf at most 1.5 and 3.5.
 """
 
 from __future__ import annotations
@@ -42,15 +42,7 @@ class _Format:
 
 _FORMATS = {
     "float32": _Format(
-        "int32",
-        127,
-        23,
-        2.0**-126,
-        0x3F3504F3,
-        (0.693359375, -2.12194440e-4),
-        (-104.0, 89.0),
-        (-87.0, 89.0),
-        9.1,
+        *("int32", 127, 23, 2.0**-126, 0x3F3504F3, (0.693359375, -2.12194440e-4), (-104.0, 89.0), (-87.0, 89.0), 9.1)
     ),
     "float64": _Format(
         *("int64", 1023, 52, 2.0**-1022, 0x3FE6A09E667F3BCD, (6.93145751953125e-1, 1.42860682030941723212e-6)),
@@ -66,25 +58,24 @@ _EXP_Q = (3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155
 
 # log(1 + f) = f - f^2 / 2 + f^3 P(f) for sqrt(1/2) < 1 + f < sqrt(2) in float32,
 _LOGF = (
-    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
-    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+    2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
 # with P(f) / Q(f) in float64
 _LOG_P = (
-    1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854e0,
-    1.44989225341610930846e1, 1.79368678507819816313e1, 7.70838733755885391666e0,
+    1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854e0, 1.44989225341610930846e1,
+    1.79368678507819816313e1, 7.70838733755885391666e0,
 )  # fmt: skip
 _LOG_Q = (
-    1.0, 1.12873587189167450590e1, 4.52279145837532221105e1, 8.29875266912776603211e1,
-    7.11544750618563894466e1, 2.31251620126765340583e1,
+    1.0, 1.12873587189167450590e1, 4.52279145837532221105e1, 8.29875266912776603211e1, 7.11544750618563894466e1,
+    2.31251620126765340583e1,
 )  # fmt: skip
 # log's two parts of log 2: their multiples by an exponent of 11 bits are exact
 _LOG_LOG2 = (0.693359375, -2.121944400546905827679e-4)
 
 # tanh(x) = x + x z P(z), z = x^2, for |x| < 0.625 in float32, P fitted with the least relative error of tanh,
 _TANHF = (
-    -5.591015331447125e-3, 2.053881995379925e-2, -5.370965600013733e-2, 1.333109289407730e-1,
-    -3.333326876163483e-1,
+    -5.591015331447125e-3, 2.053881995379925e-2, -5.370965600013733e-2, 1.333109289407730e-1, -3.333326876163483e-1,
 )  # fmt: skip
 # and x + x z P(z) / Q(z) in float64
 _TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
@@ -92,14 +83,12 @@ _TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.8440630532
 _TANH_SMALL = 0.625
 
 # erf(x) = x + x P(x^2) for |x| < 0.9 in float32,
-_ERFF = (
-    -6.0903921663e-4, 5.0119702327e-3, -2.6778915133e-2, 1.1282141041e-1, -3.7612523311e-1, 1.2837915381e-1,
-)  # fmt: skip
+_ERFF = (-6.0903921663e-4, 5.0119702327e-3, -2.6778915133e-2, 1.1282141041e-1, -3.7612523311e-1, 1.2837915381e-1)
 _ERFF_SMALL = 0.9
 # and 1 - 2 ** P(x) beyond, P fitted to log2(erfc(x)) with the least error of erf; 1 from 3.95 on
 _ERFF_LOG2 = (
-    2.8597085596e-4, -4.4225709103e-3, 3.2194059767e-2, -1.5020431311e-1, -9.1896220885e-1,
-    -1.6270675048, -2.4012945197e-4,
+    2.8597085596e-4, -4.4225709103e-3, 3.2194059767e-2, -1.5020431311e-1, -9.1896220885e-1, -1.6270675048,
+    -2.4012945197e-4,
 )  # fmt: skip
 _ERFF_LAST = 3.95
 # 2 ** r for |r| < 1/2 in float32
@@ -110,19 +99,18 @@ _ERF_T = (
     5.55923013010394962768e4,
 )  # fmt: skip
 _ERF_U = (
-    1.0, 3.35617141647503099647e1, 5.21357949780152679795e2, 4.59432382970980127987e3,
-    2.26290000613890934246e4, 4.92673942608635921086e4,
+    1.0, 3.35617141647503099647e1, 5.21357949780152679795e2, 4.59432382970980127987e3, 2.26290000613890934246e4,
+    4.92673942608635921086e4,
 )  # fmt: skip
 # and 1 - exp(-x^2) P(x) / Q(x) beyond, which is 1 from 6 on
 _ERF_P = (
-    2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0,
-    4.86371970985681366614e1, 1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2,
-    1.02755188689515710272e3, 5.57535335369399327526e2,
+    2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1,
+    1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
+    5.57535335369399327526e2,
 )  # fmt: skip
 _ERF_Q = (
-    1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2,
-    9.75708501743205489753e2, 1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3,
-    5.57535340817727675546e2,
+    1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2,
+    1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2,
 )  # fmt: skip
 _ERF_LAST = 6.0
 
@@ -257,10 +245,7 @@ def log(name: Name, x: Expr) -> Expr:
     e = name(exponent - tirx.Select(denormal, constant(form.mantissa, dtype), zero))
     z = name(f * f)
     cubic = f * z
-    if dtype == "float32":
-        cubic = cubic * horner(_LOGF, f)
-    else:
-        cubic = cubic * horner(_LOG_P, f) / horner(_LOG_Q, f)
+    cubic = cubic * horner(_LOGF, f) if dtype == "float32" else cubic * horner(_LOG_P, f) / horner(_LOG_Q, f)
     small = cubic + e * constant(_LOG_LOG2[1], dtype) - half * z
     result = f + small + e * constant(_LOG_LOG2[0], dtype)
     limit = tirx.Select(v == zero, -infinity, tirx.Select(v == infinity, infinity, nan))
@@ -313,8 +298,7 @@ def _erf_single(name: Name, size: Expr) -> Expr:
 @naming
 def ordered_bits(name: Name, x: Expr) -> Expr:
     """The bits of a number as an integer: two numbers' are in their order, -0 before 0."""
-    integer = _FORMATS[str(x.ty)].integer
-    return turned_bits(name(tirx.reinterpret(integer, x)))
+    return turned_bits(name(tirx.reinterpret(_FORMATS[str(x.ty)].integer, x)))
 
 
 def turned_bits(bits: Expr) -> Expr:

@@ -28,11 +28,8 @@ def _const(value: float, like: Expr) -> Expr:
     return constant(value, like.ty)
 
 
-# Arithmetic ------------------------------------------------------------------------------------------------
-#
-# Integers wrap around. TVM assumes that those of 32 and 64 bits never overflow, and tells LLVM so, which then makes
-# x | 2**31 of x + 2**31, and 0 of 0 - x where x is unsigned. So 32 bits are computed by way of 64, in which nothing
-# overflows; LLVM makes one instruction of it. 64 bits are left to it: there only x + -2**63 came out wrong.
+# Arithmetic. Integers wrap around. TVM assumes that those of 32 and 64 bits never overflow, and tells LLVM so, which
+# makes x | 2**31 of x + 2**31. So 32 bits are computed by way of 64; of 64 bits only x + -2**63 came out wrong.
 
 
 def _wrapping(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr, unsigned: str = "int64") -> Expr:
@@ -66,9 +63,7 @@ def sum_of(u: Expr, v: Expr) -> Expr:
 add: Pointwise = elementwise(sum_of, "add")
 mul: Pointwise = elementwise(product_of, "mul")
 div: Pointwise = elementwise(operator.truediv, "div")
-add_by_const: Pointwise = elementwise(
-    lambda u, number: sum_of(u, immediate(in_dtype(number, str(u.ty)))), "add_by_const"
-)
+add_by_const: Pointwise = elementwise(lambda u, c: sum_of(u, immediate(in_dtype(c, str(u.ty)))), "add_by_const")
 mul_by_const: Pointwise = elementwise(_scaled, "mul_by_const")
 sgd_update: Pointwise = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
 
@@ -95,7 +90,7 @@ def normalize(u: Expr, mean: Expr, var: Expr, *rest: Any) -> Expr:
     return n
 
 
-# Elementary functions --------------------------------------------------------------------------------------
+# Elementary functions
 
 exp: Pointwise = elementwise(elementary.exp, "exp")
 log: Pointwise = elementwise(elementary.log, "log")
@@ -113,21 +108,18 @@ nearest: Pointwise = elementwise(tirx.nearbyint, "round")
 absolute: Pointwise = elementwise(lambda u: u if str(u.ty).startswith("u") else tirx.abs(u), "absolute")
 relu: Pointwise = elementwise(lambda u: tirx.Select(u <= _const(0, u), _const(0, u), u), "relu")  # NaN kept
 # by selection, so that nothing leaks through a closed gate
-relu_gradient: Pointwise = elementwise(
-    lambda u, grad: tirx.Select(u > _const(0, u), grad, _const(0, u)), "relu_gradient"
-)
+relu_gradient: Pointwise = elementwise(lambda u, g: tirx.Select(u > _const(0, u), g, _const(0, u)), "relu_gradient")
 
 
 @elementwise
 def sign(u: Expr) -> Expr:
     """-1, 0 (of -0.0 too) or 1; NaN kept."""
     zero, one = _const(0, u), _const(1, u)
-    if str(u.ty).startswith("u"):
-        return tirx.Select(u > zero, one, zero)
-    return tirx.Select(u > zero, one, tirx.Select(u < zero, _const(-1, u), tirx.abs(u)))
+    below = zero if str(u.ty).startswith("u") else tirx.Select(u < zero, _const(-1, u), tirx.abs(u))
+    return tirx.Select(u > zero, one, below)
 
 
-# Comparisons and selections --------------------------------------------------------------------------------
+# Comparisons and selections
 
 
 def _is_number(u: Expr) -> Expr:
@@ -137,12 +129,9 @@ def _is_number(u: Expr) -> Expr:
 _never = tirx.const(False, "bool")
 less: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.lt, u, v), "less")
 greater: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.gt, u, v), "greater")
-less_equal: Pointwise = elementwise(
-    lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.le, u, v), "less_equal"
-)
-greater_equal: Pointwise = elementwise(
-    lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.ge, u, v), "greater_equal"
-)
+_or_equal = lambda compare: lambda u, v: _is_number(u) if u.same_as(v) else _compared(compare, u, v)  # noqa: E731
+less_equal: Pointwise = elementwise(_or_equal(operator.le), "less_equal")
+greater_equal: Pointwise = elementwise(_or_equal(operator.ge), "greater_equal")
 logical_and: Pointwise = elementwise(tirx.And, "logical_and")
 logical_or: Pointwise = elementwise(tirx.Or, "logical_or")
 logical_not: Pointwise = elementwise(tirx.Not, "logical_not")
@@ -174,10 +163,7 @@ def not_equal(u: Expr, v: Expr) -> Expr:
 def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[..., Expr]) -> Pointwise:
     """An operation on the bits of integers, which of booleans is logical."""
 
-    def function(*elements: Expr) -> Expr:
-        return (of_booleans if str(elements[0].ty) == "bool" else of_integers)(*elements)
-
-    return elementwise(function, name)
+    return elementwise(lambda *x: (of_booleans if str(x[0].ty) == "bool" else of_integers)(*x), name)
 
 
 bitwise_and: Pointwise = _bitwise("bitwise_and", operator.and_, tirx.And)
@@ -217,3 +203,17 @@ def cast(x: te.Tensor, dtype: str) -> te.Tensor:
     if source == "bool" and dtype.startswith("float"):  # TVM 0.27 fails on whether a cast boolean of a vector is NaN
         return pointwise("cast", lambda u: tirx.Select(u, tirx.const(1.0, dtype), tirx.const(0.0, dtype)), x)
     return pointwise("cast", lambda u: u.astype(dtype), x)
+
+
+@elementwise
+def quantize_linear(u: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
+    """round(u / scale) + zero within the limits of an integer dtype; the lower one of NaN."""
+    q = tirx.nearbyint(u / scale) + zero
+    low, high = (_const(limit, u) for limit in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    return tirx.Select(q > low, tirx.Select(q < high, q, high), low).astype("int32").astype(dtype)
+
+
+@elementwise
+def dequantize_linear(q: Expr, scale: Expr, zero: Expr) -> Expr:
+    """(q - zero) scale."""
+    return (q.astype(scale.ty) - zero) * scale

@@ -33,9 +33,7 @@ def reshape(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
 
 def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     """y[i_axes[0], i_axes[1], ...] = x[i_0, i_1, ...], as NumPy's."""
-    extents = shape_of(x)
-    inverse = [list(axes).index(axis) for axis in range(len(axes))]
-    shape = tuple(extents[axis] for axis in axes)
+    shape, inverse = tuple(shape_of(x)[axis] for axis in axes), [list(axes).index(axis) for axis in range(len(axes))]
     return te.compute(shape, lambda *index: x(*(index[axis] for axis in inverse)), name="transpose")
 
 
@@ -58,9 +56,7 @@ def strided_slice(
 def strided(x: te.Tensor, strides: Sequence[int], shape: Shape) -> te.Tensor:
     """y[j_0, j_1, ...] = x[strides[0] * j_0 + strides[1] * j_1 + ...], x of one axis."""
 
-    def at(*index: Any) -> Expr:
-        return x(sum((stride * j for stride, j in zip(strides, index, strict=True)), tirx.const(0, "int32")))
-
+    at = lambda *index: x(sum((s * j for s, j in zip(strides, index, strict=True)), tirx.const(0, "int32")))  # noqa: E731
     return te.compute(shape, at, name="strided")
 
 
@@ -69,8 +65,7 @@ def strided_place(
 ) -> te.Tensor:
     """The elements of x, in order, at the indices starts + steps * i, i below `counts`, of what is else `fill`."""
     whole = math.prod(counts) == math.prod(shape)
-    part = Part(x, tuple(counts), tuple(starts), tuple(steps))
-    return place("place", shape, None if whole else fill, [part])
+    return place("place", shape, None if whole else fill, [Part(x, tuple(counts), tuple(starts), tuple(steps))])
 
 
 def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
@@ -78,7 +73,7 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     shape, parts, start = list(shape_of(tensors[0])), [], 0
     for x in tensors:
         own = shape_of(x)
-        parts.append(Part(x, own, tuple(start if a == axis else 0 for a in range(len(own))), (1,) * len(own)))
+        parts.append(Part(x, own, tuple(start * (a == axis) for a in range(len(own))), (1,) * len(own)))
         start += own[axis]
     shape[axis] = start
     return place("concatenate", tuple(shape), None, parts, lead=axis)
@@ -105,6 +100,7 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     """The slices of x along `axis` (non-negative) with the numbers `indices`, whose shape takes the axis's place."""
     extents, where = shape_of(x), shape_of(indices)
     shape = (*extents[:axis], *where, *extents[axis + 1 :])
+
     def at(*index: Any) -> Expr:
         found = _inside(indices(*index[axis : axis + len(where)]), extents[axis])
         return x(*index[:axis], found, *index[axis + len(where) :])
@@ -114,16 +110,14 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 
 def take_gradient(grad: te.Tensor, indices: te.Tensor, shape: Shape, axis: int) -> te.Tensor:
     """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
-    order: one pass over `grad`. Or to elements, where each of `grad` has an index."""
+    order; or to elements, where each of `grad` has an index."""
     return scatter_add("take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis` (non-negative)."""
     extent, shape = shape_of(x)[axis], shape_of(indices)
-    def at(*index: Any) -> Expr:
-        return x(*index[:axis], _inside(indices(*index), extent), *index[axis + 1 :])
-
+    at = lambda *index: x(*index[:axis], _inside(indices(*index), extent), *index[axis + 1 :])  # noqa: E731
     return te.compute(shape, at, name="take_along_axis")
 
 
@@ -132,7 +126,5 @@ def one_hot(indices: te.Tensor, classes: int, dtype: str) -> te.Tensor:
     zero, one = constant(0, dtype), constant(1, dtype)
     wide = "int64" if str(indices.dtype) in ("int64", "uint32") else "int32"  # which holds indices and classes
 
-    def at(*index: Any) -> Expr:
-        return tirx.Select(indices(*index[:-1]).astype(wide) == index[-1].astype(wide), one, zero)
-
+    at = lambda *i: tirx.Select(indices(*i[:-1]).astype(wide) == i[-1].astype(wide), one, zero)  # noqa: E731
     return te.compute((*shape_of(indices), classes), at, name="one_hot")

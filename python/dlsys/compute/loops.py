@@ -1,10 +1,9 @@
 """Formulas written as loops: where an expression for one index would ask, index by index, which source it reads, or
 would search all terms for its own.
 
-The loops are one block. They copy runs of memory or compute straight on, so that LLVM makes vectors of them. A loop's
-indices come one after the other where it reads what it stored at another index, and else in any order, which a target's
-rule finds and puts on threads (schedule/loops.py). No two indices of a loop store the same element, but where it is
-read too.
+The loops are one block. A loop's indices come one after the other where it reads what it stored at another index, and
+else in any order, which a target's rule finds and puts on threads (schedule/loops.py). No two indices of a loop store
+the same element, but where it is read too.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
@@ -34,8 +34,7 @@ def program(
     scratch: Sequence[tuple[Shape, str]] = (),
 ) -> te.Tensor:
     """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
-    The output may not be empty, and an input is memory or a constant: other formulas cannot be computed within. Of
-    `scratch` each step of the outermost loop has its own part, along the axis that its index counts."""
+    It may not be empty; an input is memory or a constant. Of `scratch` each step of the outermost loop has its part."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
@@ -43,11 +42,9 @@ def program(
 
     def block(buffers: Sequence[Buffer], outputs: Sequence[Buffer]) -> tirx.Stmt:
         loops = body([_source(x, stored, buffers) for x in inputs], *outputs)
-        reads, writes = (
-            [tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape]) for buffer in group]
-            for group in (buffers, outputs)
-        )
-        return s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, loops))
+        whole = lambda buffer: tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])  # noqa: E731
+        own = s_tir.SBlock([], list(map(whole, buffers)), list(map(whole, outputs)), name, loops)
+        return s_tir.SBlockRealize([], True, own)
 
     # the schedules look for the block inside one called "root", which TVM puts around what has memory of its own, and
     # around formulas, but not around this
@@ -60,8 +57,7 @@ def program(
 
 def _constant_of(x: te.Tensor) -> Expr | None:
     """The value of a formula that is one value at every index."""
-    value = x.op.body[0] if isinstance(x.op, te.ComputeOp) else None
-    return value if _is_constant(value) else None
+    return x.op.body[0] if isinstance(x.op, te.ComputeOp) and _is_constant(x.op.body[0]) else None
 
 
 def _is_constant(value: Any) -> bool:
@@ -116,6 +112,22 @@ def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
     return [*(index * 0 for _ in range(wide)), index, *found] if shape else []
 
 
+class Words:
+    """An array of a few words, which LLVM keeps in registers."""
+
+    def __init__(self, count: int, dtype: str, name: str = "words") -> None:
+        self._buffer, self._count = tirx.decl_buffer((count,), dtype, name, scope="local"), count
+        self.made = tirx.AllocBuffer(self._buffer)
+
+    def __getitem__(self, index: int) -> Expr:
+        """The value of a word."""
+        return tirx.BufferLoad(self._buffer, [index % self._count])
+
+    def put(self, index: int, value: Expr) -> tirx.Stmt:
+        """The assignment to a word."""
+        return tirx.BufferStore(self._buffer, value, [index % self._count])
+
+
 @dataclass(frozen=True)
 class Part:
     """The elements of a tensor in row-major order, which go to the indices `starts + steps * i`, i below `counts`."""
@@ -139,9 +151,7 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
         def rows(index: list[Expr]) -> tirx.Stmt:
-            def clear(k: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(out, value, [*index, *unravelled(k, filled)])
-
+            clear = lambda k: tirx.BufferStore(out, value, [*index, *unravelled(k, filled)])  # noqa: E731
             found = [_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)]
             return sequence([*([] if fill is None else [loop(math.prod(filled), clear)]), *found])
 
@@ -179,12 +189,7 @@ def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stm
 
 
 def scatter_add(
-    name: str,
-    grad: te.Tensor,
-    indices: te.Tensor,
-    shape: Shape,
-    axes: tuple[int, int],
-    row_of: Callable[[Expr], Expr],
+    name: str, grad: te.Tensor, indices: te.Tensor, shape: Shape, axes: tuple[int, int], row_of: Callable[[Expr], Expr]
 ) -> te.Tensor:
     """Zeros of `shape`, to whose rows those of grad are added in their order: a row has the axes from `axes[1]` on, and
     its number counts along those from `axes[0]` to there. `indices` has that number, by `row_of`, for each row of grad,
@@ -202,21 +207,19 @@ def scatter_add(
         def part(number: Expr) -> tirx.Stmt:
             outer = unravelled(number, lead)
 
+            def there(row: Expr, c: Expr) -> list[Expr]:
+                return [*outer, *unravelled(row, rows), *unravelled(c, inner)]
+
             def clear(index: list[Expr]) -> tirx.Stmt:
-                row, c = index
-                there = [*outer, *unravelled(row, rows), *unravelled(c, inner)]
-                return tirx.BufferStore(out, constant(0, dtype), there)
+                return tirx.BufferStore(out, constant(0, dtype), there(*index))
 
-            def column(number: Expr) -> tirx.Stmt:
-                c = unravelled(number, inner)
+            def add(c: Expr, i: Expr) -> tirx.Stmt:
+                here = [*outer, *unravelled(i, given), *unravelled(c, inner)]
+                to = there(row_of(numbers(unravelled(i, given) if shared else here)), c)
+                return tirx.BufferStore(out, tirx.BufferLoad(out, to) + values(here), to)
 
-                def add(i: Expr) -> tirx.Stmt:
-                    here = [*outer, *unravelled(i, given), *c]
-                    row = row_of(numbers(unravelled(i, given) if shared else here))
-                    there = [*outer, *unravelled(row, rows), *c]
-                    return tirx.BufferStore(out, tirx.BufferLoad(out, there) + values(here), there)
-
-                return loop(math.prod(given), add)
+            def column(c: Expr) -> tirx.Stmt:
+                return loop(math.prod(given), partial(add, c))
 
             return sequence([nest((math.prod(rows), math.prod(inner)), clear), loop(math.prod(inner), column)])
 

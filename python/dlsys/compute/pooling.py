@@ -45,10 +45,7 @@ def _pool(x: te.Tensor, w: Spans, axes: Pair, fill: float, few: Few, many: Many)
     shape, padding = list(shape_of(x)), (w[0].padding, w[1].padding)
     for axis, windows in zip(axes, w, strict=True):
         shape[axis] = windows.count
-
-    def term(index: Sequence[Any], ij: Sequence[Any]) -> Expr:
-        return read_padded(x, _element(w, index, axes, ij), axes, padding, fill)
-
+    term = lambda index, ij: read_padded(x, _element(w, index, axes, ij), axes, padding, fill)  # noqa: E731
     return _terms(tuple(shape), (w[0].size, w[1].size), term, few, many if axes == FIRST else None)
 
 
@@ -59,8 +56,7 @@ def max_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) 
 
 def mean_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
     """The means of the windows, in which what lies outside the images counts as zeros."""
-    sums = _pool(x, (rows, columns), axes, 0.0, sum, reduce_sum)
-    return mul_by_const(sums, 1 / (rows.size * columns.size))
+    return mul_by_const(_pool(x, (rows, columns), axes, 0.0, sum, reduce_sum), 1 / (rows.size * columns.size))
 
 
 def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
@@ -69,8 +65,7 @@ def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.T
 
 
 def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
-    """int32: where in its image, in row-major order, each window has its first maximum; the last place of the image for
-    what is no maximum."""
+    """int32: where in its image each window has its first maximum; the last place for what is no maximum."""
     w, last = (rows, columns), constant(rows.extent * columns.extent - 1, "int32")
 
     def number(index: Sequence[Any], ij: Sequence[Any]) -> Expr:

@@ -15,7 +15,7 @@ from tvm import te, tirx
 
 from .base import Expr, Pointwise, Shape, constant, elementwise, full, shape_of
 from .elementary import Name, horner, log, naming
-from .loops import Buffer, Source, loop, program, sequence, unravelled
+from .loops import Buffer, Source, Words, loop, program, sequence, unravelled
 from .trigonometry import of_quarter
 
 ROUNDS = 10
@@ -23,34 +23,24 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key from round to round: the golden ratio, sqrt(3) - 1
 
 
-class _Words:
-    """Straight-line code whose values are arrays of one word, which LLVM keeps in registers."""
+def _philox(key: Sequence[Expr], counter: Sequence[Expr]) -> tuple[list[tirx.Stmt], list[Expr]]:
+    """The four words of a counter, and the code that computes them in registers."""
+    code = list[tirx.Stmt]()
 
-    def __init__(self) -> None:
-        self.code: list[tirx.Stmt] = []
+    def keep(value: Expr) -> Expr:
+        word = Words(1, str(value.ty), "word")
+        code.extend([word.made, word.put(0, value)])
+        return word[0]
 
-    def keep(self, value: Expr) -> Expr:
-        buffer = tirx.decl_buffer((1,), str(value.ty), "word", scope="local")
-        self.code += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [0])]
-        return tirx.BufferLoad(buffer, [0])
-
-
-def _philox(words: _Words, key: Sequence[Expr], counter: Sequence[Expr]) -> list[Expr]:
-    """The four words of a counter."""
-    state, keys = [words.keep(c) for c in counter], [words.keep(k) for k in key]
+    state, keys = list(map(keep, counter)), list(map(keep, key))
     for _ in range(ROUNDS):
-        products = [
-            words.keep(state[i].astype("uint64") * tirx.const(m, "uint64"))
-            for i, m in zip((0, 2), MULTIPLIERS, strict=True)
-        ]
+        pairs = zip((0, 2), MULTIPLIERS, strict=True)
+        products = [keep(state[i].astype("uint64") * tirx.const(m, "uint64")) for i, m in pairs]
         high0, high1 = ((p >> tirx.const(32, "uint64")).astype("uint32") for p in products)
         low0, low1 = (p.astype("uint32") for p in products)
-        state = [
-            words.keep(value)
-            for value in (high1 ^ state[1] ^ keys[0], low1, high0 ^ state[3] ^ keys[1], low0)
-        ]
-        keys = [words.keep(k + tirx.const(w, "uint32")) for k, w in zip(keys, WEYL, strict=True)]
-    return state
+        state = list(map(keep, (high1 ^ state[1] ^ keys[0], low1, high0 ^ state[3] ^ keys[1], low0)))
+        keys = [keep(k + tirx.const(w, "uint32")) for k, w in zip(keys, WEYL, strict=True)]
+    return code, state
 
 
 def random_bits(key: te.Tensor, shape: Shape) -> te.Tensor:
@@ -65,16 +55,13 @@ def random_bits(key: te.Tensor, shape: Shape) -> te.Tensor:
         given = [sources[0]([i]) for i in range(4)]
 
         def block(index: Expr, count: int = 4) -> tirx.Stmt:
-            words = _Words()
             counter = [index.astype("uint32"), tirx.const(0, "uint32"), given[2], given[3]]
-            found = _philox(words, given[:2], counter)
+            code, found = _philox(given[:2], counter)
             stores = [tirx.BufferStore(out, found[i], unravelled(index * 4 + i, shape)) for i in range(count)]
-            return sequence([*words.code, *stores])
+            return sequence([*code, *stores])
 
-        parts = [loop(blocks, block)] if blocks else []
-        if size % 4:
-            parts.append(block(tirx.const(blocks, "int32"), size % 4))
-        return sequence(parts)
+        rest = [block(tirx.const(blocks, "int32"), size % 4)] if size % 4 else []
+        return sequence([*([loop(blocks, block)] if blocks else []), *rest])
 
     return program("random_bits", shape, "uint32", [key], body)
 
@@ -99,8 +86,7 @@ def _cos_turns(name: Name, u: Expr) -> Expr:
     n = name(tirx.nearbyint(quarters))
     x = name((quarters - n) * half_pi)
     z = name(x * x)
-    sine = x + x * z * horner(_SIN, z)
-    cosine = one - z * half + z * z * horner(_COS, z)
+    sine, cosine = x + x * z * horner(_SIN, z), one - z * half + z * z * horner(_COS, z)
     return of_quarter(n.astype("int32") + tirx.const(1, "int32"), sine, cosine)
 
 

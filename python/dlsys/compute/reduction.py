@@ -29,9 +29,7 @@ def reduce_axes(
         return copy(x)
     reduced = _axes(extents, axes)
 
-    def at(*index: Any) -> Expr:
-        return reducer(x(*_position(index, reduced, len(extents), keepdims)), axis=list(reduced.values()))
-
+    at = lambda *i: reducer(x(*_position(i, reduced, len(extents), keepdims)), axis=list(reduced.values()))  # noqa: E731
     return te.compute(_reduced_shape(extents, axes, keepdims), at, name=name)
 
 
@@ -62,16 +60,14 @@ def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.
     return reduce_axes("reduce_sum", te.sum, x, axes, keepdims)
 
 
-def _largest(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
-    # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the sum.
-    return reduce_axes("row_max", te.max, x, axes, True)
-
-
-def _shifted_exponential(x: te.Tensor, axis: int = -1) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Over an axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same stages,
-    so that a kernel of several of them computes them once."""
-    axes = (axis % len(x.shape),)
-    largest = _largest(x, axes)
+def _shifted_exponential(
+    x: te.Tensor, axes: Sequence[int], shift: Callable[[Expr], Expr] | None = None
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Over axes, kept: the maximum (what `shift` makes of it), exp(x - maximum) and its sum. Every formula below begins
+    with these same stages, so that a kernel of several of them computes them once."""
+    # te.max drops a NaN, depending on its place; exp(x - max) brings it back into the sum
+    largest = reduce_axes("row_max", te.max, x, axes, True)
+    largest = pointwise("shift", shift, largest) if shift else largest
     exponential = pointwise("exponential", lambda v, m: exp(v - m), x, largest)
     return largest, exponential, reduce_axes("row_sum", te.sum, exponential, axes, True)
 
@@ -80,13 +76,13 @@ def softmax(x: te.Tensor) -> te.Tensor:
     """exp(x) / sum(exp(x)) over the last axis, shifted by its maximum."""
     if 0 in shape_of(x):
         return copy(x)
-    _, exponential, total = _shifted_exponential(x)
+    _, exponential, total = _shifted_exponential(x, (len(x.shape) - 1,))
     return pointwise("softmax", lambda e, s: e / s, exponential, total)
 
 
 def _shifted_and_log_sum(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     """x - max(x) and log(sum(exp(x - max(x)))) over the last axis, the second with that axis kept."""
-    largest, _, total = _shifted_exponential(x)
+    largest, _, total = _shifted_exponential(x, (len(x.shape) - 1,))
     shifted = pointwise("shifted", lambda v, m: v - m, x, largest)
     return shifted, pointwise("log_sum", log, total)
 
@@ -105,9 +101,7 @@ def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
     if 0 in extents:
         return full(shape, -np.inf, str(x.dtype))
     zero = constant(0, x.dtype)
-    shift = pointwise("shift", lambda m: tirx.Select(tirx.isfinite(m), m, zero), _largest(x, axes))
-    exponential = pointwise("exponential", lambda v, m: exp(v - m), x, shift)
-    total = reduce_axes("row_sum", te.sum, exponential, axes, True)
+    shift, _, total = _shifted_exponential(x, axes, lambda m: tirx.Select(tirx.isfinite(m), m, zero))
 
     def at(*index: Any) -> Expr:
         place = _position(index, dict.fromkeys(axes, 0), len(extents), keepdims)
@@ -143,8 +137,7 @@ def _reduced(reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], ke
 
 
 def _place(reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
-    """int64: the first place of the extremum, see `_reduced`, in row-major order of `axes`: the least at which it is
-    found."""
+    """int64: the first place of the extremum, see `_reduced`, in row-major order of `axes`."""
     extents = shape_of(x)
     shape = _reduced_shape(extents, axes, keepdims)
     count = math.prod(extents[axis] for axis in axes)
@@ -188,7 +181,7 @@ def _of_class(value: Expr, targets: te.Tensor, index: Any, classes: int, ignore_
 
 
 def _is_target(targets: te.Tensor, j: Any, *index: Any) -> Expr:
-    """Whether class j is the target, if that is a class: as 32 bits, of which a vector holds as many as of logits."""
+    """Whether class j is the target, in 32 bits, of which a vector holds as many as of logits."""
     return j == tirx.Cast("int32", targets(*index))
 
 
@@ -197,7 +190,7 @@ def cross_entropy(logits: te.Tensor, targets: te.Tensor, ignore_index: int = -10
     (batch, classes, *rest), dtype = shape_of(logits), str(logits.dtype)
     if 0 in (batch, classes, *rest):
         return full((batch, *rest), np.nan, dtype)
-    largest, _, total = _shifted_exponential(logits, 1)
+    largest, _, total = _shifted_exponential(logits, (1,))
     log_sum = pointwise("log_sum", log, total)
     zero = constant(0, dtype)
 
@@ -206,10 +199,8 @@ def cross_entropy(logits: te.Tensor, targets: te.Tensor, ignore_index: int = -10
 
     sums = reduce_axes("row_loss", te.sum, te.compute(shape_of(logits), term, name="terms"), (1,))
 
-    def at(*index: Any) -> Expr:
-        value = log_sum(index[0], 0, *index[1:]) - sums(*index)
-        return _of_class(value, targets, index, classes, ignore_index)
-
+    value = lambda n, *place: log_sum(n, 0, *place) - sums(n, *place)  # noqa: E731
+    at = lambda *index: _of_class(value(*index), targets, index, classes, ignore_index)  # noqa: E731
     return te.compute((batch, *rest), at, name="cross_entropy")
 
 
@@ -221,7 +212,7 @@ def cross_entropy_gradient(
     shape, dtype = shape_of(logits), str(logits.dtype)
     if 0 in shape:
         return full(shape, 0.0, dtype)
-    _, exponential, total = _shifted_exponential(logits, 1)
+    _, exponential, total = _shifted_exponential(logits, (1,))
     one, zero = constant(1, dtype), constant(0, dtype)
 
     def at(n: Any, j: Any, *place: Any) -> Expr:

@@ -43,15 +43,10 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
         def row(number: Expr) -> tirx.Stmt:
             lead, rest = tirx.floordiv(number, math.prod(inner)), tirx.floormod(number, math.prod(inner))
 
-            def at(i: Expr) -> list[Expr]:
-                return [*unravelled(lead, outer), i, *unravelled(rest, inner)]
-
-            def key(i: Expr) -> Expr:
-                return _key(sources[0](at(i)), descending)
-
-            sort = _inserted if few else _by_digits
+            at = lambda i: [*unravelled(lead, outer), i, *unravelled(rest, inner)]  # noqa: E731
+            key = lambda i: _key(sources[0](at(i)), descending)  # noqa: E731
             store = lambda i, value: tirx.BufferStore(out, value, at(i))  # noqa: E731
-            return sort(_Row(number, extent, count, key, store), *scratch)
+            return (_inserted if few else _by_digits)(_Row(number, extent, count, key, store), *scratch)
 
         return loop(rows, row)
 
@@ -62,10 +57,7 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
 
 
 def _key(value: Expr, descending: bool) -> Expr:
-    """An unsigned integer that is less where the value comes earlier, and equal where it is equal.
-
-    Floating-point numbers go by their bits, by a mask: a branch on the sign would be guessed wrong half of the time.
-    """
+    """An unsigned integer that is less where the value comes earlier, and equal where it is equal."""
     dtype = str(value.ty)
     bits = 8 * np.dtype(dtype).itemsize
     word, integer = f"uint{bits}", f"int{bits}"
@@ -92,7 +84,7 @@ class _Row:
 
 def _by_digits(row: _Row, elements: Buffer, counts: Buffer) -> tirx.Stmt:
     """Sorts one row: counts all digits, then moves the elements to and fro, a digit at a time. An element is a word of
-    its key and its place; of a longer key first the lower word is put in order, then the upper one."""
+    its key, of a longer one the lower word first, and its place."""
     _, _, passes, bins = (int(axis) for axis in counts.shape)
     width, word = bins.bit_length() - 1, tirx.const(WORD, "uint64")
     words = -(-int(str(row.key(tirx.const(0, "int32")).ty)[4:]) // WORD)
@@ -101,16 +93,13 @@ def _by_digits(row: _Row, elements: Buffer, counts: Buffer) -> tirx.Stmt:
         found = (side, row.number, *index)
         return tirx.BufferLoad(buffer, [tirx.const(i, "int32") if isinstance(i, int) else i for i in found])
 
-    def put(buffer: Buffer, value: Expr, side: int, *index: Any) -> tirx.Stmt:
-        return tirx.BufferStore(buffer, value, [side, row.number, *index])
+    put = lambda buffer, value, side, *index: tirx.BufferStore(buffer, value, [side, row.number, *index])  # noqa: E731
 
     def named(name: str, value: Expr) -> tuple[Expr, tirx.Stmt]:
         """The value, read once: what is stored in between could be what was read, for all that LLVM knows."""
-        var = tirx.Var(name, value.ty)
-        return var, tirx.Bind(var, value)
+        return (var := tirx.Var(name, value.ty)), tirx.Bind(var, value)
 
-    def place(element: Expr) -> Expr:
-        return (element & tirx.const(2**WORD - 1, "uint64")).astype("int32")
+    place = lambda element: (element & tirx.const(2**WORD - 1, "uint64")).astype("int32")  # noqa: E731
 
     def digit(element: Expr, number: int) -> Expr:
         own = element >> tirx.const(WORD + number * width, "uint64") & tirx.const(bins - 1, "uint64")
@@ -121,17 +110,13 @@ def _by_digits(row: _Row, elements: Buffer, counts: Buffer) -> tirx.Stmt:
         key = row.key(here).astype("uint64") >> tirx.const(upper * WORD, "uint64")
         element, bound = named("element", key << word | here.astype("uint64"))
         found = [at, bound, put(elements, element, 0, i)]
-        for number in range(passes):
-            index = (0, number, digit(element, number))
-            found.append(put(counts, load(counts, *index) + 1, *index))
-        return sequence(found)
+        places = [(0, number, digit(element, number)) for number in range(passes)]
+        return sequence([*found, *(put(counts, load(counts, *index) + 1, *index) for index in places)])
 
     def begin(number: Expr) -> tirx.Stmt:
-        def add(b: Expr) -> tirx.Stmt:
-            before = load(counts, 1, number, b) + load(counts, 0, number, b)
-            return put(counts, before, 1, number, b + 1)
-
-        return sequence([put(counts, 0, 1, number, 0), loop(bins - 1, add)])
+        before = lambda b: load(counts, 1, number, b) + load(counts, 0, number, b)  # noqa: E731
+        adding = loop(bins - 1, lambda b: put(counts, before(b), 1, number, b + 1))
+        return sequence([put(counts, 0, 1, number, 0), adding])
 
     def move(last: bool, number: int, i: Expr) -> tirx.Stmt:
         element, read = named("element", load(elements, number % 2, i))
@@ -159,22 +144,15 @@ def _inserted(row: _Row, keys: Buffer, places: Buffer, at: Buffer) -> tirx.Stmt:
     here = tirx.BufferLoad(at, [row.number, tirx.const(0, "int32")])
     before = tirx.max(here - 1, 0)
 
-    def set_here(value: Expr) -> tirx.Stmt:
-        return tirx.BufferStore(at, value, [row.number, 0])
+    set_here = lambda value: tirx.BufferStore(at, value, [row.number, 0])  # noqa: E731
+    put = lambda buffer, value: tirx.BufferStore(buffer, value, [row.number, here])  # noqa: E731
 
     def insert(own: Expr, i: Expr, end: Expr) -> tirx.Stmt:
         """Element i, with that key, before those behind it, up to `end`."""
-        moved = [
-            tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [row.number, before]), [row.number, here])
-            for buffer in (keys, places)
-        ]
+        moved = [put(buffer, tirx.BufferLoad(buffer, [row.number, before])) for buffer in (keys, places)]
         later = tirx.all(here > 0, tirx.BufferLoad(keys, [row.number, before]) > own)
-        return sequence([
-            set_here(end),
-            tirx.While(later, sequence([*moved, set_here(here - 1)])),
-            tirx.BufferStore(keys, own, [row.number, here]),
-            tirx.BufferStore(places, i, [row.number, here]),
-        ])  # fmt: skip
+        moving = tirx.While(later, sequence([*moved, set_here(here - 1)]))
+        return sequence([set_here(end), moving, put(keys, own), put(places, i)])
 
     def look(i: Expr) -> tirx.Stmt:
         own = tirx.Var("key", str(keys.dtype))
@@ -185,11 +163,6 @@ def _inserted(row: _Row, keys: Buffer, places: Buffer, at: Buffer) -> tirx.Stmt:
         own = tirx.Var("key", str(keys.dtype))
         return sequence([tirx.Bind(own, row.key(i)), insert(own, i, i)])
 
-    def give(i: Expr) -> tirx.Stmt:
-        return row.store(i, tirx.BufferLoad(places, [row.number, i]).astype("int64"))
-
-    return sequence([
-        loop(row.count, begin),
-        loop(row.extent - row.count, lambda i: look(row.count + i)),
-        loop(row.count, give),
-    ])  # fmt: skip
+    give = lambda i: row.store(i, tirx.BufferLoad(places, [row.number, i]).astype("int64"))  # noqa: E731
+    rest = loop(row.extent - row.count, lambda i: look(row.count + i))
+    return sequence([loop(row.count, begin), rest, loop(row.count, give)])

@@ -1,10 +1,10 @@
 """sin, cos and powers of float32 by arithmetic alone; those of float64 are the C library's.
 
-sin and cos: x 2/pi is taken to its nearest integer n and the rest; by n mod 4 the rest goes through the polynomial of
-one or the other. Of x below _SMALL n pi/2 is taken away in pieces, in float32 (W. J. Cody and W. Waite, "Software
-Manual for the Elementary Functions", 1980): within 1.6 units in the last place. Of a large x most bits of 2/pi give
-multiples of 4, so it is held in pieces of 29 bits, whose products with 24 bits are exact in float64 (M. H. Payne and
-R. N. Hanek, "Radian reduction for trigonometric functions", 1983), and four are chosen by the size of x.
+By n mod 4, n the integer nearest to x 2/pi, the rest goes through the polynomial of sin or cos. Of x below _SMALL
+n pi/2 is taken away in pieces, in float32 (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions",
+1980): within 1.6 units in the last place. Of a large x most bits of 2/pi give multiples of 4, so it is held in pieces
+of 29 bits, whose products with 24 bits are exact in float64 (M. H. Payne and R. N. Hanek, "Radian reduction for
+trigonometric functions", 1983), and four are chosen by the size of x.
 
 Powers: a ** b = 2 ** (b log2 a) in float64, both functions by polynomials that meet them at Chebyshev's points. These
 and large x are within 0.51 units (tests/ops/test_ops_math.py).
@@ -32,8 +32,7 @@ _COS = tuple([(-1) ** i * (math.pi / 2) ** (2 * i) / math.factorial(2 * i) for i
 
 def _meeting(function: Callable[..., Any], degree: int, ends: tuple[float, float]) -> tuple[float, ...]:
     """The polynomial that meets a function at Chebyshev's points between the ends, highest power first."""
-    found = Chebyshev.interpolate(function, degree, domain=ends).convert(kind=Polynomial)
-    return tuple(found.coef[::-1].tolist())
+    return tuple(Chebyshev.interpolate(function, degree, domain=ends).convert(kind=Polynomial).coef[::-1].tolist())
 
 
 # log2(1 + f) / f between the roots of 1/2 and 2, within 2 ** -40 of it, and 2 ** r within 2 ** -34
@@ -143,12 +142,8 @@ def power(name: Name, base: Expr, exponent: Expr) -> Expr:
     if dtype != "float32":
         return tirx.call_intrin(dtype, "tirx.pow", base, exponent)
     zero, one, half, infinity, nan = (constant(c, dtype) for c in (0.0, 1.0, 0.5, np.inf, np.nan))
-    most, huge = (
-        constant(160.0, "float64"),
-        constant(1e300, "float64"),
-    )  # 2 ** 160 is infinite, 2 ** -160 is 0
-    # Zero, read of an array: TVM writes a bound value that reads nothing in the place of each of its names when it
-    # simplifies, and the names of a logarithm within an exponential are so many that this takes seconds.
+    most, huge = constant(160.0, "float64"), constant(1e300, "float64")  # 2 ** 160 is infinite, 2 ** -160 is 0
+    # zero, read of an array: TVM writes a bound value that reads nothing in place of its names, which takes seconds
     nothing = tirx.min(tirx.abs(base), zero).astype("float64")
     a, b = name(base), name(exponent)
     whole = tirx.nearbyint(b) == b  # infinities too

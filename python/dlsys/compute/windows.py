@@ -8,15 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements.
+    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements."""
 
-    Attributes:
-        extent: of the axis.
-        count: of windows.
-    """
-
-    extent: int
-    count: int
+    extent: int  # of the axis
+    count: int  # of windows
     size: int
     stride: int
     padding: int

@@ -6,9 +6,8 @@
     build.py    formulas -> loops -> machine code, on all cores; it alone needs TVM's compiler, and is loaded for that
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
-    runner.py   many calls as one table, worked through by one compiled function
+    runner.py   many calls as one table, worked through by one compiled function; on a GPU as one CUDA graph
     rows.py     one kernel for many numbers of rows
-    replay.py   the same on a GPU, as one CUDA graph
     progress.py what compiling tells: lines of a log, a progress bar
     peak.py     what this machine can do at most, measured
 """
@@ -22,6 +21,6 @@ from .choices import TuningWarning, tuned
 from .disk import CacheWarning
 from .kernel import Kernel
 from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
-from .replay import Replay, ReplayWarning
-from .runner import RUN, Call, Callback, Calls, Place, Repeat, Runner, each_call, to_function, unrolled_calls
+from .runner import RUN, Call, Callback, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call, to_function
+from .runner import unrolled_calls
 from .spec import ArrayType, Choice, Family, KernelSpec, target_name

@@ -28,21 +28,17 @@ from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk, progress
-from .spec import ArrayType, KernelSpec, TargetName
+from .spec import MOST_COUNTED, ArrayType, KernelSpec, TargetName
 
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
-MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
 NEAR = 4  # numbers of rows that may stand for one, as that is another number in the code too
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel before machine code: its scheduled loops, and the rule that shaped them.
-
-    Attributes:
-        scratch: shape and dtype of the arrays that it is given besides, behind its outputs, to work in.
-    """
+    """A kernel before machine code: its scheduled loops, the rule that shaped them, and shape and dtype of the arrays
+    that it is given behind its outputs, to work in."""
 
     function: tirx.PrimFunc
     rule: schedule.Rule
@@ -51,8 +47,7 @@ class Lowered:
 
 def lower(spec: KernelSpec, how: TargetName) -> Lowered:
     """The formula's loops as the first schedule rule that takes them has them, by the knobs of the spec's choice if it
-    has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a graph
-    of launches finds it where it was; if they are `checked`, in memory that TVM takes for each call."""
+    has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, or of TVM's."""
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.WRITTEN)
     function, rule = prim_func(spec), schedule.DEFAULT
@@ -74,13 +69,8 @@ def for_many_rows(
     of: Callable[[int], KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
 ) -> tirx.PrimFunc | None:
     """The loops of one formula for all numbers of rows up to the last of some, from the second on; None where they are
-    not the same for these. The first number is the usual one, by which tiles are chosen. The function finds the number
-    in the shapes of its arguments.
-
-    Args:
-        of: makes the specification for a number of rows.
-        shares: what is divided by it among the formula's constants.
-    """
+    not the same for these. By the first tiles are chosen. The function finds the number in the shapes of its arguments.
+    `of`: the specification for a number of rows; `shares`: what is divided by it among the formula's constants."""
     first: tirx.PrimFunc | None = None
     usual, known = 0, set[int]()
     for number in numbers:
@@ -119,12 +109,12 @@ def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
     try:
         yield
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        for spec in specs if not isinstance(error, DlsysError) else ():
-            for shape, _ in (*spec.inputs, *(spec.outputs or ())):
-                if math.prod(shape) > MOST_COUNTED:
-                    told = f"its loops count in 32 bits, too few for an array of shape {shape}"
-                    raise ShapeError(f"{spec.name}: {told}") from error
-        raise
+        shapes = [(spec.name, shape) for spec in specs for shape, _ in (*spec.inputs, *(spec.outputs or ()))]
+        large = next(((name, shape) for name, shape in shapes if math.prod(shape) > MOST_COUNTED), None)
+        if large is None or isinstance(error, DlsysError):
+            raise
+        told = "its loops count in 32 bits, too few for an array of shape"
+        raise ShapeError(f"{large[0]}: {told} {large[1]}") from error
 
 
 def _serial(loop: tirx.For) -> tirx.For:
@@ -137,8 +127,7 @@ def _serial(loop: tirx.For) -> tirx.For:
 def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
     """The tensors of a formula's inputs and outputs."""
     inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
-    formula = spec.te(*inputs)
-    outputs: list[te.Tensor] = []
+    formula, outputs = spec.te(*inputs), list[te.Tensor]()
     for value in formula if isinstance(formula, tuple) else (formula,):
         taken = any(value.same_as(other) for other in [*inputs, *outputs])
         outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
@@ -163,11 +152,8 @@ def loops_hash(function: tirx.PrimFunc) -> str:
 
 
 def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with its arrays assumed aligned to no more than a float32.
-
-    TVM assumes 64 bytes and does not check: on NumPy's memory such a kernel can end the process. Unaligned
-    vector loads cost nothing on aligned data. The alignment is part of a buffer's type, so each gets another buffer.
-    """
+    """The function with its arrays, each another buffer, assumed aligned to no more than a float32. TVM assumes 64
+    bytes and does not check: on NumPy's memory such a kernel can end the process."""
     inner = (buffer for block in found_in(function.body, s_tir.SBlock) for buffer in block.alloc_buffers)
     return renamed(function, {x: array(x.shape, x.dtype, x.name, x.scope()) for x in [*function.params, *inner]})
 
@@ -176,8 +162,7 @@ def build(
     specs: Sequence[KernelSpec], how: TargetName, folder: str | None
 ) -> tuple[dict[str, Module], dict[str, Lowered], list[Path]]:
     """The module of each kernel, by symbol, what was lowered, and the modules' objects, written to a folder if there is
-    one. Lowering is Python's, which runs one thread at a time: meanwhile the other cores make machine code of what is
-    lowered."""
+    one. While Python lowers, in one thread, the other cores make machine code of what is lowered."""
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
     objects: list[Path] = []
@@ -192,9 +177,7 @@ def build(
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
                 disk.written(module, path)
 
-    def size(spec: KernelSpec) -> int:
-        return len(str(lowered[spec.symbol].function))
-
+    size = lambda spec: len(str(lowered[spec.symbol].function))  # noqa: E731 - about as long as LLVM takes
     cores, begun, waiting = available_cores(), list[Future[None]](), list[KernelSpec]()
     with progress.bar(len(specs)) as bar, ThreadPoolExecutor(cores) as pool:
         for spec in specs:
@@ -211,12 +194,8 @@ def build(
 
 
 def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
-    """The specs in so many parts, or more of SOME kernels, a module each, with as much to compile in each. `size`: of a
-    kernel; the length of its loops' text says roughly how long LLVM takes.
-
-    Kernels that work in place stand apart: where a module holds both kinds, TVM 0.27 may take it that the arrays of all
-    its functions share no memory (test_tvm_op.py has such a pair).
-    """
+    """The specs in so many parts, or more of SOME kernels, a module each, as much to compile in each by `size`; those
+    in place apart: with both kinds TVM 0.27 may take it that all arrays share no memory (test_tvm_op.py has a pair)."""
     found: list[list[KernelSpec]] = []
     for in_place in (False, True):
         own = [spec for spec in specs if bool(spec.in_place) == in_place]
@@ -233,16 +212,13 @@ _compiled_by_tvm = tvm.get_global_func(_CUDA_COMPILER)
 
 @tvm.register_global_func(_CUDA_COMPILER, override=True)
 def _machine_code(code: str) -> bytes:
-    """Machine code for a GPU from CUDA C++; from disk where it was made before. What a program compiles by TVM itself
-    goes to the compiler that TVM had before."""
+    """Machine code for a GPU from CUDA C++, or from disk; a program's own code goes to TVM's compiler."""
     if not is_compiling():
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
 
-    def content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-        return dict.fromkeys(keys, path.read_bytes())
-
+    content = lambda path, keys: dict.fromkeys(keys, path.read_bytes())  # noqa: E731
     if found := disk.load([key], content):
         return found[key]
     made = nvrtc.compiled(code, arch)
@@ -254,14 +230,12 @@ def _machine_code(code: str) -> bytes:
 
 def run_function(head: int) -> tirx.PrimFunc:
     """A function of a table of int64, which begins with where its parts do: moves, calls, turns, results, and how many
-    turns and moves there are. Behind this `head` lies where arrays begin.
-
-    A move is three numbers: of a word of the table, of an array, and the byte there which the word then points to. A
-    call is three: the address of a function, that of its arguments, and their number. A turn is three: its first call,
-    how many calls a thread makes, and how many threads make as many each. The first result is 1 after a call that
-    failed, else 0, and is returned: then no more calls are made, so that no parameter takes what came of it. The rest
-    is for what a function gives, two numbers a thread.
-    """
+    turns and moves there are. Behind this `head` lies where arrays begin. A move is three numbers: of a word of the
+    table, of an array, and the byte there which the word then points to. A call is three: the address of a function,
+    that of its arguments, and their number. A turn is three: its first call, how many calls a thread makes, and how
+    many threads make as many each. The first result is 1 after a call that failed, else 0, and is returned: then no
+    more calls are made, so that no parameter takes what came of it. The rest is for what a function gives, two numbers
+    a thread."""
     table = tirx.decl_buffer((tirx.Var("size", "int64"),), "int64", name="table", data_alignment=8)
     move, turn, thread = (tirx.Var(name, "int64") for name in ("move", "turn", "thread"))
     moves, calls, turns, results, many_turns, many_moves = (table[i] for i in range(head))

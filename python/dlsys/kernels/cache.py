@@ -73,8 +73,7 @@ def _found_or_made(
     specs: Mapping[Hashable, KernelSpec], how: TargetName, directory: Path | None, plans: Mapping[Hashable, Hashable]
 ) -> dict[Hashable, Kernel]:
     """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
-    numbers of rows serves where there is one, or can be; it is kept in the process under a key of its own. `plans`: the
-    plan of each key."""
+    numbers of rows serves where there is one, or can be; the process has it under a key of its own. `plans`: by key."""
     global _compiled
     many = {key: rows.of_many(spec, how, plans[key]) for key, spec in specs.items()}
     serving: dict[Hashable, KernelSpec] = {}  # those of many that are found to be one
@@ -131,7 +130,7 @@ def _found_or_made(
         if (chosen := serving.get(key)) is None:
             result[key] = found[spec.symbol]
             continue
-        one = result.get(place(chosen)) or _kernels.pop(place(chosen), None) or found[chosen.symbol]
-        result[place(chosen)] = one
+        own = place(chosen)
+        result[own] = one = result.get(own) or _kernels.pop(own, None) or found[chosen.symbol]
         result[key] = Kernel(spec, how, one.module, _PLACE, one.lowered, of=chosen)
     return result

@@ -2,9 +2,8 @@
 
 A line is an object: `loops` (the structural hash of the kernel's plain loops), `formula` (of the `KernelSpec`, empty
 for loops of others), `machine`, `versions`, `name`, `space` and `knobs` (see `schedule.knobs`), `features`, `seconds`,
-and `rule`, the seconds of the rule's own choice, measured in turn. A verdict also has `gain`, how many times as fast it
-was when both were compared for long. The last verdict of a kernel counts. Lines hold names and numbers, no code; knobs
-that a space does not have are not used. Processes may append to one file; a damaged line is left out, with a warning.
+and `rule`, the seconds of the rule's own choice. A verdict also has `gain`, how many times as fast it was when both
+were compared for long; a kernel's last one counts. Lines hold no code. Processes may append to one file.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class TuningWarning(UserWarning):
 
 
 def default_database() -> Path:
-    """The file that `DLSYS_TUNING` names, or `tuning.jsonl` in the user's cache. Raises DataError where there is no
-    cache folder."""
+    """The file that `DLSYS_TUNING` names, or the user's. Raises DataError where there is no cache folder."""
     if path := setting(TUNING):
         return Path(os.path.expanduser(path))
     if (folder := cache_folder()) is None:
@@ -58,8 +56,7 @@ def versions() -> str:
 
 
 def read(path: Any) -> list[Record]:
-    """The records of a file; none where there is no file. Raises DataError for one that cannot be read, warns of
-    damaged lines."""
+    """The records of a file, if it is there. Raises DataError for one that cannot be read, warns of damaged lines."""
     return list(_parsed(path, _content(path).splitlines()))
 
 
@@ -91,16 +88,12 @@ def merge(path: Any, other: Any) -> int:
 
 def summary(path: Any) -> str:
     """The content of a file as text: each kernel's last verdict on this machine, and how many records there are."""
-    records, verdicts = read(path), dict[str, Record]()
-    machine = machine_name(target_name("llvm"))
-    for record in records:
-        if record["machine"] == machine and "gain" in record:
-            verdicts[record["loops"]] = record
-    lines = [
-        f"{record['name']}: {1e6 * record['rule']:.1f} us by the rule, {record['gain']:.2f} of it by "
-        + ", ".join(f"{name} {value}" for name, value in record["knobs"].items())
-        for record in verdicts.values()
-    ]
+    records, machine = read(path), machine_name(target_name("llvm"))
+    verdicts = {one["loops"]: one for one in records if one["machine"] == machine and "gain" in one}
+    told = "{name}: {time:.1f} us by the rule, {gain:.2f} of it by {by}".format
+    knobs = (", ".join(f"{name} {value}" for name, value in one["knobs"].items()) for one in verdicts.values())
+    pairs = zip(verdicts.values(), knobs, strict=True)
+    lines = [told(name=one["name"], time=1e6 * one["rule"], gain=one["gain"], by=by) for one, by in pairs]
     return "\n".join([*lines, f"{len(records)} records in {path}, {len(verdicts)} kernels tuned on this machine"])
 
 
@@ -117,13 +110,10 @@ def with_choices(specs: Sequence[KernelSpec], how: TargetName) -> list[KernelSpe
 
 
 def _in_use(how: TargetName) -> Mapping[str, Choice]:
-    """The choices for a target of the file that `DLSYS_TUNING` names, or else of the one that comes with the package
-    for its machine, by the digest of a kernel's formula. Raises DataError for a file that is not there or cannot be
-    read."""
-    if how.kind != "llvm" or not how.ours:
-        return {}
+    """The choices for a target of the file that `DLSYS_TUNING` names, or of the package's for its machine, by the
+    digest of a kernel's formula. Raises DataError for a file that is not there or cannot be read."""
     path = os.path.expanduser(setting(TUNING) or "")
-    if not path and not os.path.exists(path := str(shipped(how))):
+    if how.kind != "llvm" or not how.ours or not (path or os.path.exists(path := str(shipped(how)))):
         return {}
     try:
         status = os.stat(path)
@@ -154,9 +144,7 @@ def _choices(path: str, key: str, machine: str, changed: int, size: int) -> Mapp
 
 
 def _content(path: Any) -> str:
-    if not os.path.lexists(path):
-        return ""
-    return read_file(path, MOST_TUNING_BYTES).decode(errors="replace")
+    return read_file(path, MOST_TUNING_BYTES).decode(errors="replace") if os.path.lexists(path) else ""
 
 
 def _parsed(path: Any, lines: Iterable[str]) -> Iterator[Record]:

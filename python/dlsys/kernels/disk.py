@@ -1,11 +1,8 @@
-"""Libraries of compiled kernels on disk, so that the next process need not compile them.
-
-Kernels that were compiled together are one library in `cache_directory()`. Its name is the hash of its content, and a
-file with another content is not loaded. The folder `kernels` has a link to the library for each kernel. The link's
-name is the kernel's key: a hash of its formula, shapes and dtypes, the target with the CPU's features and the number
-of threads, the versions of TVM and the sources of dlsys. Files are written under another name and renamed, so
-processes may share the directory. Loading a library runs its code, so it is loaded only if nobody else may write to
-it, to the directory or to a folder above, see `storage.require_own`.
+"""Libraries of compiled kernels on disk, so that the next process need not compile them. Kernels that were compiled
+together are one library in `cache_directory()`, whose name is the hash of its content. The folder `kernels` has a link
+to it for each kernel, whose name is the kernel's key: a hash of its formula, shapes and dtypes, the target, the
+versions of TVM and the sources of dlsys. Files are renamed when they are whole, so processes may share the directory.
+Loading a library runs its code, so nobody else may write to it (`storage.require_own`).
 """
 
 from __future__ import annotations
@@ -174,8 +171,7 @@ def keep(
     write: Callable[[Path], object],
     read: Callable[[Path, list[str]], dict[str, Loaded]],
 ) -> dict[str, Loaded]:
-    """Keeps under those keys the library that `write(path)` makes in a `folder()`, and returns what `load` gives of it;
-    nothing, said once, where it cannot be kept."""
+    """Keeps under those keys the library that `write(path)` makes in a `folder()`; returns what `load` gives of it."""
     keys = list(keys)
     made, directory = Path(folder, "made"), Path(folder).parent
     try:
@@ -195,10 +191,8 @@ def keep(
 
 
 def _trusted() -> Path | None:
-    """The directory without links, if it is there and nobody but the user may write to it; what is wrong is said
-    once."""
-    directory = cache_directory()
-    if directory is None:
+    """The directory without links, if nobody but the user may write to it; what is wrong is said once."""
+    if (directory := cache_directory()) is None:
         return None
     try:
         directory = Path(os.path.realpath(directory, strict=True))
@@ -232,14 +226,12 @@ def _libraries(directory: Path) -> list[tuple[float, int, Path]]:
     found = []
     for path in directory.glob(f"*{SUFFIX}"):
         with contextlib.suppress(OSError):  # another process has just removed it
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
+            found.append(((status := path.stat()).st_mtime, status.st_size, path))
     return sorted(found)
 
 
 def _evict(directory: Path, latest: Path) -> None:
-    """Removes what killed processes left, what was used longest ago until the rest is below the bound, and the links to
-    it."""
+    """Removes what killed processes left, and what was used longest ago until the rest is below the bound."""
     for folder in (directory, directory / KERNELS):
         remove_stale(folder, f"{_TEMPORARY}*")
     entries = _libraries(directory)

@@ -1,30 +1,30 @@
 """A whole run as one function of a shared library, for programs without dlsys: its kernels, and the table of its calls
 (`runner.Table`), which the function copies, points to the memory that its caller gives, and works through.
 
-The library has the function twice: by TVM's calling convention, and as plain C, `step`, which takes pointers; a header
-beside the library declares that one. Values of parameters are the caller's, and stand in a safetensors file beside the
+The function is plain C, `step`, which takes pointers and is declared by a header; another by TVM's calling convention
+checks its arrays and calls that one. Values of parameters are the caller's, and stand in a safetensors file beside the
 library; or they are data of the library.
 
-What a kernel needs of TVM's runtime (threads, memory of its own) it calls through pointers in the library, as
-`__TVMBackendAllocWorkspace`, which are empty until TVM's loader fills them. The library gets others in their place,
-which the system's loader fills, and the path of TVM's runtime.
+What a kernel needs of TVM's runtime (threads, memory) it calls through pointers in the library, which TVM's loader
+fills. The library gets others in their place, which the system's loader fills, and the path of TVM's runtime.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm_ffi
 from tvm import ir, libinfo, tirx
 
 from ..devices import get_num_threads
+from ..devices.context import DLPACK_CPU
 from ..errors import DlsysError
 from ..graph import Shape
 from ..schedule.machine_code import compiled
@@ -33,26 +33,29 @@ from ..storage import write_atomically
 from . import disk
 from .build import build
 from .choices import with_choices
-from .export_c import Argument, header, identifiers, plain_function, unlike
-from .runner import HEAD, RUN, Calls, Place, Table, each_call
+from .runner import CODES, HEAD, POINTER, RUN, Calls, Place, Table, each_call
 from .spec import ArrayType, KernelSpec, TargetName, target_name
 
 STEP = "step"
 ARENA = "arena"
+_OWN = "dlsys_step"  # as the library calls it: the C library has a `step` too
 ALIGNED = 64  # bytes at a multiple of which a value in the library begins
 _VALUES = "dlsys_values"  # the symbol of the values in the library
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
 _POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to functions of TVM's runtime
+Argument = tuple[str, Shape, str, bool]
+"""An array's name, shape and dtype, and whether the function writes it."""
+_TYPES = {"float32": "float", "float64": "double", "bool": "bool"}  # of C; others are int64_t and its like
+_KEYWORDS = (
+    "auto bool break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "class delete false new operator private protected public template this throw true try typename using virtual"
+)
 
 
 @dataclass(frozen=True)
 class Given:
-    """An array that a run is given.
-
-    Attributes:
-        written: whether the run overwrites it.
-        value: of a parameter, as it is now.
-    """
+    """An array that a run is given, and may overwrite (`written`); the value of a parameter, as it is now."""
 
     name: str
     type: ArrayType
@@ -62,20 +65,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Exported:
-    """The function of an exported library, as text its arguments and its CPU.
+    """The function of an exported library, as text its arguments and the CPU for which it was compiled."""
 
-    Attributes:
-        arguments: name, shape, dtype of each, and whether it is written: what is given, the arena, the results.
-        given: what it is given, in order, with the values of parameters.
-        results: how many arguments are results, the last ones.
-        calls: the kernels' calls that it makes.
-        cpu: for which it was compiled.
-    """
-
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument, ...]  # what is given, the arena, the results
     given: tuple[Given, ...]
-    results: int
-    calls: Calls
+    results: int  # how many
+    calls: Calls  # of kernels
     cpu: str
 
     def __str__(self) -> str:
@@ -94,13 +89,9 @@ def export(
     constants: bool = False,
 ) -> Exported:
     """Writes the library, its header and, of parameters that are no `constants` of the library, their values. Returns
-    how its function `step` is called: with what is given, in order, with memory for the values between, if there are
-    any, and with an array for each result. The CPU that it is for is this one, or that of LLVM's name `mcpu`, or a
-    target's.
-
-    `results`: where each lies at the end; `arena`: bytes of the memory between. Raises DlsysError where a file cannot
-    be written, TargetError for an unknown CPU.
-    """
+    how its function `step` is called: with what is given, with memory for the values between, `arena` bytes, if there
+    are any, and with an array for each result. The CPU is this one, that of LLVM's name `mcpu`, or a target's.
+    `results`: where each lies at the end. Raises DlsysError where a file cannot be written, TargetError."""
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
     how = mcpu if isinstance(mcpu, TargetName) else target_name("llvm" if mcpu is None else own)
     once = {spec.symbol: spec for spec in with_choices([*specs, RUN], how)}
@@ -116,11 +107,10 @@ def export(
         with tempfile.TemporaryDirectory() as folder:
             _, _, objects = build(list(once.values()), how, folder)
             arrays = [(symbol, shape, dtype) for symbol, (_, shape, dtype, _) in zip(symbols, wanted, strict=True)]
-            step = compiled({STEP: _step(table, arrays, kept, results, arena)}, how.target)
+            step = compiled({STEP: _checked(arrays)}, how.target)
             objects.append(disk.written(step, Path(folder, "step.o")))
             text, places = _values_text(kept, Path(folder, "values"))
-            text += _table_text(table, [call.symbol for call in each_call(calls)], places)
-            text += plain_function(STEP, _PREFIX + STEP, [(shape, dtype) for _, shape, dtype, _ in wanted])
+            text += _step_text(table, [call.symbol for call in each_call(calls)], places, results, arena > 0)
             source = Path(folder, "table.ll")
             source.write_text(text + _pointers(objects), encoding="utf-8")
             objects.append(disk.written(tvm_ffi.load_module(disk.utf8(source)), source.with_suffix(".o")))
@@ -141,8 +131,7 @@ def export(
 
 
 def _values_text(values: Mapping[int, np.ndarray], path: Path) -> tuple[str, dict[int, str]]:
-    """Data of the library, written to a file that the assembler includes: the text for that, and the address of each
-    value."""
+    """The text that lets the assembler include values, which a file gets, and the address of each."""
     if not values:
         return "", {}
     places = {}
@@ -161,76 +150,148 @@ def _values_text(values: Mapping[int, np.ndarray], path: Path) -> tuple[str, dic
 
 
 def _pointers(objects: Sequence[Path]) -> str:
-    """The pointers to functions of TVM's runtime that objects refer to, for the system's loader to fill: theirs are
-    weak and empty."""
+    """The pointers to functions of TVM's runtime in objects, for the system's loader to fill: theirs are weak."""
     found = {name.decode() for path in objects for name in _POINTERS.findall(path.read_bytes())}
     return "".join(f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found))
 
 
-def _table_text(table: Table, symbols: Sequence[str], places: Mapping[int, str]) -> str:
-    """The table as data, a function that copies it and notes where arrays begin (those with `places` in the library it
-    is not given), and the function by which a call is made: an address is a kernel's own here, not that of an object of
-    TVM's."""
+_STEP = """\
+@table = internal constant [{count} x i64] [{words}]
+@size = internal constant [1 x i64] [i64 {count}]
+%tensor = type {{ ptr, i32, i32, i32, i8, i8, i16, ptr, ptr, i64 }}
+%any = type {{ i32, i32, ptr }}
+{declared}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare ptr @malloc(i64)
+declare void @free(ptr)
+@{name} = alias i32 ({kinds}), ptr @{own}
+define hidden i32 @{own}({taken}) {{
+  %own = alloca %tensor
+  %given = alloca %any
+  %nothing = alloca %any
+  %words = call ptr @malloc(i64 {nbytes})
+  %some = icmp ne ptr %words, null
+  br i1 %some, label %made, label %none
+none:
+  ret i32 1
+made:
+  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr @table, i64 {nbytes}, i1 false)
+  {begins}
+  store %tensor {{ ptr null, i32 {cpu}, i32 0, i32 1, i8 {code}, i8 64, i16 1, ptr @size, ptr null, i64 0 }}, ptr %own
+  store ptr %words, ptr %own
+  %one = insertvalue %any {{ i32 {pointer}, i32 0, ptr null }}, ptr %own, 2
+  store %any %one, ptr %given
+  store %any zeroinitializer, ptr %nothing
+  %wrong = call i32 @{run}(ptr null, ptr %given, i32 1, ptr %nothing)
+  %at = getelementptr i64, ptr %words, i64 {results}
+  %told = load i64, ptr %at
+  %short = trunc i64 %told to i32
+  %failed = or i32 %short, %wrong
+  %right = icmp eq i32 %failed, 0
+  br i1 %right, label %copying, label %done
+copying:
+  {copies}
+  br label %done
+done:
+  call void @free(ptr %words)
+  ret i32 %failed
+}}
+define hidden i32 @TVMFFIFunctionCall(ptr %function, ptr %arguments, i32 %count, ptr %result) {{
+  %failed = call i32 %function(ptr null, ptr %arguments, i32 %count, ptr %result)
+  ret i32 %failed
+}}
+"""
+"""LLVM's text of `step`, with a tensor and an argument as TVM lays them out (`dlpack.h`, `tvm/ffi/c_api.h`); of a call
+an address is a kernel's own here, not that of an object of TVM's."""
+
+
+def _step_text(
+    table: Table, symbols: Sequence[str], places: Mapping[int, str], results: Sequence[Place], arena: bool
+) -> str:
+    """The function `step` of pointers: it copies the table, notes there where arrays begin (not those with `places` in
+    the library), makes the calls, and copies the results. Without memory, or after a failed call, it returns not 0."""
     words = list(map(str, table.with_moves(table.moves).tolist()))
     for word, call in zip(*(numbers.tolist() for numbers in table.handles), strict=True):
         words[word] = f"ptrtoint (ptr @{_PREFIX}{symbols[call]} to i64)"
-    arrays = [places.get(i, f"%array{i}") for i in range(table.count + 2)]
-    taken = [array for i, array in enumerate(arrays) if i not in places]
-    kind = f"[{len(words)} x i64]"
-    return "\n".join([
-        f"@table = internal constant {kind} [{', '.join(f'i64 {word}' for word in words)}]",
-        *(f"declare i32 @{_PREFIX}{symbol}(ptr, ptr, i32, ptr)" for symbol in dict.fromkeys(symbols)),
-        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-        f"define hidden i32 @dlsys_begin(ptr %to, {', '.join(f'ptr {array}' for array in taken)}, ptr %last) {{",
-        f"  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr @table, i64 {8 * len(words)}, i1 false)",
-        *(
-            f"  %word{i} = getelementptr i64, ptr %to, i64 {HEAD + i}\n  store ptr {array}, ptr %word{i}"
-            for i, array in enumerate(arrays)
-        ),
-        "  ret i32 0\n}",
-        "define hidden i32 @TVMFFIFunctionCall(ptr %function, ptr %arguments, i32 %count, ptr %result) {",
-        "  %failed = call i32 %function(ptr null, ptr %arguments, i32 %count, ptr %result)\n  ret i32 %failed\n}",
-        "",
-    ])  # fmt: skip
+    taken = [f"%p{i}" for i in range(table.count - len(places) + arena + len(results))]
+    rest = iter(taken)
+    arrays = [places.get(i) or next(rest) for i in range(table.count)]
+    arrays += [next(rest) if arena else "%words", "%words"]
+    begins, copies = list[str](), list[str]()
+    for i, array in enumerate(arrays):
+        begins += [f"%word{i} = getelementptr i64, ptr %words, i64 {HEAD + i}", f"store ptr {array}, ptr %word{i}"]
+    for i, (place, to) in enumerate(zip(results, rest, strict=True)):
+        base = arrays[table.count if place.base is None else place.base]
+        nbytes = math.prod(place.shape) * np.dtype(place.dtype).itemsize
+        copies.append(f"%result{i} = getelementptr i8, ptr {base}, i64 {place.offset}")
+        copies.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr %result{i}, i64 {nbytes}, i1 false)")
+    functions = dict.fromkeys(f"{_PREFIX}{symbol}" for symbol in (*symbols, RUN.symbol))
+    return _STEP.format(
+        count=len(words), words=", ".join(f"i64 {word}" for word in words), nbytes=8 * len(words), name=STEP, own=_OWN,
+        declared="\n".join(f"declare i32 @{name}(ptr, ptr, i32, ptr)" for name in functions),
+        kinds=", ".join("ptr" for _ in taken),
+        taken=", ".join(f"ptr {one}" for one in taken), begins="\n  ".join(begins), copies="\n  ".join(copies),
+        cpu=DLPACK_CPU, code=CODES["i"], pointer=POINTER, run=_PREFIX + RUN.symbol, results=table.results,
+    )  # fmt: skip
 
 
-def _step(
-    table: Table,
-    taken: Sequence[tuple[str, Shape, str]],
-    kept: Mapping[int, np.ndarray],
-    results: Sequence[Place],
-    arena: int,
-) -> tirx.PrimFunc:
-    """The function of `taken` arrays: those that are given and not `kept` in the library, the arena, and those that get
-    the results."""
-    arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, shape, dtype in taken]
-    size = len(table.words) + table.moves.size
-    words = tirx.decl_buffer((size,), "int64", "table", data_alignment=8)
-
-    def pointer(array: Any) -> Any:
-        shape = tuple(map(int, array.shape))
-        return tirx.address_of((words if 0 in shape else array)[(0,) * len((0,) if 0 in shape else shape)])
-
-    def copy(place: Place, array: Any) -> Any:
-        """Of a value whose array's address stands in the table."""
-        size = tirx.const(math.prod(place.shape) * np.dtype(place.dtype).itemsize, "uint64")
-        base = words[HEAD + (table.count if place.base is None else place.base)]
-        source = tirx.reinterpret("handle", base + place.offset)
-        return tirx.call_extern("handle", "memcpy", pointer(array), source, size)
-
-    vector = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", tirx.const(size, "int64"))
-    rest = 0, 1, tirx.const(0, "int64"), 0  # strides, rank, an element for its dtype, offset
-    own = tirx.call_intrin("handle", "tirx.tvm_stack_make_array", pointer(words), vector, *rest)
-    count = table.count - len(kept)
-    bases = [*map(pointer, arrays[:count]), pointer(arrays[count] if arena else words)]
-    # TVM keeps as much of an array as it sees used, so the last word's address is given too
-    ends = pointer(words), tirx.address_of(words[size - 1])
-    begin = tirx.call_extern("int32", "dlsys_begin", pointer(words), *bases, *ends)
-    run = tirx.call_cpacked(_PREFIX + RUN.symbol, own)
-    stored = zip(results, arrays[len(arrays) - len(results) :], strict=True)
-    copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
-    told = words[table.results] == 0, ir.StringImm("RuntimeError"), [ir.StringImm("a kernel failed")]
-    body = [tirx.AllocBuffer(words), *map(tirx.Evaluate, (begin, run)), tirx.AssertStmt(*told)]
-    body += map(tirx.Evaluate, copies)
-    function = tirx.PrimFunc(arrays, tirx.SeqStmt(body))
+def _checked(arrays: Sequence[tuple[str, Shape, str]]) -> tirx.PrimFunc:
+    """The same function by TVM's calling convention: it checks its arrays, and calls `step` with where they begin."""
+    taken = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, shape, dtype in arrays]
+    nowhere = tirx.reinterpret("handle", tirx.const(0, "uint64"))
+    pointers = [
+        nowhere if 0 in shape else tirx.address_of(array[(0,) * len(shape)])
+        for array, (_, shape, _) in zip(taken, arrays, strict=True)
+    ]
+    worked = tirx.call_extern("int32", _OWN, *pointers) == 0
+    calling = tirx.AssertStmt(worked, ir.StringImm("RuntimeError"), [ir.StringImm("a kernel failed")])
+    function = tirx.PrimFunc(taken, calling)
     return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)
+
+
+def unlike(names: Sequence[str]) -> list[str]:
+    """The names, each another: `weight`, `weight_1`."""
+    found: dict[str, None] = {}
+    for name in names:
+        others = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+        found[next(other for other in others if other not in found)] = None
+    return list(found)
+
+
+def identifiers(names: Sequence[str]) -> list[str]:
+    """The names as Python and C could have them, each another: `_0_weight`, `_0_weight_1`."""
+    return unlike([re.sub(r"\W|^(?=\d)", "_", name) for name in names])
+
+
+def header(name: str, library: str, cpu: str, arguments: Sequence[Argument], arena: str) -> str:
+    """The text of the header. `arena`: the name of the argument that is memory to work in, or empty."""
+    of_c = [f"{own}_" if own in _KEYWORDS.split() else own for own in identifiers([own for own, *_ in arguments])]
+    guard = f"DLSYS_{name.upper()}_H"
+    lines = [
+        f"/* The function {name} of {library}, which dlsys has written for {cpu}. */",
+        f"#ifndef {guard}\n#define {guard}\n#include <stdbool.h>\n#include <stdint.h>\n",
+    ]
+    told = []
+    for own, (label, shape, dtype, written) in zip(of_c, arguments, strict=True):
+        extents = "".join(f"[{extent}]" for extent in shape)
+        if label == arena:
+            size = f"{name.upper()}_ARENA"
+            lines.append(f"#define {size} {math.prod(shape)} /* bytes */\n")
+            told.append((f"void* {own}", f"memory to work in, {size} bytes; two calls at the same time need two"))
+        else:
+            kind = _TYPES.get(dtype, f"{dtype}_t")
+            told.append((f"{'' if written else 'const '}{kind}* {own}", f"{_comment(label)}: {dtype}{extents}"))
+    ends = [","] * (len(told) - 1) + [");"]
+    declared = "\n".join(f"    {own}{end} /* {what} */" for (own, what), end in zip(told, ends, strict=True))
+    lines += [
+        '#ifdef __cplusplus\nextern "C" {\n#endif',
+        "/* Returns 0; another number where a kernel has failed, as it got no memory. */",
+        f"int {name}(\n{declared}",
+        "#ifdef __cplusplus\n}\n#endif\n#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    """A name within a comment, which it does not end."""
+    return re.sub(r"[^ -~]|\*/|/\*", "_", text)

@@ -24,17 +24,11 @@ class Kernel:
     """A compiled function of arrays, called with its inputs, then its outputs, which it fills.
 
     Attributes:
-        name: the function's name.
-        inputs: shape and dtype of each input.
-        outputs: shape and dtype of each output.
+        inputs, outputs: shape and dtype of each.
         named_target: what it is compiled for, as text; `target` is TVM's object.
-        spec: what it was built from; its `choice` is what a search has found for it.
-        symbol: the function's name in its module.
-        module: the module that holds this kernel, among others that were compiled with it.
-        function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
-            instructions this one lacks, a function that raises TargetError.
-        nbytes: bytes of all inputs and outputs.
-        code_bytes: what its code takes of the process, about.
+        symbol, module: its name in the module that holds it, among others that were compiled with it.
+        function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
+        nbytes, code_bytes: of all inputs and outputs; what its code takes of the process, about.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
@@ -57,8 +51,7 @@ class Kernel:
         self.symbol: str = (of or spec).symbol
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target = how
-        self.module = module
+        self.named_target, self.module = how, module
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]
@@ -126,18 +119,16 @@ class Kernel:
                     return
             except (BufferError, IndexError, RuntimeError, TypeError, ValueError):
                 pass  # below the same is checked again, argument by argument, in the user's words
-        count, wanted = len(self.inputs), len(self._types)
-        if len(arrays) != wanted:
+        if len(arrays) != (wanted := len(self._types)):
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
-            told = f"takes {wanted} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
-            raise KernelArgumentError(f"{self.name}: {told}")
+            told = f"{self.name}: takes {wanted} arrays, its {len(self.inputs)} inputs and then {results}"
+            raise KernelArgumentError(f"{told}; got {len(arrays)}: {self!r}")
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
         self._require_apart([tensor.data_ptr() for tensor in tensors])
         self.function(*tensors, *(empty(*of, tensors[0].device).tensor for of in self.scratch))
 
     def _require_apart(self, starts: Sequence[int]) -> None:
-        """Raises KernelArgumentError for an output that would overwrite another argument, from where each argument's
-        memory starts."""
+        """Raises KernelArgumentError for an output that would overwrite another argument; `starts`: of their memory."""
         for output, other, written, size, may_be_one in self._pairs:
             start, place = starts[output], starts[other]
             if start < place + size and place < start + written and not (may_be_one and start == place):
@@ -148,8 +139,7 @@ class Kernel:
 
     def _argument(self, position: int) -> str:
         """The words for the argument at a position."""
-        number = position - len(self.inputs)
-        if number < 0:
+        if (number := position - len(self.inputs)) < 0:
             return f"input {position}"
         return "the output" if len(self.outputs) == 1 else f"output {number}"
 
@@ -191,9 +181,7 @@ class Kernel:
 
     def named(self, name: str) -> Kernel:
         """This kernel under another name."""
-        if name == self.name:
-            return self
-        other = copy.copy(self)
+        other = self if name == self.name else copy.copy(self)
         other.name = name
         return other
 
@@ -202,24 +190,22 @@ class Kernel:
         return self._lower().function.script()
 
     def source(self, form: str = "asm") -> str:
-        """The generated code of the module that holds this kernel: "asm" (machine code), "ll" (LLVM IR); on a GPU
-        "cuda" or "ptx", which needs CUDA's compiler but no GPU. Raises KernelArgumentError for another form,
-        TargetError without a compiler."""
+        """The code of this kernel's module: "asm" (machine code), "ll" (LLVM IR); on a GPU "cuda" or "ptx", which needs
+        CUDA's compiler but no GPU. Raises KernelArgumentError for another form, TargetError without a compiler."""
         if form not in SOURCES:
             raise KernelArgumentError(f"{self.name}: source is one of {', '.join(SOURCES)}, not {form!r}")
         module = self.module
         if module.kind not in ("llvm", "c"):  # loaded as machine code: made once more, for reading
             compiled = with_compiler("schedule.machine_code").compiled
             module = compiled({self.symbol: self._lower().function}, self.target)
-        if form in ("cuda", "ptx"):
-            devices = [m for m in module.imports if m.kind == "cuda"]
-            if not devices:
-                raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
-            code = "\n".join(m.inspect_source("cuda") for m in devices)
-            if form == "cuda":
-                return code
-            return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
-        return module.inspect_source(form)
+        if form in ("asm", "ll"):
+            return module.inspect_source(form)
+        code = "\n".join(m.inspect_source("cuda") for m in module.imports if m.kind == "cuda")
+        if not code:
+            raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
+        if form == "cuda":
+            return code
+        return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
 
     def __repr__(self) -> str:
         types = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in self._types]

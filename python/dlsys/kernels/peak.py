@@ -31,11 +31,8 @@ NOTHING = tvm_ffi.get_global_func("testing.nop")  # a function of any arguments 
 
 
 def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float32") -> tirx.PrimFunc:
-    """k(x, out): FMA_STEPS * accumulators multiply-adds of `lanes` elements on every thread.
-
-    x: (2, lanes), out: (threads, accumulators * lanes). The accumulators start from values that differ, live
-    in registers, and all reach `out`, so that the compiler can neither merge nor drop them.
-    """
+    """k(x, out): FMA_STEPS * accumulators multiply-adds of `lanes` elements on every thread. x: (2, lanes), out:
+    (threads, accumulators * lanes). The accumulators differ and all reach `out`: none can be merged or dropped."""
     width = accumulators * lanes
 
     @T.prim_func(s_tir=True)
@@ -71,11 +68,7 @@ def triad_kernel(count: int) -> Kernel:
 
 def measure_fma(threads: int, dtype: str = "float32") -> float:
     """GFLOP/s of multiply-adds, each two operations, on that many threads, which TVM's pool must have
-    (`dlsys.set_num_threads`): the best of all forms and rounds, which takes about half a second.
-
-    A form is a number of accumulators, enough to hide the latency of all pipes, and the bits of each. With AVX-512 also
-    half its width is tried: some processors run that at more than half the speed.
-    """
+    (`dlsys.set_num_threads`): the best of all rounds, in half a second; of AVX-512 half its width is tried too."""
     machine, best = machine_of(host_target()), 0.0
     for bits in sorted({machine.vector_bits, min(machine.vector_bits, 256)}):
         accumulators = 24 if bits == 128 and machine.registers == 32 else 12
@@ -93,11 +86,8 @@ fma_peak: Callable[..., float] = cache(measure_fma)  # once a process
 
 @cache
 def memory_bandwidth(threads: int) -> float:
-    """GB/s of STREAM's triad, a = 0.5 * b + c: the best of all rounds. `threads`: how many kernels use now.
-
-    Counted are the 12 bytes that an element of float32 needs, two reads and a write, as STREAM counts them; that most
-    processors read `a` too before they write it is not. Measured once a process, in about half a second.
-    """
+    """GB/s of STREAM's triad, a = 0.5 * b + c: the best of all rounds, once a process, in about half a second. Counted
+    are 12 bytes an element of float32, two reads and a write. `threads`: how many kernels use now."""
     count = ARRAY_BYTES // 4
     arrays = [zeros((count,)).tensor for _ in range(3)]
     return 12 * count / min(repeat(partial(triad_kernel(count).function, *arrays), number=1, repeat=TRIAD_ROUNDS)) / 1e9

@@ -2,8 +2,7 @@
 
 A kernel that is asked for with a third number of rows is lowered for numbers around it: `schedule.varying` writes what
 depends on them as expressions, and only where that gives one code for all three is it compiled, for all numbers
-between. Its function finds the number in the shapes of its arguments. Others are compiled for each number, as the first
-two are: what always has the same shape runs what was compiled for that.
+between. Others are compiled for each number, as the first two are.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..errors import DlsysError, ShapeError
 from ..graph import Shape
 from ..system import warn
 from ..tvm_import import with_compiler
-from .spec import Family, KernelSpec, TargetName
+from .spec import MOST_COUNTED, Family, KernelSpec, TargetName
 
 EXACT = 2  # numbers of rows for which a formula's kernels are compiled by themselves: of whole batches, and of the last
 BOUNDS = (
@@ -32,7 +31,6 @@ BOUNDS = (
 before; where tiles or threads are chosen otherwise between these, twice, or a quarter more."""
 KIND = "rows"  # of the keys of kernels for many
 MOST_FAMILIES = 4096
-MOST_COUNTED = 2**31 - 2**16  # elements of an array, for indices of 32 bits
 
 _seen: dict[Hashable, list[tuple[Family, Hashable]]] = {}  # with the plans that asked first
 _made: dict[Hashable, list[KernelSpec]] = {}
@@ -45,8 +43,7 @@ class RowsWarning(UserWarning):
 
 def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
     """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
-    where it is one of the first. Notes which numbers are asked for, and by which plan: within one, as for parameters of
-    several sizes, nothing varies."""
+    where it is one of the first. Notes which numbers are asked for, and by which plan: within one nothing varies."""
     if spec.family is None or how.kind != "llvm" or how.checked or spec.choice or not how.ours or how.refusal:
         return []
     family = spec.family()
@@ -63,16 +60,14 @@ def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpe
         seen.append((family, plan))
         return []
     (rows, places, shares), _ = found[0]
-    fixed = [list(shape) for shape in family.shapes]
-    for i, axis in places:
-        fixed[i][axis] = -1
+    fixed = _with_rows(family.shapes, places, -1)
     values = tuple([None if share is not None else v for share, v in zip(shares, family.numbers, strict=True)])
     candidates = list[KernelSpec]()
     for bounds in BOUNDS:
         at = bisect_right(bounds, rows)
         if 0 < at < len(bounds):
             between = bounds[at - 1 : at + 1]
-            own = key, between, tuple(map(tuple, fixed)), values, shares
+            own = key, between, fixed, values, shares
             if own not in _made:
                 _made[own] = _for_many(spec, family, between, places, shares, how)
             candidates += _made[own]
@@ -85,27 +80,27 @@ def _inner(shape: Shape) -> tuple[int, Shape]:
     return at, shape[at + 1 :]
 
 
+def _with_rows(shapes: Sequence[Shape], places: Sequence[tuple[int, int]], rows: int) -> tuple[Shape, ...]:
+    """The shapes with a number of rows at its places."""
+    own = (tuple(rows if (i, axis) in places else n for axis, n in enumerate(s)) for i, s in enumerate(shapes))
+    return tuple(own)
+
+
 def _for_many(
-    spec: KernelSpec,
-    family: Family,
-    between: Sequence[int],
-    places: Sequence[tuple[int, int]],
-    shares: Sequence[float | None],
-    how: TargetName,
-) -> list[KernelSpec]:
+    spec: KernelSpec, family: Family, between: Sequence[int], places: Sequence[tuple[int, int]],
+    shares: Sequence[float | None], how: TargetName,
+) -> list[KernelSpec]:  # fmt: skip
     """The specification for the numbers of rows between two; none for a formula that is none for these."""
     low, high = between
     even = (n for n in range((low + high) // 2, high) if n % 4 == 2 and n % 3 and n % 5 and n % 7)
     middle = next(even, (low + high) // 2)
 
     def of(number: int) -> KernelSpec:
-        shapes = [list(shape) for shape in family.shapes]
-        for i, axis in places:
-            shapes[i][axis] = number
+        shapes = _with_rows(family.shapes, places, number)
         if any(math.prod(shape) > MOST_COUNTED for shape in shapes):
             raise ShapeError("too many elements")
         values = [v if a is None else a / number for a, v in zip(shares, family.numbers, strict=True)]
-        return replace(family.of([tuple(shape) for shape in shapes], values), alone=spec.alone)
+        return replace(family.of(shapes, values), alone=spec.alone)
 
     numbers = middle, low, high
     try:
@@ -113,24 +108,17 @@ def _for_many(
     except DlsysError:
         return []
     own = tuple([share for share in shares if share is not None])
-
-    @cache
-    def loops() -> object:
-        return with_compiler("kernels.build").for_many_rows(of, numbers, own, how)
-
+    loops = cache(lambda: with_compiler("kernels.build").for_many_rows(of, numbers, own, how))
     key = KIND, specs[0].formula, specs[1].formula
     return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops)]
 
 
 def is_one(spec: KernelSpec) -> bool:
     """Whether a specification that `of_many` gave can be compiled: whether its code is the same for all numbers."""
-    if spec.key in _refused:
-        return False
     assert spec.loops is not None
-    if spec.loops() is None:
+    if spec.key not in _refused and spec.loops() is None:
         _refused.add(spec.key)
-        return False
-    return True
+    return spec.key not in _refused
 
 
 def refuse(specs: Iterable[KernelSpec]) -> bool:
@@ -149,14 +137,11 @@ def _varied(old: Family, new: Family) -> tuple[int, list[tuple[int, int]], tuple
     that does not hang on it; None where more than the first axes of one extent differ from `old`."""
     places, pairs = list[tuple[int, int]](), set[tuple[int, int]]()
     for i, (a, b) in enumerate(zip(old.shapes, new.shapes, strict=True)):
-        if len(a) != len(b):
+        own = [axis for axis, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        if len(a) != len(b) or any(extent != 1 for axis in own for extent in b[:axis]):
             return None
-        for axis, pair in enumerate(zip(a, b, strict=True)):
-            if pair[0] != pair[1]:
-                if any(extent != 1 for extent in b[:axis]):
-                    return None
-                places.append((i, axis))
-                pairs.add(pair)
+        places += [(i, axis) for axis in own]
+        pairs |= {(a[axis], b[axis]) for axis in own}
     if len(pairs) != 1:
         return None
     ((before, rows),) = pairs

@@ -1,9 +1,8 @@
 """A program's calls as a table, and the one compiled function that makes these calls in each run.
 
 For every call the table has the kernel's function and its arguments as C structures, by TVM's conventions (`dlpack.h`,
-`tvm/ffi/c_api.h`): each array's pointer, shape and dtype. Values in the arena never move; the pointers of feeds and
-parameters are written before each run. So a plan needs no code but its kernels', and an exported library has the same
-table, all of whose pointers are written in each run.
+`tvm/ffi/c_api.h`): each array's pointer, shape and dtype. The pointers of feeds and parameters are written before each
+run, in an exported library's table all. So a plan needs no code but its kernels'.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from ..devices import to_tensor
+from ..devices import Graph, to_tensor
 from ..devices.context import DLPACK_CPU
 from ..errors import DeviceError
 from ..graph import Shape
+from ..system import warn
 from ..tvm_import import with_compiler
 from .cache import get
 from .spec import KernelSpec
@@ -33,13 +33,13 @@ _TENSOR = np.dtype([
 ])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
 HEAD = 6  # numbers with which the table begins
+MOST_GRAPHS = 8  # of sets of given arrays whose graphs a GPU keeps: values that are fed lie in two places in turn
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a value lies: `base` is the number of a given array of its dtype, or None for the arena, from byte `offset`
-    on. `moves`: for each loop around, the outermost first, the bytes by which it lies further in each step, and whether
-    it does so in every other step only."""
+    on. `moves`: for each loop, the outermost first, the bytes a step lies further, and whether every other one does."""
 
     base: int | None
     offset: int
@@ -107,9 +107,8 @@ def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
 
 
 def _expanded(calls: Calls, depth: int = 0) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """The calls as they are made. First two rows: of each place its number among those of the calls as written, and by
-    how many bytes it is moved. Then the turns: how many calls are made one after another, and by how many threads as
-    many each."""
+    """The calls as they are made: two rows, of each place its number among those as written, and by how many bytes it
+    is moved; and the turns: how many calls are made one after another, by how many threads as many each."""
     parts, count, turns = [np.zeros((2, 0), np.int64)], 0, list[tuple[int, int]]()
     for call in calls:
         places = [place for one in each_call([call]) for place in one.places]
@@ -142,10 +141,8 @@ class Table:
     """The calls of a program as numbers, see `build.run_function`, without the addresses.
 
     Attributes:
-        count: how many arrays are given.
         words: the numbers but for the moves; addresses are 0.
-        moves: for each address in it the word, the array that it is of and the byte there. Arrays are those that are
-            given, then the arena, then the table itself.
+        moves: for each address the word, the array (the `count` given ones, the arena, the table) and the byte there.
         handles: the words that are addresses of functions, and the numbers of their calls as written.
         results: the word that is not 0 after a call that failed.
     """
@@ -162,8 +159,7 @@ class Table:
         made = owner[np.isin(order, written.cumsum() - written)]  # each call once, by its first place
         places = [place for call in flat for place in call.places]
         shapes = [place.shape for place in places]
-        rank = [len(shape) for shape in shapes]
-        extents = np.array([extent for shape in shapes for extent in shape], np.int64)
+        rank, extents = list(map(len, shapes)), np.array([extent for shape in shapes for extent in shape], np.int64)
         # strides count the elements from one to the next along each axis
         strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
         kinds = [np.dtype(place.dtype) for place in places]
@@ -174,9 +170,8 @@ class Table:
         tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
         arguments = np.zeros(len(order), _ANY)
         arguments["type_index"] = POINTER
-        counts = written[made]
         table = np.zeros((len(made), 3), np.int64)
-        table[:, 2] = counts
+        table[:, 2] = counts = written[made]
         ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns)], np.int64)[1:]
         ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
         results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
@@ -192,8 +187,7 @@ class Table:
         number, start = np.arange(len(order)), np.cumsum([0, *rank])[order]
         tensor, argument = of_tensors + _TENSOR.itemsize // 8 * number, of_arguments + 2 * number
 
-        def field(name: str) -> np.ndarray:
-            return tensor + _TENSOR.fields[name][1] // 8  # type: ignore[index]
+        field = lambda name: tensor + _TENSOR.fields[name][1] // 8  # type: ignore[index]  # noqa: E731
 
         def within(words: np.ndarray, to: np.ndarray) -> np.ndarray:
             """Moves that let words point to others."""
@@ -215,15 +209,9 @@ class Table:
 
 
 class Runner:
-    """The calls of one program, made ready.
+    """The calls of one program, made ready; `given`, where each given array lies, is to be set before a run."""
 
-    Attributes:
-        given: where each given array lies, to be set before a run.
-    """
-
-    def __init__(
-        self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None
-    ) -> None:
+    def __init__(self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None) -> None:
         """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's device.
         `messages`: the `distributed.Exchange` whose functions are among them, which says why one has failed."""
         self.messages = messages
@@ -253,3 +241,58 @@ class Runner:
                 error, self.messages.error = self.messages.error, None
                 raise error
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")
+
+
+NEW, SEEN = -1, 0  # given arrays without a graph, whose numbers begin with 1
+
+
+class ReplayWarning(UserWarning):
+    """CUDA did not record a program's launches: they are asked for one by one."""
+
+
+class Replay(Runner):
+    """A runner whose calls are made one by one with given arrays that are new to it, recorded the second time, and
+    replayed from then on. Where messages are among them, all ranks do the same of these in a run, as NCCL asks for."""
+
+    def __init__(self, calls: Any, functions: Any, count: int, arena: Any, messages: Any = None) -> None:
+        super().__init__(calls, functions, count, arena, messages)
+        self._device = arena.device
+        self._graphs: dict[bytes, tuple[int, Graph | None]] = {}  # by where the given arrays lie, the latest one last
+        self._recordings = 0
+        self._records = len(self) > 1
+
+    def run(self) -> None:
+        """Make all calls. Raises DeviceError."""
+        graph = None
+        if self._records:
+            given = self.given.tobytes()
+            number, graph = self._graphs.pop(given, (NEW, None))
+            alike = self._agrees(number)
+            if alike and number == SEEN:
+                number, graph = self._recorded()
+            self._graphs[given] = max(number, SEEN), graph
+            if len(self._graphs) > MOST_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            graph = graph if alike else None
+        if graph is None:
+            super().run()
+        else:
+            graph.launch()
+
+    def _agrees(self, number: int) -> bool:
+        """Whether all ranks give the same number."""
+        return self.messages is None or self.messages.agrees(number)
+
+    def _recorded(self) -> tuple[int, Graph | None]:
+        """The number and the graph of the calls; None where CUDA does not record them, which is told once."""
+        made, told = None, "another process cannot record them"
+        try:
+            made = Graph(self._device, super().run)
+        except DeviceError as error:
+            told = str(error)
+        if self._agrees(int(made is not None)) and made is not None:
+            self._recordings += 1
+            return self._recordings, made
+        self._records = False
+        warn(f"the launches are asked for one by one: {told}", ReplayWarning)
+        return SEEN, None

@@ -17,16 +17,12 @@ from ..tvm_import import with_compiler
 
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
+MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The knobs that a search has found for a kernel.
-
-    Attributes:
-        knobs: their names and values.
-        gain: how many times as fast as the rule's own choice the kernel was.
-    """
+    """The names and values of the knobs that a search has found for a kernel, which was `gain` times as fast."""
 
     knobs: tuple[tuple[str, int | str], ...]
     gain: float
@@ -37,13 +33,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Family:
-    """The specifications of one formula for all shapes.
-
-    Attributes:
-        key: tells the formula from others, without shapes and numbers.
-        shapes, numbers: of the arrays, and of the constants among its operands.
-        of: makes the specification of other shapes and numbers.
-    """
+    """One formula for all shapes of its arrays, and numbers among its operands. `key` tells it from others, `of` makes
+    the specification of other shapes and numbers."""
 
     key: Hashable
     shapes: tuple[Shape, ...]
@@ -53,22 +44,18 @@ class Family:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A kernel to be built.
+    """A kernel to be built, from shape and dtype of each input.
 
     Attributes:
-        name: what it is called in errors, listings and machine code.
         key: with `inputs`, what tells its formula from others; `te` is not compared.
-        inputs: shape and dtype of each input.
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
         alone: whether one thread runs it, while others run it on other arrays.
-        outputs: shape and dtype of each output, where they are known without the formula.
+        outputs: as the inputs, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
-        elementwise: whether each element of the result is computed from those at its place alone, so that it may lie on
-            an input of as many bytes.
-        choice: what a search has found for it, in the place of its rule's own choice.
-        family: makes its `Family`; None where there is no other of its formula.
+        elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
+        choice, family: what a search has found for it; what makes its `Family`, None without others of its formula.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -98,8 +85,7 @@ class KernelSpec:
 
     @lazy
     def symbol(self) -> str:
-        """The kernel's name in machine code: like its own, and another for every formula, so that modules can be
-        joined."""
+        """The kernel's name in machine code: like its own, and another for every formula."""
         name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
         return f"k_{name}_{self.digest}"
 
@@ -110,17 +96,14 @@ class KernelSpec:
 
 @dataclass(frozen=True)
 class TargetName:
-    """How kernels are compiled: for a target that this machine can run, by whose schedules, with what checks.
+    """How kernels are compiled: for a target of a kind, "llvm" or "cuda", by our schedules or TVM's, with functions
+    that check their arguments or not, which a third of the time to compile a small kernel goes to.
 
     Attributes:
-        kind: "llvm" or "cuda".
         text: tells it from others, in the names of kernels on disk too.
         made: makes TVM's `Target` of it, which needs the compiler.
         refusal: why its code can be read here and not run; empty where it runs.
         machine: the CPU or GPU, its caches, the number of threads, and whether denormal results are flushed, as text.
-        ours: whether by our schedules, not TVM's.
-        checked: whether the functions check their arguments, which takes a third to a half of the time to compile a
-            small kernel.
     """
 
     kind: str

@@ -16,7 +16,7 @@ from ..errors import FeedError, GraphError
 from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func
-from ..kernels.export_c import identifiers
+from ..kernels.export import identifiers
 from ..ops.collective import AllGather, AllReduce, Collective
 
 PARAMS = ("inputs", "constants")

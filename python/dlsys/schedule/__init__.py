@@ -22,12 +22,8 @@ from .target import Machine, host_target, machine_of, resolve_target, with_threa
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
 """By the kind of target."""
-EMPTY = Rule("empty", "", lambda func, machine: func)
-"""For functions without anything to compute."""
-WRITTEN = Rule("written", "", lambda func, machine: func)
-"""For functions that are given as loops, as a kernel for many numbers of rows."""
-DEFAULT = Rule("default", "", lambda func, machine: func)
-"""TVM's own loops, for those who ask for them."""
+EMPTY, WRITTEN, DEFAULT = (Rule(name, "", lambda func, machine: func) for name in ("empty", "written", "default"))
+"""For functions without anything to compute; for those that are given as loops; TVM's own loops, if they are asked."""
 
 
 def apply(

@@ -1,8 +1,6 @@
 """Straight-line code: stages joined in one loop along vectors, in which every value has a register.
 
-What a stage computes for another is a value instead of an array. Results are stored after everything is read, so an
-output may lie on an input, as long as the old values are read at the index that is written.
-
+Results are stored after everything is read, so an output may lie on an input that is read at the index that is written.
 A value is an array of one vector, which LLVM keeps in registers: TVM's simplifier would put what a plain variable
 stands for in the place of each of its uses, and code would grow without bound.
 """
@@ -39,16 +37,9 @@ def array(shape: Sequence[int], dtype: Any, name: str, scope: str = "global") ->
 
 
 class VectorCode:
-    """Code for some neighbouring indices at once, the lanes.
+    """Code for some neighbouring indices at once: a `width` of lanes, and statements `before` the loop over these."""
 
-    Attributes:
-        lane: which of them, a variable of the code.
-        width: how many.
-        before: statements before the loop over the lanes.
-        scope: of the arrays that hold values, as TVM names it.
-    """
-
-    scope = "global"
+    scope = "global"  # of the arrays that hold values
 
     def __init__(self, width: int, dtype: str = "int32") -> None:
         """`dtype`: of the lane."""
@@ -64,8 +55,7 @@ class VectorCode:
         self._analyzer.bind(self.lane, ir.Range(0, tirx.IntImm(dtype, width)))
 
     def value(self, expression: Expr) -> Expr:
-        """The expression, computed once and kept, equal ones once. Booleans are kept as integers: TVM lowers no arrays
-        of them within vectors."""
+        """The expression, computed once and kept, equal ones once; of booleans as integers, for TVM's vectors."""
         kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
         if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
             return expression
@@ -73,10 +63,10 @@ class VectorCode:
         found = next((old for other, old in known if tvm_ffi.structural_equal(other, expression)), None)
         if found is None:
             is_bool, name = str(expression.ty) == "bool", f"value{len(self._computed)}"
-            buffer = tirx.decl_buffer((self.width,), "int8" if is_bool else str(expression.ty), name, scope=self.scope)
+            stored = expression.astype("int8") if is_bool else expression
+            buffer = tirx.decl_buffer((self.width,), str(stored.ty), name, scope=self.scope)
             self._own.add(buffer)
             self._allocated.append(tirx.AllocBuffer(buffer))
-            stored = expression.astype("int8") if is_bool else expression
             self._computed.append(tirx.BufferStore(buffer, stored, [self.lane]))
             found = tirx.BufferLoad(buffer, [self.lane])
             found = found != tirx.const(0, "int8") if is_bool else found
@@ -106,11 +96,8 @@ class VectorCode:
             guarded = before
             return found
 
-        def var(item: ir.Var, _: Any) -> Expr:
-            return names.get(item, item)
-
-        functions = {tirx.Let: let, ir.TensorLoad: load, ir.Call: call, ir.Var: var}
-        return self.named(mutated(expression, functions))
+        var = lambda item, _: names.get(item, item)  # noqa: E731
+        return self.named(mutated(expression, {tirx.Let: let, ir.TensorLoad: load, ir.Call: call, ir.Var: var}))
 
     def named(self, expression: Expr) -> Expr:
         """The expression, in which what has a name is a value, but for what one side of a choice alone computes."""
@@ -122,26 +109,19 @@ class VectorCode:
             names[item.var] = self.value(mutator.mutate(item.value))
             return mutator.mutate(item.body)
 
-        def choice(item: Expr, mutator: Any) -> Expr:
-            return renamed(item, names)
-
         def call(item: ir.Call, mutator: Any) -> Expr:
-            return choice(item, mutator) if is_branch(item) else mutator.default_mutate(item)
+            return renamed(item, names) if is_branch(item) else mutator.default_mutate(item)
 
-        def var(item: ir.Var, _: Any) -> Expr:
-            return names.get(item, item)
-
+        choice, var = lambda item, _: renamed(item, names), lambda item, _: names.get(item, item)
         return mutated(expression, {tirx.Let: let, tirx.Select: choice, ir.Call: call, ir.Var: var})
 
     def compute(self, stages: Sequence[Stage], place: Sequence[Expr], values: dict[Any, Expr], kept: set[Any]) -> None:
-        """Stages of one domain at an index, each from the `values` of those before it, by buffer; those that have none
-        yet get one. Stores the buffers `kept`."""
+        """Stages of one domain at an index, by the `values` of buffers, which get theirs. Stores those `kept`."""
         for stage in stages:
             names = {v.var: at for v, at in zip(stage.spatial, place, strict=True)}
             if stage.buffer not in values:
-                values[stage.buffer] = self.value(
-                    self.evaluate(stage.value, names, lambda load: values.get(load.source))
-                )
+                found = self.evaluate(stage.value, names, lambda load: values.get(load.source))
+                values[stage.buffer] = self.value(found)
             if stage.buffer in kept:
                 self.store(stage.buffer, values[stage.buffer], [renamed(i, names) for i in stage.indices])
 
@@ -207,11 +187,9 @@ def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -
         for some in reversed(range(1, width)):
             narrower = tirx.IfThenElse(rest.expr == some, body(some), narrower)
         return tirx.IfThenElse(step < bound(whole, str(step.ty)), body(width), narrower)
-    return (
-        tirx.IfThenElse(step < whole, body(width), body(rest))
-        if rest and whole
-        else body(width if whole else rest)
-    )
+    if not (rest and whole):
+        return body(width if whole else rest)
+    return tirx.IfThenElse(step < whole, body(width), body(rest))
 
 
 def in_steps(
@@ -223,28 +201,24 @@ def in_steps(
 ) -> tirx.Stmt:
     """`body` of the start and the width of each step of an extent; the last one has what is left."""
     whole, rest = divmod(extent, width)
+    steps = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)] if whole else []
     if isinstance(rest, Varying) and rest:
-        steps = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)]
         start, some = bound(whole * width, dtype), 1 << (width - 1).bit_length()
         while some := some // 2:  # what is left is less than the width: its binary digits, the largest first
             there = tirx.floormod(tirx.floordiv(rest.expr, some), 2) == 1
             at = start + tirx.floordiv(rest.expr, 2 * some) * (2 * some)
             steps.append(tirx.IfThenElse(there, body(at.astype(dtype), some), None))
         return sequence(steps)
-    found = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)] if whole else []
-    return sequence([*found, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
+    return sequence([*steps, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 
 
 def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
-    """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as
-    where a value chooses what is read."""
+    """A block without iterators around finished loops. `whole`: it may read and write all of its arrays."""
     own = {s.buffer for s in found_in(body, tirx.AllocBuffer)}
     outer = [buffer for buffer in buffers(body) if buffer not in own]
     reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]
     if not whole:
-        reads, writes, _ = get_sblock_access_region(
-            s_tir.SBlock([], [], [], name, body), {x: x for x in outer}
-        )
+        reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), {x: x for x in outer})
     realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, body))
     # in a loop of its own: rfactor of another block trips over one without
     return tirx.For(tirx.Var("once", "int32"), 0, 1, tirx.ForKind.SERIAL, realized)

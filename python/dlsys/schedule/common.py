@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import tvm
@@ -32,25 +32,18 @@ Strides = tuple[int, ...] | None
 
 
 def rewritten(code: Any, functions: Mapping[type, Callable[[Any], Any]]) -> Any:
-    """The code with each node of a kind replaced by the result of its function, inner ones first.
-
-    An exception of a function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory.
-    """
+    """The code with each node of a kind replaced by the result of its function, inner ones first. An exception of a
+    function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory."""
     failed: list[Exception] = []
 
-    def guarded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def guard(node: Any) -> Any:
-            if failed:
-                return node
-            try:
-                return function(node)
-            except Exception as error:  # noqa: BLE001 - raised below
-                failed.append(error)
-                return node
+    def guarded(function: Callable[[Any], Any], node: Any) -> Any:
+        try:
+            return node if failed else function(node)
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+            return node
 
-        return guard
-
-    found = tvm_ffi.structural_map(code, [(kind, guarded(function)) for kind, function in functions.items()])
+    found = tvm_ffi.structural_map(code, [(kind, partial(guarded, function)) for kind, function in functions.items()])
     if failed:
         raise failed[0]
     return found
@@ -95,10 +88,10 @@ def with_places(code: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any
     """The code with loads and stores elsewhere: `place` returns a buffer and indices for those that there are."""
 
     def load(item: tvm.ir.TensorLoad, mutator: Any) -> Any:
-        return tirx.BufferLoad(*place(item.source, [mutator.mutate(index) for index in item.indices]))
+        return tirx.BufferLoad(*place(item.source, list(map(mutator.mutate, item.indices))))
 
     def store(item: tirx.BufferStore, mutator: Any) -> Any:
-        buffer, indices = place(item.buffer, [mutator.mutate(index) for index in item.indices])
+        buffer, indices = place(item.buffer, list(map(mutator.mutate, item.indices)))
         return tirx.BufferStore(buffer, mutator.mutate(item.value), indices)
 
     return mutated(code, {tvm.ir.TensorLoad: load, tirx.BufferStore: store})
@@ -206,13 +199,10 @@ def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[lis
     """Adjacent axes, whose extents are given, in groups that accesses `found` step through as one, since every access
     goes on from one row to the next. An axis of extent 1 joins any."""
     groups: list[list[int]] = []
-
-    def go_on(outer: int, inner: int) -> bool:
-        return all(s is not None and s[outer] == s[inner] * extents[inner] for s in found)
-
-    for axis in extents:
+    for axis, extent in extents.items():
         wide = [x for x in groups[-1] if extents[x] > 1] if groups else []
-        if groups and (extents[axis] == 1 or not wide or go_on(wide[-1], axis)):
+        goes_on = not wide or all(s is not None and s[wide[-1]] == s[axis] * extent for s in found)
+        if groups and (extent == 1 or goes_on):
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -221,13 +211,8 @@ def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[lis
 
 @dataclass(frozen=True)
 class Axes:
-    """Some axes of a domain in groups that all accesses step through as one.
-
-    Attributes:
-        shape: the extents of all axes of the domain.
-        parts: the axes of each group.
-        strides: for each group the elements that each access steps over, None where that varies.
-    """
+    """The axes of a domain's shape in groups, `parts`, that all accesses step through as one; for each group the
+    elements that each access steps over, None where that varies."""
 
     shape: tuple[int, ...]
     parts: tuple[tuple[int, ...], ...]

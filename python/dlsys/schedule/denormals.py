@@ -1,9 +1,8 @@
 """Denormal results become zero: kernels set x86's flush-to-zero while they compute, as XLA's and MKL's do.
 
-Multiply-adds with denormal numbers take some Intel cores a hundred cycles and more, and the gradients of a network that
-knows its batch by heart are denormal. Results alone are flushed (FTZ), what is given is read as it is (not DAZ): casts,
-comparisons and maxima of denormal numbers stay right. The caller's register, and that of each thread that takes a
-share, is set behind the argument checks and set back at the end: 5 ns a kernel.
+Multiply-adds with denormal numbers, as small gradients are, take some Intel cores a hundred cycles. Results alone are
+flushed (FTZ), what is given is read as it is (not DAZ): casts, comparisons and maxima stay right. The register of the
+caller, and of each thread that takes a share, is set behind the argument checks and set back at the end, in 5 ns.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ def flushes(target: Target) -> bool:
 
 
 def flushed(function: tirx.PrimFunc) -> tirx.Stmt:
-    """The body of a host's function with flush-to-zero set in its computation, and in each share of a parallel loop;
-    as it is for a target that does not flush."""
+    """The body of a host's function, which flushes where its target does, in each share of a parallel loop too."""
     if not flushes(function.attrs["target"]):
         return function.body
 

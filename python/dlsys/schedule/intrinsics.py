@@ -1,7 +1,6 @@
 """Instructions that compute several terms of a sum at once: what each computes, as NumPy would, and how it is written,
-side by side. A CPU's adds up the terms of each lane of a vector: a product whose elements have its dtypes reads them in
-groups along k, each a word of 32 bits (see `cpu.dots`). A GPU's is one of a warp, whose lanes hold pieces of matrices
-together (see `cuda.mma`). The product's code is that of any other, but for the step.
+side by side. A CPU's adds up the terms of each lane of a vector, words of 32 bits (`cpu.dots`); the lanes of a GPU's
+warp hold pieces of matrices together (`cuda.mma`). The product's code is that of any other, but for the step.
 """
 
 from __future__ import annotations
@@ -25,16 +24,8 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Warp:
-    """How the 32 lanes of a warp hold the pieces of an instruction: with g = lane // 4 and t = lane % 4, at these
-    offsets from (g, t), of the totals from (g, 2 t).
-
-    Attributes:
-        a: rows and words along k of A that a lane holds.
-        b: columns and words along k of B.
-        total: rows and columns of the totals.
-        word: the code of one word, of as many float32 elements that are neighbours along k.
-        source: CUDA C++ of the functions that words and the instruction are calls of.
-    """
+    """What a lane of a warp holds of an instruction's pieces, by offsets from (lane // 4, lane % 4), the totals from
+    twice the second; the code of a `word` of neighbours along k; the CUDA C++ of what words and instruction call."""
 
     a: Places
     b: Places
@@ -49,17 +40,13 @@ class Intrinsic:
     lanes of a warp together.
 
     Attributes:
-        name: as LLVM names it, or PTX.
         feature: the CPU's that it needs, by LLVM's name, or the first architecture of a GPU.
-        a: the dtype of the elements of a, of which a word of 32 bits has `terms`,
-        b: and of those of b; those of a product are converted to them.
-        takes: the dtypes of a product's elements.
-        lowering: how it is written: lanes, total, a and b, vectors of 32 bits a lane -> the new total; None where it
-            has no such width. Of a warp: pointers to what a lane holds -> the call that adds to the total.
+        a, b: the dtypes of the elements of the words; a product's, of the dtypes `takes`, are converted to them.
+        lowering: lanes, total, a and b, vectors of 32 bits a lane -> the new total; None where it has no such width. Of
+            a warp: pointers to what a lane holds -> the call that adds to the total.
         total: the dtype of the sums.
         piece: rows, columns, and words along k, of what it multiplies.
         converted: elements of a product as those of a and b, in NumPy; by default they are the same numbers.
-        warp: of an instruction of a warp.
     """
 
     name: str
@@ -79,8 +66,8 @@ class Intrinsic:
         return 32 // (_BITS.get(self.a) or 8 * np.dtype(self.a).itemsize)
 
     def behaviour(self, total: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The new total as NumPy computes it, of total (lanes, m, n), a (lanes, m, k) and b (lanes, k, n), where
-        (m, n, k / terms) is the piece; of a warp without the axis of lanes."""
+        """The new total in NumPy, of total (lanes, m, n), a (lanes, m, k) and b (lanes, k, n), where (m, n, k / terms)
+        is the piece; of a warp without the axis of lanes."""
         (m, n, words), found = self.piece, total.copy()
         a, b = (self.converted(x).astype(self.total) for x in (a, b))
         for i, j, term in np.ndindex(m, n, words * self.terms):
@@ -93,8 +80,7 @@ class Intrinsic:
 
     def lowered(self, lanes: int, total: Expr, a: Expr, b: Expr) -> Expr:
         """The new total of so many lanes; by plain arithmetic where no instruction is so wide."""
-        found = self.lowering(lanes, total, a, b)
-        if found is not None:
+        if (found := self.lowering(lanes, total, a, b)) is not None:
             return found
         for i in range(self.terms):
             total = total + self._element(a, self.a, i, lanes) * self._element(b, self.b, i, lanes)

@@ -7,33 +7,33 @@ unless `choosing` says otherwise: a search looks at the space, a tuned kernel is
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from tvm import tirx
 
 from ..system import warn
-from .target import ScheduleWarning
+from .common import VECTORS
+from .target import Machine, ScheduleWarning
 
 Knobs = Mapping[str, int | str]
 """A value for each knob of a space, by name."""
 Made = TypeVar("Made")
+ROWS = 8  # that are read at once where registers hold no row's sums
+OTHER_VECTORS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
 class Space:
-    """The choices that one rule has for one function.
+    """The choices that one rule has for one function: its own, and the values of each knob. `make` returns what the
+    rule is to write for knobs, None for those that are not legal.
 
-    Attributes:
-        name: of the kind of loops; spaces of one name have the same knobs and features.
-        own: the rule's own choice.
-        domains: the values of each knob. Not all combinations are legal.
-        make: returns what the rule is to write for knobs; None for those that are not legal.
-        features: numbers that may say how long the loops of legal knobs take, for a learned model: as many for each,
-            the first one the binary logarithm of the rule's own estimate.
-        flop: operations of the function; 0 where they say little.
+    Spaces of one `name` have the same knobs and `features`: numbers for a learned model of how long the loops of legal
+    knobs take, the first one the binary logarithm of the rule's own estimate. `flop`: operations; 0 if they say little.
     """
 
     name: str
@@ -98,3 +98,44 @@ def pick(own: Made, space: Callable[[], Space]) -> Made:
         return own
     made: Made = found.make(knobs)
     return made
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How loops along memory step, 1 or 0 for yes or no: `vectors` of a step; `rows` read at once without registers;
+    `finer` shares; whether `threads` share large work, a next row is fetched, rows are `short`, straight-line code."""
+
+    vectors: int = VECTORS
+    rows: int = ROWS
+    finer: int = 1
+    threads: int = 1
+    fetches: int = 1
+    short: int = 0
+
+
+OWN = Steps()
+Looked = tuple[Mapping[str, Sequence[int]], int, int]
+"""Values of knobs beside the rule's own, simple operations of the function, and elements along memory."""
+
+
+def chosen(name: str, own: Steps, func: tirx.PrimFunc, machine: Machine, look: Callable[[], Looked]) -> Steps:
+    """The rule's own steps, or those of a search, from a space of this name; `look` is asked for what that needs."""
+
+    def space() -> Space:
+        others, work, length = look()
+        knobs = {key: int(getattr(own, key)) for key in others}
+        domains = {key: tuple(sorted({knobs[key], *values})) for key, values in others.items()}
+
+        def make(knobs: Knobs) -> Steps:
+            return replace(own, **{key: int(value) for key, value in knobs.items()})
+
+        def features(knobs: Knobs) -> Sequence[float]:
+            nbytes = [math.prod(map(int, v.shape)) * machine.line / machine.lanes(str(v.dtype)) for v in func.params]
+            caches = (sum(nbytes) / size for size in (machine.l1, machine.l2, machine.l3))
+            logs = [round(math.log2(max(value, 1e-9)), 2) for value in (work, length, *caches, len(nbytes))]
+            ragged = length / (machine.lanes("float32") * int(knobs["vectors"]))
+            return [*logs, round(ragged % 1, 3), *(float(value) for value in knobs.values())]
+
+        return Space(name, knobs, domains, make, features)
+
+    return pick(own, space)

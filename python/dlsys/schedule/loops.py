@@ -45,16 +45,12 @@ def _has_own_elements(loop: tirx.For, shape: Any, places: list[list[Any]]) -> bo
         same = all(tvm_ffi.structural_equal(first, at) for at in others)
         if same and reads(first, loop.loop_var) and not loads_of([first]):
             number, own = number * extent + first, True
-    if not own:
-        return False
-    within, analyzer, most = found_in(loop.body, tirx.For), sym.Analyzer(), list[int]()
-    for one in (loop, *within):
+    loops, analyzer, most = [loop, *found_in(loop.body, tirx.For)], sym.Analyzer(), list[int]()
+    for one in loops:
         most.append(int(analyzer.const_int_bound(one.extent).max_value) - 1)
         analyzer.bind(one.loop_var, ir.Range(0, most[-1] + 1))
-    found = linear(analyzer.simplify(number), [loop.loop_var, *(one.loop_var for one in within)])
-    if found is None:
-        return False
-    step, *others = map(abs, found[0])
+    found = linear(analyzer.simplify(number), [one.loop_var for one in loops]) if own else None
+    step, *others = map(abs, (0,) if found is None else found[0])
     return step > sum(map(operator.mul, others, most[1:]))
 
 

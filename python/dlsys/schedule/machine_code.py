@@ -27,15 +27,14 @@ from tvm import tirx
 from tvm.target import Target
 
 from ..compute.elementary import power_of_two
-from . import denormals, strided
+from . import denormals, squares
 from .common import mutated, rewritten
 from .target import features
 
 PIPELINE = "dlsys"
 NO_SLP = "-vectorize-slp:bool=false"
-"""TVM 0.27 has LLVM's SLP vectorizer on, which looks for scalars to put together: it takes 40 % of the time to compile
-a convolution's unrolled tile, and finds nothing. What is written as vectors is told LLVM as vectors. An option of
-LLVM's, in TVM's notation."""
+"""An option of LLVM's, in TVM's notation: TVM 0.27 has the SLP vectorizer on, which takes 40 % of the time to compile a
+convolution's unrolled tile, and finds nothing."""
 VECTORS = ("tirx.isnan", "tirx.nearbyint", "tirx.ldexp")
 """Functions that TVM 0.27 takes for functions of numbers alone: within a vector it computes them one by one."""
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
@@ -74,40 +73,26 @@ def is_compiling() -> bool:
 
 
 def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
-    """A small local array, marked to lie on the stack.
-
-    TVM 0.27 takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only
-    where it can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack
-    becomes registers by itself.
-    """
+    """A small local array, marked to lie on the stack, where it becomes registers. TVM 0.27 takes its memory from a
+    pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a prefetch."""
     buffer = allocation.buffer
     if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
-    bits = tvm.DataType(str(buffer.dtype)).bits
-    for extent in buffer.shape:
-        bits *= int(extent)
-    if bits > 8 * STACK_BYTES:
+    if tvm.DataType(str(buffer.dtype)).bits * math.prod(map(int, buffer.shape)) > 8 * STACK_BYTES:
         return allocation
     return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **_AS_IT_IS})
 
 
 def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
-    """Of floating point numbers a + b * -1, which LLVM makes a - b again.
-
-    TVM 0.27's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite
-    or NaN. Sums it leaves alone.
-    """
+    """Of floating point numbers a + b * -1, which LLVM makes a - b again. TVM 0.27's simplifier takes (x + y) - x for y
+    and x - x for 0, as if numbers were not rounded and none were infinite or NaN. Sums it leaves alone."""
     a, b, dtype = difference.a, difference.b, str(difference.ty)
     return a + b * tirx.const(-1, dtype) if dtype.startswith("float") else difference
 
 
 def _expected(select: tirx.Select) -> tirx.Select:
     """For a CPU a choice whose condition is likely, so written that TVM makes vectors of it and leaves the condition in
-    place, for `_branch`; threads of a GPU branch as they are.
-
-    Of a choice between a short way for likely arguments and a long one for all others TVM 0.27 computes both for each
-    vector, likely or not.
-    """
+    place, for `_branch`: TVM 0.27 computes both sides for each vector. Threads of a GPU branch as they are."""
     condition = select.condition
     if not isinstance(condition, tvm.ir.Call) or condition.op.name != _LIKELY or Target.current().kind.name != "llvm":
         return select
@@ -116,8 +101,7 @@ def _expected(select: tirx.Select) -> tirx.Select:
 
 
 def _branch(select: tirx.Select) -> tirx.PrimExpr:
-    """A choice between vectors by a condition that is likely, as a branch: where it holds for all lanes the other value
-    is not computed."""
+    """A choice by a condition that is likely, as a branch: the other value is computed where some lane needs it."""
     held = select.condition
     if not isinstance(held, tvm.ir.Call) or held.op.name != _LLVM or held.args[0] != _EXPECT_NUMBER:
         return select
@@ -130,8 +114,7 @@ def _branch(select: tirx.Select) -> tirx.PrimExpr:
 
 
 def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
-    """A number for CUDA C. TVM 0.27 writes a float64 with 15 decimals, 1e-20 as 0: what that changes is given by its
-    bits."""
+    """A number for CUDA C: by its bits, where the 15 decimals of float64 that TVM 0.27 writes are too few."""
     value = float(number)
     if str(number.ty) != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
         return number
@@ -151,11 +134,8 @@ def _scaled(call: tvm.ir.Call) -> tirx.PrimExpr:
 
 
 def _as_vectors(function: tirx.PrimFunc) -> tirx.Stmt:
-    """The body with numbers that count up along a vector as a sum of two vectors, one of them constant. Places in
-    memory stay: they say that elements are neighbours.
-
-    TVM 0.27 computes such numbers one by one, which LLVM leaves as it is without its search for scalars.
-    """
+    """The body with numbers that count up along a vector as a sum of two vectors, one of them constant: TVM 0.27
+    computes them one by one. Places in memory stay: they say that elements are neighbours."""
 
     def ramp(item: tirx.Ramp, mutator: Any) -> tirx.PrimExpr:
         base, stride = mutator.mutate(item.base), item.stride
@@ -207,7 +187,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
-    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: strided.contiguous}
+    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: squares.contiguous}
     own = [_without_main, _rewriting(kinds), _changing(_as_vectors), _changing(denormals.flushed)]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))

@@ -24,17 +24,14 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A factor of a product, and how it lies in memory.
+    """A factor of a product: its expression, the iterators that it hangs on, and how it lies in memory.
 
     Attributes:
-        value: the expression.
-        axes: the iterators that it hangs on, but for those of one value.
         windows: iterators that are added up in one of its indices, as a convolution's positions and taps are.
-        strides: elements stepped over in memory when an iterator advances; None for a factor of several loads, and
-            where that varies.
-        contiguous: the iterator, other than of a batch, whose next value is read from the next address; -1 for none.
+        strides: elements between an iterator's next values; None for several loads, and where that varies.
+        contiguous: the iterator, other than of a batch, along which memory runs; -1 for none.
         panel: columns of the panels in which it lies already; 0 where it does not.
-        place: which factor of the term it is, the first or the second.
+        place: 0 for the first factor of the term, 1 for the second.
     """
 
     value: Expr
@@ -48,16 +45,8 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A stage that is a product: its factors, and what each of its iterators is for.
-
-    Attributes:
-        a, b: the factors; columns run along b.
-        batch: iterators of results that both factors have, or neither.
-        m: those that A alone has, the rows.
-        n: those that B alone has, the columns.
-        k: those of the terms.
-        intrinsic: the instruction that computes a step from groups of terms; None for a multiply-add.
-    """
+    """A stage that is a product, and its iterators: rows `m` of A alone, columns `n` of B alone, terms `k`, the `batch`
+    of both or neither. `intrinsic`: the instruction for a step of groups of terms; None for a multiply-add."""
 
     stage: Stage
     a: Operand
@@ -116,8 +105,7 @@ class Product:
         return next((i for i in reversed(axes) if self.extents[i] > 1), axes[-1])
 
     def run(self, operand: Operand, axes: Axes) -> Axes:
-        """The last of some iterators, over which, in row-major order, all steps between addresses of an operand are the
-        same."""
+        """The last of some iterators over which all steps between addresses of an operand are the same."""
         return tuple(common.contiguous({axis: self.extents[axis] for axis in axes}, [operand.strides])[-1])
 
     def at(self, places: Mapping[Axes, Expr]) -> dict[ir.Var, Expr]:
@@ -134,14 +122,11 @@ class Product:
 
 
 def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
-    """The stage as a product whose columns run along the last axis of its result; None where it is none. `in_runs`: of
-    what B alone has, only the run of the result's last axes are columns, so that these are contiguous in C; the others
-    are a batch."""
+    """The stage as a product whose columns run along the last axis of its result; None where it is none. `in_runs`:
+    columns are only those last axes of the result that B alone has, contiguous in C; its others are a batch."""
     value = stage.value.b if isinstance(stage.value, tirx.Add) and stage.reduced else None
     found = (None, value.a, value.b) if isinstance(value, tirx.Mul) else term_of(value)
-    if found is None or not isinstance(stage.value.a, ir.TensorLoad):
-        return None
-    if not stage.value.a.source.same_as(stage.buffer):
+    if found is None or not stage.is_plain:
         return None
     spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
     k = tuple(i for i in range(len(stage.iters)) if i not in spatial)
@@ -157,8 +142,7 @@ def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
     if in_runs:
         n = [i for i in n if long[long.index(i) :] == n[n.index(i) :]]
     batch = [i for i in spatial if i not in m and i not in n]
-    operands = (_operand(factors[one], reads[one], stage, batch) for one in (1 - b, b))
-    rows, columns = (replace(operand, place=one) for operand, one in zip(operands, (1 - b, b), strict=True))
+    rows, columns = (replace(_operand(factors[one], reads[one], stage, batch), place=one) for one in (1 - b, b))
     return Product(stage, rows, columns, tuple(batch), tuple(m), tuple(n), k, intrinsic)
 
 

@@ -16,14 +16,8 @@ from .stages import Expr, Stage, extents, kept, size
 
 @dataclass(frozen=True)
 class Rows:
-    """A function's stages by what they run over.
-
-    Attributes:
-        shape: of the rows: what the last axis is summed away from.
-        stages: those that run over the rows, and read nothing of another row.
-        rest: those after them.
-        down: of these the sums over all rows that are computed with the rows.
-    """
+    """A function's stages: those that run over rows of a `shape`, the axes that are not summed, and read nothing of
+    another row; the `rest` after them, of which the sums `down` all rows are computed with the rows."""
 
     shape: tuple[int, ...]
     stages: tuple[Stage, ...]
@@ -69,25 +63,22 @@ class Rows:
         return kept(self.stages, [stage for stage in self.rest if stage not in self.down], set(results))
 
     def fit(self) -> bool:
-        """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
-        computed of others of its own column."""
-        inside = {stage.buffer for stage in self.stages}
-        for stage in (*self.stages, *self.down):
-            along = self.along(stage)
-            for load in stage.loads():
-                if load.source in inside:
-                    wide = zip(load.indices[len(self.shape) :], load.source.shape[len(self.shape) :], strict=True)
-                    own = [index for index, extent in wide if int(extent) > 1]
-                    same = all(i.same_as(v.var) for i, v in zip(own, along, strict=False))
-                    if len(own) not in (0, len(along)) or not same:
-                        return False
-            numbers = size(stage.spatial[len(self.shape) :])
-            if stage.reduced and stage not in self.down:
-                if numbers != 1 or size(stage.reduced) != self.length or not stage.is_plain:
-                    return False
-            elif stage not in self.down and numbers not in (1, self.length):
-                return False
-        return True
+        """Whether stages have one number a row or its length, and read of others their own column."""
+        inside, rank = {stage.buffer for stage in self.stages}, len(self.shape)
+
+        def at_own_column(load: Expr, along: Sequence[tirx.IterVar]) -> bool:
+            wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
+            own = [index for index, extent in wide if int(extent) > 1]
+            return len(own) in (0, len(along)) and all(i.same_as(v.var) for i, v in zip(own, along, strict=False))
+
+        def has_length(stage: Stage) -> bool:
+            numbers = size(stage.spatial[rank:])
+            if stage.reduced:
+                return numbers == 1 and size(stage.reduced) == self.length and stage.is_plain
+            return numbers in (1, self.length)
+
+        loads = ((x, self.along(s)) for s in (*self.stages, *self.down) for x in s.loads() if x.source in inside)
+        return all(at_own_column(*one) for one in loads) and all(map(has_length, self.stages))
 
 
 def find_rows(stages: Sequence[Stage]) -> Rows | None:
@@ -130,10 +121,8 @@ def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], o
     for load in stage.loads():
         if load.source in outside or not terms.isdisjoint(load.indices[:-1]):  # a sum down the columns of a square
             return False
-        if load.source in inside and not all(
-            index.same_as(v.var) or extent == 1
-            for index, v, extent in zip(load.indices[:rank], spatial, shape, strict=False)
-        ):
+        own = zip(load.indices[:rank], spatial, shape, strict=False)
+        if load.source in inside and not all(at.same_as(v.var) or extent == 1 for at, v, extent in own):
             return False
     return True
 

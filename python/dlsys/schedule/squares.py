@@ -1,8 +1,9 @@
-"""Squares of a matrix, transposed in registers.
+"""Squares of a matrix, transposed in registers: LLVM would put each column together element by element. The columns of
+16 x 16 numbers of 4 bytes are made of the rows in four rounds, in which pairs of rows exchange halves: one instruction
+a register and round, with AVX-512, AVX and SSE alike.
 
-A kernel that goes across a matrix copies a square to the stack, row by row, and reads it column by column. LLVM puts
-each column together element by element. Here the columns of 16 x 16 numbers of 4 bytes are made of the rows in four
-rounds, in which pairs of rows exchange halves: one instruction a register and round, with AVX-512, AVX and SSE alike.
+And vectors of every second element, as convolutions and pooling of stride 2 read images: loaded as whole vectors, whose
+elements are picked in registers. LLVM would load each element by itself, three times as slow.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ SIDE = 16  # rows, and numbers of 4 bytes in one: a cache line
 ROUNDS = ((1, 4), (2, 4), (4, 8), (8, 16))
 """In a round each row and the one 1, 2, 4 or 8 below it interleave: so many elements at a time, first halves of all
 `lane` elements and second halves. The first two rounds stay within 16 bytes, as unpacking instructions do."""
+STRIDES = (2, 3, 4)  # of elements further apart, most of what is loaded would be dropped
+PART_LANES = 16  # of a part: its elements come from `stride` vectors, which are registers
 
 
 def turned(
@@ -30,9 +33,7 @@ def turned(
     whole = rows == columns == SIDE and tvm.DataType(dtype).bits == 32
     square = array((rows, columns), dtype, "square", "local" if whole else "global")
 
-    def row(r: Expr) -> tirx.Stmt:
-        return lanes(columns, lambda c: tirx.BufferStore(square, copy(r, c), [r, c]), index)
-
+    row = lambda r: lanes(columns, lambda c: tirx.BufferStore(square, copy(r, c), [r, c]), index)  # noqa: E731
     made = [tirx.AllocBuffer(square), loop(rows, row, dtype=index)]
     if not whole:
         return sequence(made), lambda r, c: tirx.BufferLoad(square, [r, c])
@@ -49,9 +50,7 @@ def turned(
     return sequence(made), element
 
 
-def _exchanged(
-    source: Any, to: Any, distance: int, places: list[int], half: int, index: str
-) -> list[tirx.Stmt]:
+def _exchanged(source: Any, to: Any, distance: int, places: list[int], half: int, index: str) -> list[tirx.Stmt]:
     """A round: rows so far apart in pairs, which become those of their elements at some places and behind these."""
     whole = tirx.Ramp(tirx.IntImm(index, 0), 1, SIDE)
 
@@ -62,3 +61,28 @@ def _exchanged(
         return tirx.SeqStmt([tirx.BufferStore(to, made[i], [first + i * distance, whole]) for i in (0, 1)])
 
     return [tirx.AllocBuffer(to), loop(SIDE // 2, pair, kind=UNROLLED, dtype=index)]
+
+
+def contiguous(load: Any) -> Any:
+    """A load of a vector of elements some apart, as loads of neighbours; other loads as they are."""
+    at = load.indices[0] if len(load.indices) == 1 else None
+    if load.source.scope() == "local" or str(load.source.dtype) not in ("float32", "float64"):
+        return load  # what is local becomes registers, if its elements are loaded as they were stored
+    if not isinstance(at, tirx.Ramp) or not isinstance(at.stride, tirx.IntImm) or int(at.stride) not in STRIDES:
+        return load
+    stride, lanes = int(at.stride), int(at.lanes)
+    firsts = range(0, lanes, PART_LANES)
+    parts = [_part(load.source, at.base + i * stride, min(PART_LANES, lanes - i), stride) for i in firsts]
+    return parts[0] if len(parts) == 1 else tirx.Shuffle(parts, list(range(lanes)))
+
+
+def _part(source: Any, base: Any, lanes: int, stride: int) -> Any:
+    """Elements base, base + stride, ... from vectors of neighbours, of which none goes beyond the last element."""
+    if lanes == 1:
+        return tirx.BufferLoad(source, [base])
+    span = (lanes - 1) * stride + 1
+    width = min(PART_LANES, 1 << (span.bit_length() - 1))
+    starts = [min(start, span - width) for start in range(0, span, width)]
+    vectors = [tirx.BufferLoad(source, [tirx.Ramp(base + start, 1, width)]) for start in starts]
+    places = [(at, min(at // width, len(starts) - 1)) for at in range(0, span, stride)]
+    return tirx.Shuffle(vectors, [vector * width + at - starts[vector] for at, vector in places])

@@ -25,8 +25,8 @@ _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the sam
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part` is that of
-    the function to which it belongs, see `compute.base.PART`."""
+    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part`: of the
+    function, see `compute.base.PART`."""
 
     name: str
     iters: tuple[tirx.IterVar, ...]
@@ -101,14 +101,10 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
     while isinstance(inner, tirx.For):
         inner = inner.body
     block = inner.block if isinstance(inner, s_tir.SBlockRealize) else None
-    if block is None or not isinstance(block.body, tirx.BufferStore):
+    if block is None or not all(isinstance(one, (tirx.BufferStore, type(None))) for one in (block.body, block.init)):
         return None
-    store, init = block.body, block.init
-    if not (init is None or isinstance(init, tirx.BufferStore)):
-        return None
-    first, part = None if init is None else init.value, block.annotations.get(PART)
-    place = store.buffer, tuple(store.indices)
-    part = None if part is None else int(part)
+    store, first, part = block.body, block.init and block.init.value, block.annotations.get(PART)
+    place, part = (store.buffer, tuple(store.indices)), None if part is None else int(part)
     return Stage(block.name_hint, tuple(block.iter_vars), *place, store.value, first, part)
 
 
@@ -126,8 +122,7 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
 
 def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     """An expression with the values of stages, by their buffers, in the place of loads from these. What is read more
-    than once at an index, or names parts of itself, has a name at the top: an expression is as long as the stages
-    together, however often they are read."""
+    than once at an index, or names parts of itself, has a name at the top, so that expressions do not grow."""
     known: dict[Any, list[tuple[Expr, tirx.Var]]] = {}
     named: list[tuple[tirx.Var, Expr]] = []
     reads: Counter[tirx.Var] = Counter()
@@ -156,36 +151,28 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
 
     functions = {ir.TensorLoad: load, ir.Call: call}
-    found = mutated(value, functions)
-    once: dict[tirx.Var, Expr] = {}
-    kept: list[tuple[tirx.Var, Expr]] = []
+    found, once, kept = mutated(value, functions), dict[tirx.Var, Expr](), dict[tirx.Var, Expr]()
     for var, own in named:
         own = renamed(own, once)
-        if reads[var] > 1 or found_in(own, tirx.Let):
-            kept.append((var, own))
-        else:
-            once[var] = own
+        (kept if reads[var] > 1 or found_in(own, tirx.Let) else once)[var] = own
     found = renamed(found, once)
-    for var, own in reversed(kept):
-        found = tirx.Let(var, own, found)
+    for var in reversed(kept):
+        found = tirx.Let(var, kept[var], found)
     return found
 
 
 def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[Stage] | None:
-    """The stages of a function, or those given of it, with intermediate values computed where they are read, but for
-    those whose exp or log would be taken again; None where `read_stages` has none."""
+    """The stages of a function, or those given of it, with intermediate values computed where they are read, unless exp
+    or log would be taken again; None where `read_stages` has none."""
     stages = read_stages(func) if stages is None else stages
     if stages is None:
         return None
-    readers: dict[Any, list[Stage]] = {}
-    for stage in stages:
-        for buffer in {load.source for load in stage.loads()}:
-            readers.setdefault(buffer, []).append(stage)
+    read = [(stage, {load.source for load in stage.loads()}) for stage in stages]
     made: dict[Any, Stage] = {}
     kept: list[Stage] = []
     for stage in stages:
         plain, stage = stage, stage.with_made(made)
-        own = readers.get(stage.buffer, [])
+        own = [other for other, sources in read if stage.buffer in sources]
         repeated = len(own) > 1 or any(size(other.iters) > size(stage.iters) for other in own)
         whole = stage.reduced or stage.buffer in func.params or size(stage.iters) == 0
         if whole or (repeated and common.is_costly(stage.value)) or _reads_windows(stage):
@@ -224,8 +211,7 @@ def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> 
 
 
 def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
-    """The stages in groups of one part and domain, each behind those whose results it reads; within a group these are
-    read only at the index that is computed."""
+    """The stages in groups of one part and domain, each behind those it reads, within at the own index alone."""
     groups: list[list[Stage]] = []
     home: dict[Any, int] = {}  # a buffer, and the group that writes it
     for stage in stages:
@@ -244,17 +230,14 @@ def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
 
 def at_own_index(load: Expr, stage: Stage) -> bool:
     """Whether a stage loads of an array the element at the index that it computes."""
-    if size(stage.iters) == 1:
-        return True
-    return len(load.indices) == len(stage.iters) and all(
-        index.same_as(v.var) or int(v.dom.extent) == 1
-        for index, v in zip(load.indices, stage.iters, strict=True)
-    )
+    if size(stage.iters) == 1 or len(load.indices) != len(stage.iters):
+        return size(stage.iters) == 1
+    pairs = zip(load.indices, stage.iters, strict=True)
+    return all(index.same_as(v.var) or int(v.dom.extent) == 1 for index, v in pairs)
 
 
 def share(func: tirx.PrimFunc) -> list[Stage] | None:
-    """The stages of a function, of which those that compute the same, in formulas that were put together, are one; None
-    where `read_stages` has none."""
+    """The stages of a function, equal ones once; None where `read_stages` has none."""
     if (stages := read_stages(func)) is None:
         return None
     same: dict[Any, Any] = {}  # a buffer, and the one that holds the same

@@ -28,8 +28,7 @@ TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by
 
 
 def host_target(threads: int | None = None, flush: bool | None = None) -> Target:
-    """The CPU that this process runs on, with the features it has and as many threads as kernels use now, or given;
-    and whether they flush denormal results, as is set now, or given."""
+    """This CPU, with its features, and the threads and the flushing of denormal results that are set or given."""
     return _host_target(threads or get_num_threads(), flushes_denormal() if flush is None else flush)
 
 
@@ -70,16 +69,14 @@ def _masked(implied: Iterable[Any]) -> list[str]:
 
 @cache
 def _host_cpu() -> dict[str, Any]:
-    """This CPU for LLVM: its name, and what the name implies and the CPU lacks switched off, as hypervisors mask
-    features."""
+    """This CPU for LLVM: its name, with what that implies and the CPU lacks, as hypervisors mask it, switched off."""
     named = {"mcpu": codegen.llvm_get_system_cpu()}
     masked = _masked(codegen.llvm_get_cpu_features(Target({"kind": "llvm", **named})))
     return {**named, "mattr": [f"-{name}" for name in masked]} if masked else named
 
 
 def refusal(target: Target) -> str:
-    """Why code for a resolved target can be read here and not run: instructions that this CPU lacks would end the
-    process. Empty where it runs, and for a GPU."""
+    """Why code for a resolved target can be read here and not run, for lack of instructions; empty where it runs."""
     if str(target.kind) != "llvm":
         return ""
     here = str(codegen.llvm_get_system_triple()).split("-")[0]
@@ -106,9 +103,8 @@ def _cuda_target(precision: str) -> Target:
 
 
 def resolve_target(value: Any = "llvm") -> Target:
-    """The target that `value` means: a Target; "llvm" (this CPU) or "cuda"; a tag of TVM's, as
-    "nvidia/nvidia-h100"; a dict, as {"kind": "llvm", "mcpu": "znver3"}. An "llvm" without a CPU named is
-    this CPU. Raises TargetError."""
+    """The target that `value` means: a Target; "llvm" (this CPU) or "cuda"; a tag of TVM's, as "nvidia/nvidia-h100"; a
+    dict, as {"kind": "llvm", "mcpu": "znver3"}, without an "mcpu" this CPU. Raises TargetError."""
     if isinstance(value, str) and value in KINDS:
         return host_target() if value == "llvm" else _cuda_target(get_float32_matmul_precision())
     known = f"known: {', '.join(KINDS)}, a dict such as {{'kind': 'llvm', 'mcpu': 'znver3'}}, a tvm Target"
@@ -174,22 +170,14 @@ def _host_triple() -> str:
     return str(Target("llvm").attrs.get("mtriple"))
 
 
-
-
 class ScheduleWarning(UserWarning):
     """A rule took a function and failed: its kernel is right, and slower than it should be."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to turn the plain loops of some functions into loops for one kind of machine.
-
-    Attributes:
-        name: as a kernel tells it.
-        target: the kind of target that it is for, "llvm" or "cuda"; "" for every one.
-        sums: whether it is for functions with sums, or without; None for both.
-        schedule: returns the function with its loops for a machine, or None where it declines.
-    """
+    """A way to turn the plain loops of functions with sums, without, or (None) of both into loops for a kind of target,
+    "" for every one. `schedule` returns the function with its loops for a machine, or None where it declines."""
 
     name: str
     target: str

@@ -1,18 +1,16 @@
-"""Extents that vary: one kernel for many numbers of rows.
+"""Extents that vary: one kernel for many numbers of rows, lowered for one that stands for others.
 
-A kernel is lowered for a number of rows that stands for others. Within `rows_vary` an extent that is this number, or a
-multiple of it, is a `Varying`: a number to decide by, with the expression to be written in its place. Arithmetic keeps
-both. `codegen` writes the expression where loops end and where they are cut. What is left behind whole steps is never
-known to be nothing, unless that holds for every number.
-
-What is computed past this file, as by `math.gcd` or by TVM, is a plain number in the code. So `kernels.rows` lowers a
-kernel for several numbers of rows, and takes it only if its code is the same for all.
+Within `rows_vary` an extent that is this number, or a multiple of it, is a `Varying`: a number to decide by, with the
+expression to be written in its place. Arithmetic keeps both. `codegen` writes the expression where loops end and where
+they are cut. What is computed past this file, as by `math.gcd` or by TVM, is a plain number in the code. So
+`kernels.rows` lowers a kernel for several numbers of rows, and takes it only if its code is the same for all.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -48,8 +46,7 @@ def extent_of(extent: Any) -> int:
 
 
 def usual(extent: int) -> int:
-    """The number that stands for an extent where a choice makes code faster or slower, and never wrong: kernels for
-    several numbers of rows choose alike."""
+    """The number by which kernels for several numbers of rows choose alike what is faster, and never wrong."""
     return extent.usual if isinstance(extent, Varying) else extent
 
 
@@ -93,6 +90,30 @@ def bound(extent: int, dtype: str) -> Any:
     return extent.expr.astype(dtype) if isinstance(extent, Varying) else tirx.IntImm(dtype, extent)
 
 
+def _operator(of: Callable[[Any, Any], Any], turned: bool = False) -> Callable[[Any, Any], Any]:
+    """An operation on a `Varying`, on the number, its expression and the usual number; `turned`: on its right. With an
+    expression of TVM's it gives one, with a float, which is for decisions alone, a plain number."""
+
+    def made(self: Varying, other: Any) -> Any:
+        def both(a: Any, b: Any) -> Any:
+            return of(b, a) if turned else of(a, b)
+
+        if not isinstance(other, int):
+            return both(int(self) if isinstance(other, float) else self.expr, other)
+        its = other.expr if isinstance(other, Varying) else int(other)
+        return Varying(both(int(self), int(other)), both(self.expr, its), both(self.usual, usual(other)))
+
+    return made
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return a // b if isinstance(a, int) and isinstance(b, int) else tirx.floordiv(a, b)
+
+
+def _rest(a: Any, b: Any) -> Any:
+    return a % b if isinstance(a, int) and isinstance(b, int) else tirx.floormod(a, b)
+
+
 class Varying(int):
     """An extent, the expression of `ROWS` that it is, and its `usual` number."""
 
@@ -104,48 +125,11 @@ class Varying(int):
         self.expr, self.usual = expr, usual
         return self
 
-    def _made(self, other: Any, of: Callable[[Any, Any], Any], turned: bool = False) -> Any:
-        """The result of an operation on the number and on its expression; a float gives a plain number, for decisions.
-        """
-        mine = self.expr
-        if not isinstance(other, int):  # an expression of TVM's, or a float, which is for decisions alone
-            if isinstance(other, float):
-                return of(other, int(self)) if turned else of(int(self), other)
-            return of(other, mine) if turned else of(mine, other)
-        number, its, like = int(other), other.expr if isinstance(other, Varying) else int(other), usual(other)
-        if turned:
-            return Varying(of(number, int(self)), of(its, mine), of(like, self.usual))
-        return Varying(of(int(self), number), of(mine, its), of(self.usual, like))
-
-    def __add__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a + b)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a - b)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a * b)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._made(other, _quotient)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._made(other, _rest)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a + b, True)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a - b, True)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a * b, True)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._made(other, _quotient, True)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._made(other, _rest, True)
+    __add__, __radd__ = _operator(operator.add), _operator(operator.add, True)
+    __sub__, __rsub__ = _operator(operator.sub), _operator(operator.sub, True)
+    __mul__, __rmul__ = _operator(operator.mul), _operator(operator.mul, True)
+    __floordiv__, __rfloordiv__ = _operator(_quotient), _operator(_quotient, True)
+    __mod__, __rmod__ = _operator(_rest), _operator(_rest, True)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
@@ -169,11 +153,3 @@ class Varying(int):
 
     def __hash__(self) -> int:
         return hash(int(self))
-
-
-def _quotient(a: Any, b: Any) -> Any:
-    return a // b if isinstance(a, int) and isinstance(b, int) else tirx.floordiv(a, b)
-
-
-def _rest(a: Any, b: Any) -> Any:
-    return a % b if isinstance(a, int) and isinstance(b, int) else tirx.floormod(a, b)

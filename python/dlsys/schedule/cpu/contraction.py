@@ -1,11 +1,9 @@
 """The rule for contractions: C[b, m, n] += A[b, m, k] * B[b, k, n], with A and B read through index expressions.
 
-Matmul in its four transposes, conv2d and both its gradients are contractions; which loops are m, n and k follows
-from who reads what (`products`), the numbers from shape and machine (`tiles`), and the loops are written by `product`.
-
-Of a convolution's operands one is read through windows, several times each element. Where tiles fit into the rows of
-the images it is A: its elements are broadcast from the padded images where they lie, vectors run over the filters, and
-the tile is stored along its rows. Else it is B, and packing it makes the columns of im2col.
+Which loops are m, n and k follows from who reads what (`products`), the numbers from shape and machine (`tiles`), and
+the loops are written by `product`. Of a convolution's operands one is read through windows. Where tiles fit into the
+rows of the images it is A: its elements are broadcast from the padded images where they lie, and vectors run over the
+filters. Else it is B, and packing it makes the columns of im2col.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from tvm.tirx import PrimFunc
 
 from ...devices.panels import LATENCY
 from .. import common
-from ..knobs import Space, pick
+from ..knobs import pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
@@ -43,26 +41,24 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
         return None
     p, stages, number = found
-    q, tile = _chosen(p, stages, number, machine)
-    if parts := parts_of(p, missing_parts(q, machine, tile)):
+    made = {one.buffer for one in stages[:number]}
+    own = choose(p, machine, made, _paddings(p, stages, number)[0])
+    if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
         stages, p = cut(stages, number, parts)
-        q, tile = _chosen(p, stages, number, machine)
-    q, tile = pick((q, tile), lambda: _space((q, tile), p, stages, number, machine))
+        own = choose(p, machine, made, _paddings(p, stages, number)[0])
+    q, tile = pick(own, lambda: space(own, p, machine, made, _paddings(p, stages, number)[0]))
     return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
 
 
-def one_sum(
-    func: PrimFunc, stages: Sequence[Stage] | None = None
-) -> tuple[Product, Sequence[Stage], int] | None:
-    """The product of two arrays of a function, or of stages given of it, with that one sum and one result, which has as
-    many elements, each of one of the sum's; its stages, of which at most one is behind the sum, at the same index, and
-    the number of the sum. None for others, as a row of a product."""
+def one_sum(func: PrimFunc, stages: Sequence[Stage] | None = None) -> tuple[Product, Sequence[Stage], int] | None:
+    """The product of two arrays of a function with that one sum and one result, each of whose elements is made of one
+    of the sum's; its stages, of which at most one is behind the sum, and the sum's number. None for others."""
     stages = stages if stages is not None else read_stages(func) or []
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
     if len(sums) != 1 or results != 1 or size(stages[-1].spatial) != size(stages[sums[0]].spatial):
         return None
-    (number,), last = sums, stages[-1]
+    number, last = sums[0], stages[-1]
     if (p := _of_arrays(stages[number])) is None or last.reduced:
         return None if p is None else (p, stages, number)
     result = _at_index_of(stages[number], last.with_made({one.buffer: one for one in stages[:-1] if not one.reduced}))
@@ -76,8 +72,7 @@ def _of_arrays(stage: Stage) -> Product | None:
 
 
 def _at_index_of(total: Stage, result: Stage) -> Stage | None:
-    """A stage that reads each element of another one once, with that one's indices: it may turn them around, as one
-    that spreads phases. None for other stages."""
+    """A stage that reads each element of another one once, with that one's indices; None for other stages."""
     reads = [load for load in result.loads() if load.source.same_as(total.buffer)]
     if not reads or not all(tvm_ffi.structural_equal(load, reads[0]) for load in reads):
         return None
@@ -104,9 +99,8 @@ def cut(stages: Sequence[Stage], number: int, parts: Mapping[int, int]) -> tuple
 
 
 def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
-    """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector that
-    keep the multiply-adds busy: a long sum of a small result, as the gradient of a few filters is, has too few for many
-    threads, and is cut in sums of parts, which are added up."""
+    """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector: a
+    long sum of a small result, as the gradient of a few filters, has too few for many threads, and is cut in parts."""
     p = p.usual()
     rows, columns = int(LATENCY / machine.fma), machine.lanes(p.dtype)
     good = p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
@@ -115,8 +109,7 @@ def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int
 
 def parts_of(p: Product, missing: int) -> dict[int, int]:
     """How many indices of axes of a product's sum a part has, to have about so many times as many parts; none where it
-    is not cut, as where an operand lies in panels. Cut is the sum's first axis, in a gradient of filters the images,
-    and where those are too few the second too, their rows."""
+    is not cut, as where an operand lies in panels. Cut are the first axis, and where that is too short the second."""
     if missing == 1 or p.a.panel or p.b.panel:
         return {}
     first, *others = (axis for axis in p.k if p.extents[axis] > 1)
@@ -128,27 +121,13 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
 
 
 def least_divisor(extent: int, least: int) -> int:
-    """The least divisor of an extent that is no less than that: all of a short extent, 1 where those that there are lie
-    far beyond."""
+    """The least divisor of an extent, no less than that; all of a short extent, 1 where others lie far beyond."""
     near = range(max(least, 1), min(extent, FINER * least) + 1)
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
 
 
-def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:
-    """The product, or its transposed one, and the tile that fit shape and machine."""
-    made = {one.buffer for one in stages[:number]}
-    return choose(p, machine, made, _paddings(p, stages, number)[0])
-
-
-def _space(own: tuple[Product, Tile], p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> Space:
-    """The products and tiles among which `_chosen` has taken one."""
-    made = {one.buffer for one in stages[:number]}
-    return space(own, p, machine, made, _paddings(p, stages, number)[0])
-
-
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:
-    """The padding of the images that a contraction reads through windows, and whether the images that are given have no
-    other zeros around or within them."""
+    """The padding of the images that a contraction reads through windows, and whether they have no other zeros."""
     made = {one.buffer: one for one in stages[:number]}
     for one in (p.a, p.b):
         if one.windows and one.value.source in made:
@@ -161,8 +140,7 @@ def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[pa
 def written(
     p: Product, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine, given: Sequence[ir.Var]
 ) -> list[Stage | tirx.Stmt]:
-    """The loops of a contraction, and the stages before and after it that are not within. `given`: the function's
-    parameters."""
+    """The loops of a contraction, and the stages before and after it. `given`: the function's parameters."""
     found, whole = _paddings(p, stages, number)
     skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
     p = padding.ordered(p, skips)
@@ -179,8 +157,8 @@ def written(
 def described(
     p: Product, stages: Sequence[Stage], number: int, reader: Operand | None = None, whole: Operand | None = None
 ) -> tuple[Fused, list[Stage], Sequence[Stage]]:
-    """The contraction with what is computed before it in the place of what it reads; the stages before and behind it.
-    `reader`: the factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
+    """The contraction with what is computed before it in place, and the stages before and behind it. `reader`: the
+    factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
     made = {one.buffer: one for one in stages[:number]}
     last = number + 1 < len(stages) and not stages[number + 1].reduced
     images, before = None, list[Stage]()

@@ -26,10 +26,9 @@ def _vpdpbusd(lanes: int, total: Expr, a: Expr, b: Expr) -> Expr | None:
 
 
 def _vpmaddwd(lanes: int, total: Expr, a: Expr, b: Expr) -> Expr | None:
-    """Each sum of int32 plus two products of int16, by SSE2's, AVX2's or AVX-512's instruction; None for other widths.
-    """
-    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}.get(lanes)
-    if name is None:
+    """Each sum of int32 plus two products of int16, by SSE2, AVX2 or AVX-512; None for other widths."""
+    names = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+    if (name := names.get(lanes)) is None:
         return None
     a, b = (tirx.reinterpret(f"int16x{2 * lanes}", x) for x in (a, b))
     return total + llvm(name, f"{RESULT}x{lanes}", a, b)
@@ -59,8 +58,7 @@ def grouped(stages: Sequence[Stage], machine: Machine) -> list[Stage]:
 
 
 def _product(stage: Stage, machine: Machine) -> tuple[Intrinsic, tuple[Expr, Expr], tirx.IterVar] | None:
-    """The intrinsic for a sum of products of converted loads, the loads, and the axis to be taken in groups: the index
-    of both along one of their axes."""
+    """The intrinsic for a sum of products of converted loads, the loads, and the axis to be taken in groups."""
     term = stage.value.b if stage.is_plain and isinstance(stage.value, tirx.Add) else None
     if not isinstance(term, tirx.Mul) or str(term.ty) != RESULT:
         return None

@@ -29,8 +29,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tile is: its batch, its number along the rows, its panel, its numbers in the share, along the panels and
-    along the rows, and the part of k."""
+    """Where a tile is: its batch, row and panel, panel and row in the share, and the part of k."""
 
     batch: Names
     tile: Expr
@@ -72,9 +71,7 @@ class Indices:
         self.k: int = product.size(product.k)
         self.analyzer: sym.Analyzer = sym.Analyzer()
 
-    def loop(
-        self, extent: int, body: Callable[[Expr], tirx.Stmt], kind: int = SERIAL, name: str = "i"
-    ) -> tirx.Stmt:
+    def loop(self, extent: int, body: Callable[[Expr], tirx.Stmt], kind: int = SERIAL, name: str = "i") -> tirx.Stmt:
         """`codegen.loop`."""
         return loop(extent, self._bound(extent, body), kind=kind, dtype=self.index, name=name)
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir, sym, tirx
+from tvm import sym, tirx
 
 from .. import common
 from ..codegen import block_of, sequence, unravelled
-from ..common import PARALLEL_WORK, mutated, renamed
+from ..common import PARALLEL_WORK, renamed, with_places
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
@@ -71,9 +71,8 @@ def _work(code: tirx.Stmt) -> int:
 
 
 def _exchanged(code: tirx.Stmt, parts: int) -> tirx.Stmt:
-    """The code with vectors along what it stores: a loop over the last axis that is around one whose indices must come
-    in order is within it; some indices at a time, for threads, if the loops around are fewer parts, or for registers.
-    """
+    """The code with vectors along what it stores: a loop over the last axis around one in order is within it; some
+    indices at a time, for threads, if the loops around are fewer parts, or for registers."""
     if isinstance(code, tirx.SeqStmt):
         return tirx.SeqStmt([_exchanged(one, parts) for one in code.seq])
     if not isinstance(code, tirx.For) or is_ordered(code):
@@ -116,19 +115,10 @@ def _together(body: Sequence[tirx.Stmt], var: Any, start: Any, count: Any) -> ti
     def each(code: tirx.Stmt) -> tirx.Stmt:
         index = tirx.Var(var.name, "int32")
 
-        def load(item: ir.TensorLoad, mutator: Any) -> Any:
-            if item.source in own:
-                return tirx.BufferLoad(own[item.source], [item.indices[0] * width + index])
-            return mutator.default_mutate(item)
+        def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+            return (own[buffer], [indices[0] * width + index]) if buffer in own else (buffer, indices)
 
-        def store(item: tirx.BufferStore, mutator: Any) -> Any:
-            if item.buffer in own:
-                at = item.indices[0] * width + index
-                return tirx.BufferStore(own[item.buffer], mutator.mutate(item.value), [at])
-            return mutator.default_mutate(item)
-
-        code = mutated(code, {ir.TensorLoad: load, tirx.BufferStore: store})
-        return tirx.For(index, 0, count, serial, renamed(code, {var: start + index}))
+        return tirx.For(index, 0, count, serial, renamed(with_places(code, place), {var: start + index}))
 
     def one(code: tirx.Stmt) -> tirx.Stmt:
         if isinstance(code, tirx.AllocBuffer):

@@ -1,12 +1,9 @@
 """Taps of a convolution that meet only the zeros around the images are left out of its loops.
 
-Of 3 x 3 filters over images of 14 x 14 a tenth of the products are with zeros, over 2 x 2 more than half. Where a tile
-lies in one row of the result, the loop over a filter's rows runs over those that meet the image. Where it is a whole
-row, the loop over a filter's columns is unrolled, and each is multiplied into those of the tile's rows that it meets.
-With both the images are read where they lie; else they are still set into zeros before.
-
-An infinity or NaN in a filter is then not multiplied with such a zero, as in PyTorch for most shapes.
-
+Of 3 x 3 filters over images of 14 x 14 a tenth of the products are with zeros. Where a tile lies in one row of the
+result, the loop over a filter's rows runs over those that meet the image. Where it is a whole row, the loop over a
+filter's columns is unrolled, each multiplied into those of the tile's rows that it meets. With both the images are read
+where they lie; else they are set into zeros before. An infinity or NaN in a filter then meets no zero, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
 from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
-from ..products import Operand, Product
+from ..products import Product
 from ..stages import Stage, extents, loads_of
 
 CHANNELS = 16  # fewer are too short a loop to stand inside those over taps, and are unrolled where side by side
@@ -105,22 +102,15 @@ def share(found: Sequence[Padding], p: Product, rows: int) -> float:
 
 @dataclass(frozen=True)
 class Images:
-    """Images that are made before a product reads them: all, or those of one batch at a time.
-
-    Attributes:
-        stage: that makes them.
-        buffer: where they lie.
-        fixed: the axes of the product at which some of the stage's iterators stand, where the images at one index of
-            those lie in the buffer.
-    """
+    """Images that a stage makes in a buffer before a product reads them: all, or those at one index of some axes of the
+    product, at which iterators of the stage are `fixed`."""
 
     stage: Stage
     buffer: Any
     fixed: Mapping[int, int]
 
     def of_batch(self, axes: Sequence[int], reader: Product) -> tuple[Images, Product] | None:
-        """The images at one index of some axes of a product, and the product that reads them; None where a place in
-        them hangs on those and on more."""
+        """The images at one index of axes of a product, and the product that reads them; None where that cannot be."""
         iters, sides = reader.stage.iters, (reader.a, reader.b)
         unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in iters if int(v.dom.extent) == 1}
         simple = sym.Analyzer().simplify
@@ -141,17 +131,14 @@ class Images:
         def load(item: ir.TensorLoad) -> Any:
             return tirx.BufferLoad(own, [item.indices[i] for i in free]) if item.source.same_as(self.buffer) else None
 
-        def read(operand: Operand) -> Operand:
-            return replace(operand, value=with_loads(operand.value, load))
-
         if not fixed or len(free) < 2:
             return None
-        return Images(self.stage, own, fixed), replace(reader, a=read(reader.a), b=read(reader.b))
+        a, b = (replace(side, value=with_loads(side.value, load)) for side in sides)
+        return Images(self.stage, own, fixed), replace(reader, a=a, b=b)
 
     def laid(self, loop: Any, index: Mapping[int, Any], most: int, parallel: bool = False) -> tirx.Stmt:
         """The loops that make the images, at an `index` of those axes. Each plane, of the last two axes, is cleared,
-        and what is within its borders copied, up to `most` elements at a time; what is zero for other reasons is
-        computed element by element."""
+        and what is within its borders copied, up to `most` elements at a time; others are computed one by one."""
         stage, buffer, fixed = self.stage, self.buffer, {i: index[axis] for i, axis in self.fixed.items()}
         *outer, y, x = free = [i for i in range(len(stage.iters)) if i not in fixed]
         sizes, (borders, exact) = extents(stage.iters), _borders(stage)
@@ -187,8 +174,8 @@ class Images:
 
 @lru_cache(8)
 def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
-    """Within what a stage that sets something into zeros has it, for each iterator, as far as conditions tell that read
-    that iterator alone; and whether all is told. Nothing of other stages."""
+    """For each iterator of a stage that sets something into zeros, within what it has that, by the conditions on that
+    iterator alone; and whether those are all. Nothing of other stages."""
     if not (isinstance(stage.value, ir.Call) and _is_set_into_zeros(stage.value)):
         return {}, False
     parts, simplify, found = _conjuncts(stage.value.args[0]), sym.Analyzer().simplify, dict[int, tuple[int, int]]()
@@ -211,9 +198,8 @@ def without_zeros(code: Any) -> Any:
 
 def _conjuncts(condition: Any) -> list[Any]:
     """The terms of a conjunction."""
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
+    both = (condition.a, condition.b) if isinstance(condition, tirx.And) else ()
+    return [part for one in both for part in _conjuncts(one)] or [condition]
 
 
 def _is_set_into_zeros(call: ir.Call) -> bool:

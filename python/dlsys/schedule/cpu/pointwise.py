@@ -13,12 +13,11 @@ from tvm import tirx
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, axes_of, renamed
-from ..squares import SIDE, turned
+from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen
+from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
-from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
-from .steps import OTHER_VECTORS, OWN, Looked, Steps, chosen
 from .tiles import least_parts
 
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
@@ -93,8 +92,7 @@ class _Loops:
     # Along memory
 
     def _in_rows(self, apart: bool) -> tirx.Stmt:
-        """Rows, and along each some vectors a step; elements that lie `apart` one by one, in LLVM's order, and the next
-        row that they are picked of is fetched."""
+        """Rows, and along each some vectors a step; elements that lie `apart` one by one, with the next row fetched."""
         width = 1 if apart else self._width()
 
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
@@ -150,41 +148,34 @@ class _Loops:
         return len(self.group) == 1 and any(s == 1 and last not in (0, 1, None) for s, last in pairs)
 
     def _in_tiles(self, across: int) -> tirx.Stmt:
-        """Square tiles, whose lines of both arrays stay in cache until they are used up.
-
-        Where tiles divide the array, what crosses is first copied, line by line, into a tile of its own. Rows that are
-        a large power of two apart share few lines of L1, and would drive each other out.
-        """
+        """Square tiles, whose lines of both arrays stay in cache until they are used up. Where tiles divide the array,
+        what crosses is first copied, line by line: rows a power of two apart would drive each other out of L1."""
         sizes = self.axes.sizes
         exact = [common.divisor(sizes[i], 1, SIDE) or 1 for i in (across, -1)]
         copied = self._crossing_loads(across) if min(exact) >= SIDE // 2 else []
         high, wide = exact if copied else [min(SIDE, sizes[i]) for i in (across, -1)]
 
-        def tile(index: Sequence[Expr]) -> tirx.Stmt:
-            *lead, up, right = index
-
-            def one(inside: Sequence[Expr]) -> tirx.Stmt:
-                def at(row: Expr, column: Expr) -> list[Expr]:
-                    return self.at([*lead, up * high + row, *inside, right * wide + column])
-
-                def part(rows: int, columns: int) -> tirx.Stmt:
-                    def element(row: Expr, column: Expr) -> tirx.Stmt:
-                        return self.vector(1, lambda _: self._element(at(row, column)))
-
-                    return self.loop(rows, lambda r: self.loop(columns, lambda c: element(r, c)))
-
-                if copied:
-                    return self._turned(copied, high, wide, at)
-                ends = (up, sizes[across], high), (right, sizes[-1], wide)
-                return cut(*ends[0], lambda rows: cut(*ends[1], lambda columns: part(rows, columns)))
-
-            return self.each(sizes[across + 1 : -1], one)
-
         counts = (*sizes[:across], -(-sizes[across] // high), -(-sizes[-1] // wide))
         outer = next((n for n in range(1, len(counts)) if math.prod(counts[:n]) >= self.parts), len(counts))
 
+        def tile(index: Sequence[Expr], inside: Sequence[Expr]) -> tirx.Stmt:
+            *lead, up, right = index
+
+            def at(row: Expr, column: Expr) -> list[Expr]:
+                return self.at([*lead, up * high + row, *inside, right * wide + column])
+
+            def element(row: Expr, column: Expr) -> tirx.Stmt:
+                return self.vector(1, lambda _: self._element(at(row, column)))
+
+            if copied:
+                return self._turned(copied, high, wide, at)
+            part = lambda rows, columns: self.loop(rows, lambda r: self.loop(columns, lambda c: element(r, c)))  # noqa: E731
+            ends = (up, sizes[across], high), (right, sizes[-1], wide)
+            return cut(*ends[0], lambda rows: cut(*ends[1], lambda columns: part(rows, columns)))
+
         def body(index: Expr) -> tirx.Stmt:
-            return self.each(counts[outer:], lambda rest: tile([*unravelled(index, counts[:outer]), *rest]))
+            lead, inner = unravelled(index, counts[:outer]), sizes[across + 1 : -1]
+            return self.each(counts[outer:], lambda rest: self.each(inner, lambda one: tile([*lead, *rest], one)))
 
         return self.loop(math.prod(counts[:outer]), body, parallel=self.parts > 0)
 
@@ -194,35 +185,25 @@ class _Loops:
         dtypes = [str(load.source.dtype) for load in stage.loads()]
         if self.branching or "bool" in [*dtypes, str(stage.buffer.dtype)]:
             return []
-        found = []
-        for load in stage.loads():
-            number = self.accesses.index(common.strides_of(stage.block, load.source, load.indices))
-            along, last = (s[number] for s in (self.axes.strides[across], self.axes.strides[-1]))
-            if along == 1 and last not in (0, 1, None):
-                found.append(load)
-        return found
+        numbers = (self.accesses.index(common.strides_of(stage.block, x.source, x.indices)) for x in stage.loads())
+        steps = [[self.axes.strides[axis][number] for axis in (across, -1)] for number in numbers]
+        pairs = zip(stage.loads(), steps, strict=True)
+        return [load for load, (along, last) in pairs if along == 1 and last not in (0, 1, None)]
 
-    def _turned(
-        self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]
-    ) -> tirx.Stmt:
+    def _turned(self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]) -> tirx.Stmt:
         """A tile whose crossing loads are copied to the stack first, as they lie: vectors along both arrays."""
-        copied, made = list[tuple[Expr, Callable[[Expr, Expr], Expr]]](), list[tirx.Stmt]()
-        for load in loads:
+        def copy(load: Expr) -> tuple[tirx.Stmt, Callable[[Expr, Expr], Expr]]:
+            element = lambda column, row: renamed(load, self._names(at(row, column)))  # noqa: E731
+            return turned(element, wide, high, str(load.source.dtype), self.index)
 
-            def element(column: Expr, row: Expr, load: Expr = load) -> Expr:
-                return renamed(load, self._names(at(row, column)))
+        made, reads = zip(*map(copy, loads), strict=True)
 
-            code, read = turned(element, wide, high, str(load.source.dtype), self.index)
-            made.append(code)
-            copied.append((load, read))
+        def one(row: Expr, column: Expr) -> tirx.Stmt:
+            copied = [(load, read(column, row)) for load, read in zip(loads, reads, strict=True)]
+            return self._element(at(row, column), copied)
 
-        def line(row: Expr) -> tirx.Stmt:
-            def one(column: Expr) -> tirx.Stmt:
-                return self._element(at(row, column), [(load, read(column, row)) for load, read in copied])
-
-            return self.vector(wide, one)
-
-        return sequence([*made, self.loop(high, line, kind=tirx.ForKind.UNROLLED)])
+        line = self.loop(high, lambda r: self.vector(wide, lambda c: one(r, c)), kind=tirx.ForKind.UNROLLED)
+        return sequence([*made, line])
 
     def _names(self, index: Sequence[Expr]) -> dict[Any, Expr]:
         return {v.var: at for v, at in zip(self.group[0].iters, index, strict=True)}

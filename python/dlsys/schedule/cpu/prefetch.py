@@ -1,10 +1,7 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart, the next
-panel of weights (`tile_code`), rows that elements are picked of (`next_row`), and the row behind one that is passed
-over several times (`lines`).
-
-Beyond the end of an array a fetch is harmless, since it never faults. The lines that a tile is stored to are fetched
-before it is computed (`to_store`): a product of 64 x 27 and 27 x 12,321 matrices took 420 us where it had taken 600 to
-800.
+panel of weights (`tile_code`), rows that elements are picked of (`next_row`), the row behind one that is passed over
+several times (`lines`), and the lines that a tile is stored to (`to_store`: a product of 64 x 27 and 27 x 12,321
+matrices took 420 us, not 600 to 800). Beyond the end of an array a fetch is harmless, since it never faults.
 """
 
 from __future__ import annotations
@@ -27,11 +24,10 @@ STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 
 
 def next_row(stage: Stage, row: Sequence[Any], machine: Machine) -> list[tirx.Stmt]:
-    """The fetches of the row of an array behind the one that the stage picks elements of at this index, where so many
-    are picked that most of a row's lines are read. Their order tells the processor nothing."""
+    """The fetches of the row behind the one of which the stage picks elements, where most of its lines are read."""
     *rows, last = stage.iters
     for load in stage.loads():
-        shape, step = [int(extent) for extent in load.source.shape], line(load.source, machine)
+        shape, step = list(map(int, load.source.shape)), line(load.source, machine)
         own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
         many = int(last.dom.extent) * step >= shape[-1] and is_far(load.source, machine)
         if own and many and strides_of(stage.block, load.source, load.indices) is None:

@@ -1,17 +1,12 @@
 """The loops of a product: C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], with A and B read through expressions.
 
-A tile of C lies in registers while k runs (`tile_code`). Threads have shares of the tiles: a block of rows and some
-panels of columns, or batches where there are enough. In a share the loops are, from outside,
+Threads have shares of C: a block of rows and some panels of columns, or batches. In a share the loops are, from
+outside, over the parts of a long k (what is added up so far lies in an array between), over panels of B, and over tiles
+of the block's rows (`tile_code`). A and B are read where they lie, or in panels, [n // columns, k, n % columns], that
+are given or packed: by the share, part by part, where no other one reads them, else before.
 
-    part     of a long k; what is added up so far lies in an array between
-    panel    of B
-    tile     of the block's rows
-
-A and B are read where they lie, or in panels, [n // columns, k, n % columns], that are given or packed: by the share,
-part by part, where no other one reads them, else before.
-
-The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the part of B's
-panel stays in L1 or L2, and that of A's block in L2, while one passes the other.
+The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the part of
+B's panel stays in L1 or L2, and that of A's block in L2, while one passes the other.
 """
 
 from __future__ import annotations
@@ -146,16 +141,17 @@ class Loops(TileCode):
         """The loops that pack all of an operand, and how it is read then."""
         p = self.product
         axes, (_, size, width) = [axis for axis in p.batch if axis in operand.axes], self._side(operand)
-        lead, count = [p.extents[axis] for axis in axes], -(-size // width)
-        packed = self.array((*lead, count, self.k, width), "rows" if operand is p.a else "panels")
+        shape = [*(p.extents[axis] for axis in axes), -(-size // width)]
+        packed = self.array((*shape, self.k, width), "rows" if operand is p.a else "panels")
         whole = Part(self.number(0), dict.fromkeys(p.k, self.number(0)), self.number(0))
         by_squares = self._is_turned(operand, size, self.k) and size % SIDE == self.k % SIDE == 0
+        loops = [*shape[:-1], size // SIDE] if by_squares else shape
 
         def panel(number: Expr) -> tirx.Stmt:
-            *own, j = unravelled(number, (*lead, size // SIDE if by_squares else count))
+            *own, j = lead = unravelled(number, loops)
             batch = dict(zip(axes, own, strict=True))
             if not by_squares:
-                return cut(j, size, width, lambda count: self._pack(operand, packed, [*own, j], batch, j, count, whole))
+                return cut(j, size, width, lambda count: self._pack(operand, packed, lead, batch, j, count, whole))
 
             def place(k: Expr, at: Expr) -> list[Expr]:
                 return [*own, tirx.floordiv(at, width), k, tirx.floormod(at, width)]
@@ -166,9 +162,7 @@ class Loops(TileCode):
             return [*(place.batch[axis] for axis in axes), place.tile if operand is p.a else place.panel]
 
         parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_WORK
-        nest = self.loop(
-            math.prod(lead) * (size // SIDE if by_squares else count), panel, PARALLEL if parallel else SERIAL, "panel"
-        )
+        nest = self.loop(math.prod(loops), panel, PARALLEL if parallel else SERIAL, "panel")
         return nest, self._reader(packed, own_panel, self.number(0))
 
     def _pack(

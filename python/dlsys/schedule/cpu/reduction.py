@@ -19,13 +19,12 @@ from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
-from ..levels import LEVEL, Accumulators, Levels
+from ..knobs import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
-from ..sums import PARTS, in_parts, is_float_sum, parts_along
+from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from ..varying import Varying
 from . import pointwise, rows
-from .steps import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from .tiles import least_parts
 
 MOST_VARYING = 4096  # terms of a sum whose number varies that are added up side by side in one vector alone
@@ -74,12 +73,7 @@ def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[_Su
 
 
 class _Sum:
-    """The loops of one sum, or of another reduction.
-
-    Attributes:
-        by_columns: whether memory runs along the results.
-        costly: whether a term takes exp, log or their like: some vectors at once wait less for each other.
-    """
+    """The loops of one sum or other reduction: `by_columns` where memory runs along the results."""
 
     def __init__(self, stage: Stage, machine: Machine, steps: Steps) -> None:
         self.stage, self.machine, self.steps = stage, machine, steps
@@ -100,8 +94,7 @@ class _Sum:
         self.every = LEVEL if is_float_sum(stage) and not in_order else 0  # additions between two levels
 
     def parts(self) -> int:
-        """In how many parts the sum is to be made: columns as many as are summed in order, rows as many as threads
-        need."""
+        """In how many parts the sum is made: columns as many as are summed in order, rows as threads need."""
         if not self.parallel or not self.stage.is_plain or isinstance(self.stage.value, tirx.Mul):
             return 1
         if self.by_columns:
@@ -132,8 +125,7 @@ class _Sum:
         return tirx.BufferStore(self.stage.buffer, value, [renamed(i, names) for i in self.stage.indices])
 
     def _columns(self) -> tirx.Stmt:
-        """Sums down columns, some blocks of them. Rows are read from end to end, some at once where they lie far apart,
-        and added to an array of sums."""
+        """Sums down columns, some blocks of them: rows are added to an array of sums, some at once where far apart."""
         *rest, width = self.results.sizes
         few = self.count == self.terms.sizes[-1] <= 2 * ROWS  # registers hold their sums from the first to the last
         step, block = self._block(few)
@@ -148,15 +140,12 @@ class _Sum:
 
             def some_rows(term: Sequence[Expr], many: int) -> tirx.Stmt:
                 def of_step(begin: Expr, number: int) -> tirx.Stmt:
-                    def add(r: Expr, start: Expr, lane: Expr) -> tirx.Stmt:
-                        column = begin + start + lane
+                    def add(r: Expr, column: Expr) -> tirx.Stmt:
                         names = self._at([*row, first + column], [*term[:-1], term[-1] + r])
                         return self._add(own.arrays[0], column, names)
 
                     def of_row(r: Expr) -> tirx.Stmt:
-                        def vector(start: Expr, width: int) -> tirx.Stmt:
-                            return self.vector(width, partial(add, r, start))
-
+                        vector = lambda start, width: self.vector(width, lambda x: add(r, begin + start + x))  # noqa: E731
                         return in_steps(number, lanes, vector, self.index, tirx.ForKind.UNROLLED)
 
                     return self.loop(many, of_row, kind=tirx.ForKind.UNROLLED)
@@ -183,8 +172,7 @@ class _Sum:
         return step, step * (1 if few else max(min(held, width // parts) // step, 1))
 
     def _rows(self) -> tirx.Stmt:
-        """A sum a result: along vectors where memory runs along the terms, as many sums as fill some vectors, which are
-        added up to one vector, and that to the result."""
+        """A sum a result, of some vectors of sums where memory runs along the terms."""
         width, together = self._width(), self._together()
         width = min(width, self.lanes * COSTLY_VECTORS) if together > 1 else width
         levels = Levels(self.terms.sizes, width, self.every, self.index)
@@ -198,13 +186,11 @@ class _Sum:
             own = [self._accumulators(width, levels) for _ in results]
 
             def step(term: Sequence[Expr], many: int) -> tirx.Stmt:
-                def add(result: Sequence[Expr], array: Any) -> tirx.Stmt:
-                    def at(lane: Expr) -> tirx.Stmt:
-                        return self._add(array, lane, self._at(result, [*term[:-1], term[-1] + lane]))
+                def add(result: Sequence[Expr], array: Any, lane: Expr) -> tirx.Stmt:
+                    return self._add(array, lane, self._at(result, [*term[:-1], term[-1] + lane]))
 
-                    return self.vector(many, at)
-
-                return sequence([add(result, one.arrays[0]) for result, one in zip(results, own, strict=True)])
+                both = zip(results, own, strict=True)
+                return sequence([self.vector(many, partial(add, result, one.arrays[0])) for result, one in both])
 
             code = [statement for one in own for statement in one.before()]
             code.append(levels.nest(step, lambda level: [x for one in own for x in one.moved(level)]))
@@ -216,8 +202,7 @@ class _Sum:
         return self.loop(math.prod(counts), body, parallel=self.parallel)
 
     def _together(self) -> int:
-        """How many neighbouring results are summed at once, as they read a vector of terms that is the same for all: of
-        a matrix times a vector."""
+        """How many neighbouring results are summed at once, as all read the same vector: of a matrix times a vector."""
         if self._width() == 1 or not self.results.sizes:
             return 1
         strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)

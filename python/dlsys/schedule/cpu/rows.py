@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -17,13 +18,12 @@ from tvm import tirx
 from .. import common
 from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, renamed
-from ..levels import LEVEL, Accumulators, Levels
+from ..knobs import OTHER_VECTORS, Looked, Steps, chosen
 from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
-from ..sums import PARTS, is_float_sum, of_parts
+from ..sums import LEVEL, PARTS, Accumulators, Levels, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
-from .steps import OTHER_VECTORS, Looked, Steps, chosen
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 SHORT_VALUES = 160  # of all stages of such a row
@@ -59,8 +59,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
 
 
 def _is_for_parts(rows: Rows) -> bool:
-    """Whether rows are too few for threads, each long enough for several, and their reductions can be cut in parts
-    without another result: maxima, minima and sums of integers."""
+    """Whether rows are too few for threads, each long enough for several, and reductions are exact in parts."""
     exact = all(stage.is_plain and not is_float_sum(stage) for stage in rows.stages if stage.reduced)
     return exact and rows.count < PARTS and rows.work >= max(rows.count, 4) * PARALLEL_WORK
 
@@ -86,18 +85,14 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
     rank = len(row)
     held: dict[tuple[Any, tuple[int, ...]], Expr] = {}  # by a stage's buffer and a place in the row
     inside = {stage.buffer for stage in rows.stages}
-
-    def of_row(load: Expr) -> Expr | None:
-        return held[load.source, tuple(map(int, load.indices[rank:]))] if load.source in inside else None
-
+    of_row = lambda x: held[x.source, tuple(map(int, x.indices[rank:]))] if x.source in inside else None  # noqa: E731
     for stage in rows.stages:
-        columns = stage.spatial[rank:]
+        columns, own = stage.spatial[rank:], {v.var: at for v, at in zip(stage.spatial, row, strict=False)}
         for place in product(*map(range, extents(columns))):
             terms = []
             for term in product(*map(range, extents(stage.reduced))):
-                names = {v.var: index for v, index in zip(stage.spatial, row, strict=False)}
-                for v, number in zip([*columns, *stage.reduced], [*place, *term], strict=True):
-                    names[v.var] = tirx.const(number, "int32")
+                pairs = zip([*columns, *stage.reduced], [*place, *term], strict=True)
+                names = own | {v.var: tirx.const(number, "int32") for v, number in pairs}
                 one = stage.value.b if stage.reduced else stage.value
                 terms.append(vector.value(vector.evaluate(one, names, of_row)))
             if stage.reduced and len(terms) == 1:
@@ -144,11 +139,8 @@ def _without_last(rows: Rows) -> Rows:
 
 
 def _in_passes(rows: Rows) -> list[list[Stage]] | None:
-    """The stages in as few passes along the row as can be: what needs a reduction's result is in a later one. Those of
-    one number a row come before those along it, which may need them. None for stages of other lengths.
-
-    A stage is in the last pass that will do: so the last one stores all results, side by side, and those before read
-    little but what the next reduction needs."""
+    """The stages in as few passes along the row as can be: what needs a reduction's result is in a later one. A stage
+    is in the last pass that will do, so that the last one stores all results. None for stages of other lengths."""
     if not rows.fit() or any(len(rows.along(stage)) > 1 for stage in rows.stages):
         return None
     ready: dict[Any, int] = {}  # the pass in which a buffer can be read
@@ -174,17 +166,10 @@ def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
 
 
 class _LongRows:
-    """The code of long rows.
+    """The code of long rows. By a stage's buffer `held` has the array in which later passes find it, `down` the sums
+    down the columns of a share of the rows, `parts` the array of the shares' sums and the stage that adds them up."""
 
-    Attributes:
-        held: by a stage's buffer the array of a row, or of one number, in which later passes find it.
-        down: by their buffers the sums down the columns of a share of the rows.
-        parts: for these buffers the array of the shares' sums, and the stage that adds them up.
-    """
-
-    def __init__(
-        self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps
-    ) -> None:
+    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps) -> None:
         self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, steps.vectors
         along = [one for one in passes if any(map(rows.along, one))]
         self.fetching = along[-2] if steps.fetches and len(along) > 2 else None  # the next row, while none is stored
@@ -203,9 +188,8 @@ class _LongRows:
                     shape = (rows.length if is_row else 1,)
                     self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
         known = {*self.held, *self.parts, *kept}
-        loads = [(s, x) for one in passes for s in one if rows.along(s) for x in s.loads()]
-        loads = [(s, x) for s, x in loads if x.source not in known and len(loads_of([x])) == 1]
-        self.far = [(s, x) for s, x in loads if prefetch.is_far(x.source, machine)]
+        loads = [(s, x) for one in passes for s in one if rows.along(s) for x in s.loads() if x.source not in known]
+        self.far = [(s, x) for s, x in loads if len(loads_of([x])) == 1 and prefetch.is_far(x.source, machine)]
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
@@ -224,11 +208,10 @@ class _LongRows:
     def _parts(self, number: Expr) -> list[tirx.Stmt]:
         """Stores the sums down the columns of a share."""
 
-        def store(array: Any) -> Callable[[Expr, Expr], tirx.Stmt]:
-            unit = [0] * (len(array.shape) - 2)
-            return lambda at, value: tirx.BufferStore(array, value, [number, *unit, at])
+        def store(array: Any, at: Expr, value: Expr) -> tirx.Stmt:
+            return tirx.BufferStore(array, value, [number, *[0] * (len(array.shape) - 2), at])
 
-        return [own.results(store(self.parts[buffer][0])) for buffer, own in self.down.items()]
+        return [own.results(partial(store, self.parts[buffer][0])) for buffer, own in self.down.items()]
 
     def _row(self, row: list[Expr]) -> list[tirx.Stmt]:
         """The code of one row: its passes, each behind the numbers that it needs."""
@@ -292,19 +275,15 @@ class _LongRows:
                     self._keep(stage, value, row, column, vector)
             return vector.loop()
 
-        def moved(level: int) -> list[tirx.Stmt]:
-            return [code for stage in long for code in sums[stage.buffer].moved(level)]
-
         code = [statement for own in sums.values() for statement in own.before()]
-        code.append(levels.nest(step, moved))
+        code.append(levels.nest(step, lambda level: [x for s in long for x in sums[s.buffer].moved(level)]))
         for stage in across:
             total, value = sums[stage.buffer].total()
             code += [*total, self._keep(stage, value, row, tirx.const(0, "int32"), VectorCode(1)).loop()]
         return code
 
     def _of_next_row(self, row: list[Expr], column: Expr, vector: VectorCode) -> list[tirx.Stmt]:
-        """The fetches of what the passes over the next row read of large arrays, while one over this row finds all in
-        L1: a row is a page or so, beyond which the processor's own fetches do not go."""
+        """The fetches of what the passes over the next row read of large arrays, beyond the processor's own fetches."""
         found: dict[Any, Sequence[Expr]] = {}
         for stage, load in self.far:
             names = self.rows.names(stage, [*row[:-1], row[-1] + 1], column)

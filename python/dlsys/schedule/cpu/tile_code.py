@@ -25,14 +25,8 @@ from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
 
 @dataclass(frozen=True)
 class Fused:
-    """A product with what is computed together with it.
-
-    Attributes:
-        product: whose factors compute what was computed before.
-        result: the stage that stores what is made of the sum, at the same index; None where that is the sum itself.
-        images: that are made before, for a factor to read.
-        paddings: those of the images that A reads through windows.
-    """
+    """A product whose factors compute what was computed before; the stage of its result, at the same index, None where
+    that is the sum itself; images that are made before, for a factor to read, and the paddings of A's."""
 
     product: Product
     result: Stage | None = None
@@ -53,21 +47,12 @@ class Fused:
 
 
 class TileCode(Indices):
-    """The code of a product's tiles.
-
-    Attributes:
-        tiles: how many there are along the rows.
-        terms: the loops over k.
-        between: the array in which tiles lie between two parts of the terms; None where there is one part.
-    """
+    """The code of a product's tiles, so many along the rows. Between two parts of the terms they lie in an array."""
 
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         super().__init__(fused.product)
-        self.fused = fused
-        self.tile = tile
-        self.machine = machine
-        self.given = given
+        self.fused, self.tile, self.machine, self.given = fused, tile, machine, given
         self.tiles: int = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
         self.terms: _Terms = _Terms(self, skips)
@@ -88,8 +73,7 @@ class TileCode(Indices):
         return cut(place.tile, self.m, rows, lambda rows: self._rows(place, rows, width, read_a, read_b))
 
     def _rows(self, place: Place, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
-        """The code of some rows of a tile: clear the sums, add the terms, store them, or keep them for the next part of
-        k."""
+        """The code of some rows of a tile: clear the sums, add the terms, store them, or keep them between parts."""
         computed, between = self.padded(width), self.between
         sums = self.array((rows, computed), "sums", "local")
 
@@ -102,11 +86,11 @@ class TileCode(Indices):
                 value = read_a(place, r, term) * read_b(place, c, term)
                 return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
 
-            def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt | None:
+            def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt:
                 return self._by_intrinsic(sums, r, c, lanes, read_a(place, r, term), lambda at: read_b(place, at, term))
 
             fetches = [*self._later_row(place, term), *self._next_panel(place, term)] if self.tile.fetches else []
-            vector = None if self.product.intrinsic is None else group
+            vector = group if self.product.intrinsic else None
             return sequence([*fetches, self._over(first, last, computed, one, vector)])
 
         clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
@@ -114,12 +98,8 @@ class TileCode(Indices):
         if between is None:
             return sequence([tirx.AllocBuffer(sums), *fetches, clear, terms, stored])
 
-        def keep(r: Expr, c: Expr) -> tirx.Stmt:
-            return tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])
-
-        def earlier(r: Expr, c: Expr) -> Expr:
-            return tirx.BufferLoad(between, [*place.local, r, c])
-
+        keep = lambda r, c: tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])  # noqa: E731
+        earlier = lambda r, c: tirx.BufferLoad(between, [*place.local, r, c])  # noqa: E731
         later, added = place.part.number > 0, list[tirx.Stmt]()
         if self.terms.goes_on:
             clear = tirx.IfThenElse(later, all_of(earlier), clear)
@@ -135,13 +115,12 @@ class TileCode(Indices):
         self, sums: Any, row: Expr, column: Expr, lanes: int, a: Expr, b: Callable[[Expr], Expr]
     ) -> tirx.Stmt:
         """A step of some neighbouring columns by the product's instruction."""
-        p, (at, many) = self.product, (column, lambda x: x)
+        p = self.product
         assert p.intrinsic is not None
-        if lanes > 1:
-            at, many = tirx.Ramp(column, 1, lanes), lambda x: tirx.Broadcast(x, lanes)
-        total, factors = tirx.BufferLoad(sums, [row, at]), [many(a), b(at)]
-        first, second = factors if p.a.place == 0 else factors[::-1]
-        return tirx.BufferStore(sums, p.intrinsic.lowered(lanes, total, first, second), [row, at])
+        at, a = (tirx.Ramp(column, 1, lanes), tirx.Broadcast(a, lanes)) if lanes > 1 else (column, a)
+        factors = (a, b(at)) if p.a.place == 0 else (b(at), a)
+        value = p.intrinsic.lowered(lanes, tirx.BufferLoad(sums, [row, at]), *factors)
+        return tirx.BufferStore(sums, value, [row, at])
 
     def _over(
         self,
@@ -151,18 +130,14 @@ class TileCode(Indices):
         body: Callable[[Expr, Expr], tirx.Stmt],
         vector: Callable[[Expr, Expr, int], tirx.Stmt] | None = None,
     ) -> tirx.Stmt:
-        """`body` of each row and column of a tile, as straight-line code of vectors; or `vector` of each row, first
-        column and width."""
-        whole, rest = divmod(width, self.tile.lanes)
+        """`body` of each row and column of a tile, as vectors; or `vector` of each row, first column and width."""
         own = self.tile.lanes
-
-        def lanes(r: Expr, c: Expr, count: int) -> tirx.Stmt:
-            return self.vector(count, lambda x: body(r, c + x)) if vector is None else vector(r, c, count)
+        whole, rest = divmod(width, own)
+        lanes = vector or (lambda r, c, count: self.vector(count, lambda x: body(r, c + x)))
 
         def row(r: Expr) -> tirx.Stmt:
-            full = self.loop(whole, lambda v: lanes(r, v * own, own), UNROLLED, "vector")
-            left = [lanes(r, self.number(whole * own), rest)] if rest else []
-            return sequence([*([full] if whole else []), *left])
+            full = [self.loop(whole, lambda v: lanes(r, v * own, own), UNROLLED, "vector")] if whole else []
+            return sequence([*full, *([lanes(r, self.number(whole * own), rest)] if rest else [])])
 
         return self.loop(last - first, lambda r: row(first + r), UNROLLED, "row")
 
@@ -181,8 +156,8 @@ class TileCode(Indices):
     # What is fetched
 
     def _next_panel(self, place: Place, term: Term) -> list[tirx.Stmt]:
-        """The fetches, in a step, of a part of what the next panel is read or made from: it comes from memory for the
-        first tile of rows and from L2 for the others, and while these run memory is idle."""
+        """The fetches, in a step, of a part of what the next panel is read or made from: memory is idle while the tiles
+        behind the first one read their panel from L2."""
         p, tile, b = self.product, self.tile, self.product.b
         plain = tile.b in (LIES, PACKED) and len(p.k) == len(p.n) == 1
         side_by_side = tile.b == GIVEN and tile.a != WINDOWS
@@ -202,15 +177,14 @@ class TileCode(Indices):
         return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
 
     def _share_of(self, step: Expr, length: int) -> Expr:
-        """A step's place in a length that all tiles' steps share: about, where the number of tiles varies and to divide
-        by it would take longer than the step."""
+        """A step's place in a length that all tiles' steps share: about, where to divide by their number takes long."""
         if not isinstance(self.tiles, Varying):
             return tirx.floordiv(step * length, self.tiles)
         return tirx.shift_right(step * tirx.floordiv(length * 1024, self.number(self.tiles)), 10)
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else
-        that of some steps on. (Divisions in a step's address took two thirds of the time of a filter's gradient.)"""
+        of some steps on, without divisions."""
         p, rows = self.product, self.tile.rows
         if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
             return []
@@ -229,15 +203,11 @@ class TileCode(Indices):
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
         if usual(self.m * self.n) * self.product.itemsize < 2 * self.machine.l1:
             return []
-        zero = tirx.const(0, self.dtype)
-
-        def line(r: Expr, c: Expr) -> tirx.Stmt:
-            return prefetch.to_store(self._result(place, r, c, zero))
-
+        zero, lanes = tirx.const(0, self.dtype), self.tile.lanes
+        line = lambda r, c: prefetch.to_store(self._result(place, r, c, zero))  # noqa: E731
         if self._by_columns:
             return [self.loop(width, lambda c: line(self.number(0), c), UNROLLED, "column")]
-        whole = -(-width // self.tile.lanes)
-        columns = lambda r: self.loop(whole, lambda v: line(r, v * self.tile.lanes), UNROLLED, "vector")  # noqa: E731
+        columns = lambda r: self.loop(-(-width // lanes), lambda v: line(r, v * lanes), UNROLLED, "vector")  # noqa: E731
         return [self.loop(rows, columns, UNROLLED, "row")]
 
     # What is stored
@@ -261,12 +231,9 @@ class TileCode(Indices):
         costly = self.fused.result is not None and is_costly(self.fused.result.value)
         apart = costly or self._by_columns
         if apart:  # a loop over a copied tile
-            copied = self.array((rows, self.padded(width)), "copied", "local")
-
-            def copy(r: Expr, c: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])
-
-            made = [tirx.AllocBuffer(copied), self._over(0, rows, self.padded(width), copy)]
+            copied, computed = self.array((rows, self.padded(width)), "copied", "local"), self.padded(width)
+            copy = lambda r, c: tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])  # noqa: E731
+            made = [tirx.AllocBuffer(copied), self._over(0, rows, computed, copy)]
 
         def put(r: Expr, c: Expr) -> tirx.Stmt:
             return self._result(place, r, c, tirx.BufferLoad(copied if apart else sums, [r, c]))
@@ -275,20 +242,13 @@ class TileCode(Indices):
             return in_steps(width, VECTORS * own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
 
         if self._by_columns:
-            columns = self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), SERIAL, "column")
-            return sequence([*made, columns])
+            return sequence([*made, self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), name="column")])
         return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(0, rows, width, put)])
 
 
 class _Terms:
-    """The loops over k of one tile. A long sum is taken in parts, which are added up by themselves: some indices of one
-    axis, one of each axis outside and all within. Taps that meet only the zeros around images are left out.
-
-    Attributes:
-        count: how many parts there are.
-        depth: terms of a part.
-        goes_on: whether a part goes on with the sums of the one before, as those do of a sum that is not long.
-    """
+    """The loops over k of one tile, in `count` parts of `depth` terms. Parts of a long sum are added up by themselves,
+    others go on with the sums before. Taps that meet only the zeros around images are left out."""
 
     def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
         self.of, p, tile = code, code.product, code.tile
@@ -301,9 +261,8 @@ class _Terms:
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
         few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
         few = few and self.skips[-1] is None and not any(self.by_tap)
-        self.kinds = [SERIAL] * (len(p.k) - 1) + [UNROLLED if few else SERIAL]
-        if tile.b == WINDOWS:
-            self.kinds = [UNROLLED] * len(p.k)
+        unrolled = len(p.k) if tile.b == WINDOWS else int(few)  # of the innermost loops
+        self.kinds = [SERIAL] * (len(p.k) - unrolled) + [UNROLLED] * unrolled
 
     def _cut(self) -> list[int]:
         """Indices of each axis that a part has. Where parts go on with sums, these are the same whatever the parts."""

@@ -12,30 +12,27 @@ from ..knobs import Knobs, Space
 from ..products import Product
 from ..target import Machine
 from .padding import Padding
-from .tiles import BEFORE, GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile, arithmetic, cycles, legal, ways
+from .tiles import BEFORE, GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile, arithmetic, cycles, legal, part_of, ways
 
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)  # of blocks of rows, of groups of panels
 DEPTHS = (64, 96, 128, 192, 256, 384, TERMS)  # terms in a part of k
 READS = (LIES, PACKED, BEFORE, GIVEN, WINDOWS)
+NAMES = ("transposed", "rows", "vectors", "a", "b")  # of what a tile is, but for its shares
 
 
 def space(
     own: tuple[Product, Tile], p: Product, machine: Machine, made: Container[Any], paddings: Sequence[Padding]
 ) -> Space:
-    """The tiles of a product and of its transposed one; see `tiles.choose`.
-
-    Knobs: `transposed`, 0 or 1; `rows` of a tile, `vectors` of a panel; how `a` and `b` are read; in how many `blocks`
-    the rows' tiles are cut, in how many `groups` the panels; the terms' `depth`; whether `threads` share the work (0:
-    one has it, 1: by shares, 2: by batches); whether what is read later `fetches`.
-    """
+    """The tiles of a product and of its transposed one (`tiles.choose`). Knobs: `transposed`; `rows` of a tile,
+    `vectors` of a panel; how `a` and `b` are read; `blocks` of the rows' tiles, `groups` of panels; the terms' `depth`;
+    `threads` (0: one, 1: by shares, 2: by batches); `fetches`."""
     products = {int(q is not p): q for q in ways(p)}
     turned = int(own[0] is not p)
     products[turned] = own[0]
     whole = {key: tile for number, q in products.items() for key, tile in _tiles(number, q, machine, made).items()}
     chosen = _knobs(turned, *own)
     whole.setdefault(_key(chosen), own[1])
-    names = ("transposed", "rows", "vectors", "a", "b")
-    columns = {name: {key[at] for key in whole} for at, name in enumerate(names)}
+    columns = {name: {key[at] for key in whole} for at, name in enumerate(NAMES)}
     tiles = max(-(-q.size(q.m) // key[1]) for key in whole for q in [products[key[0]]])
     panels = max(-(-q.size(q.n) // tile.columns) for key, tile in whole.items() for q in [products[key[0]]])
     several = machine.threads > 1 and any(tile.parallel for tile in whole.values())
@@ -55,16 +52,17 @@ def space(
             return own
         if (base := whole.get(_key(knobs))) is None:
             return None
-        q, count = products[base_of(knobs)], number_of(knobs)
-        tile = replace(base, a=str(knobs["a"]), b=str(knobs["b"]), depth=count("depth"))
-        all_tiles, all_panels = -(-q.size(q.m) // tile.rows), -(-q.size(q.n) // tile.columns)
-        if count("blocks") > all_tiles or count("groups") > all_panels:
+        numbers = (int(knobs[name]) for name in ("transposed", "blocks", "groups", "depth", "threads", "fetches"))
+        turned, blocks, groups, depth, threads, fetches = numbers
+        q = products[turned]
+        all_tiles, all_panels = -(-q.size(q.m) // base.rows), -(-q.size(q.n) // base.columns)
+        if blocks > all_tiles or groups > all_panels:
             return None
-        block, group = -(-all_tiles // count("blocks")), -(-all_panels // count("groups"))
-        tile = replace(tile, block=block, panels=group, fetches=count("fetches") > 0)
-        tile = replace(tile, parallel=count("threads") > 0, by_batch=count("threads") == 2)
-        again = tile.shares(q) != (count("blocks"), count("groups"))  # other knobs have this tile
-        return None if again else (q, tile)
+        tile = replace(
+            base, a=str(knobs["a"]), b=str(knobs["b"]), depth=depth, block=-(-all_tiles // blocks),
+            panels=-(-all_panels // groups), fetches=fetches > 0, parallel=threads > 0, by_batch=threads == 2,
+        )  # fmt: skip
+        return None if tile.shares(q) != (blocks, groups) else (q, tile)  # other knobs have this tile
 
     def features(knobs: Knobs) -> Sequence[float]:
         found = make(knobs)
@@ -75,22 +73,12 @@ def space(
     return Space("product", chosen, ordered, make, features, 2.0 * math.prod(p.sizes))
 
 
-def base_of(knobs: Knobs) -> int:
-    """Whether the product is the transposed one."""
-    return int(knobs["transposed"])
-
-
-def number_of(knobs: Knobs) -> Any:
-    """The number of a knob, by its name."""
-    return lambda name: int(knobs[name])
-
-
 def _order(value: int | str) -> int:
     return READS.index(value) if isinstance(value, str) else value
 
 
 def _key(knobs: Knobs) -> tuple[Any, ...]:
-    return knobs["transposed"], knobs["rows"], knobs["vectors"], knobs["a"], knobs["b"]
+    return tuple(knobs[name] for name in NAMES)
 
 
 def _knobs(turned: int, p: Product, tile: Tile) -> dict[str, int | str]:
@@ -104,8 +92,7 @@ def _knobs(turned: int, p: Product, tile: Tile) -> dict[str, int | str]:
 
 
 def _tiles(number: int, p: Product, machine: Machine, made: Container[Any]) -> Mapping[tuple[Any, ...], Tile]:
-    """By transposed, rows, vectors and ways to read, the tiles of a product: what is packed may be packed before, and B
-    be read where it lies, whatever that costs."""
+    """The tiles of a product by key: what is packed may be packed before, B be read where it lies."""
     found: dict[tuple[Any, ...], Tile] = {}
     readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made and not p.b.panel
     for tile in legal(p, machine, made):
@@ -124,7 +111,7 @@ def _features(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Paddi
     the caches and registers; logarithms, but for what is a yes or no."""
     batch, m, n, k = p.sizes
     work = arithmetic(p, tile, machine, paddings)
-    depth = k if k <= 2 * tile.depth else tile.depth
+    depth = part_of(p, tile)
     a_part, b_part = tile.rows * tile.block * depth * p.itemsize, tile.columns * depth * p.itemsize
     rows, vectors, panels = -(-m // tile.rows), -(-tile.columns // tile.lanes), -(-n // tile.columns)
     sizes = (batch, m, n, k, tile.rows, vectors, tile.block, tile.panels, depth, *tile.shares(p))

@@ -37,28 +37,16 @@ REREAD = 0.01  # reading a byte again that lies in L3
 PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
 
 LIES, PACKED, BEFORE, GIVEN, WINDOWS = "lies", "packed", "before", "given", "windows"
-"""How an operand is read: where it lies; from panels that a share packs, a part of k at a time; from panels of all of
-it that are packed before; from panels that are given; through windows of images, which are read where they lie, an axis
-of k at a time."""
+"""How an operand is read: where it lies; from panels that a share packs, a part of k at a time, that are packed before,
+or that are given; through windows of images, which are read where they lie, an axis of k at a time."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How a product is computed.
-
-    Attributes:
-        rows: rows of C in a tile.
-        columns: columns of a panel.
-        lanes: elements of a vector.
-        a: how A is read: directly, packed, or through windows.
-        b: how B is read: directly, packed, or from panels that are given.
-        block: tiles along the rows of a thread's share of C,
-        panels: and panels along its columns.
-        parallel: whether threads compute the shares,
-        by_batch: or whole batches, if there are enough.
-        depth: terms in a part of a sum of more than twice as many.
-        fetches: whether what tiles read later is fetched.
-    """
+    """How a product is computed: `rows` of C in a tile, `columns` of a panel, `lanes` of a vector; how A and B are
+    read; a thread's share of C, `block` tiles along the rows and `panels` along the columns; whether threads compute
+    shares (`parallel`), or whole batches (`by_batch`); `depth`, the terms in a part of a sum of more than twice as
+    many; whether what tiles read later is fetched."""
 
     rows: int
     columns: int
@@ -87,24 +75,20 @@ def choose(
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
     least, best, varying, p = wanted(machine, p), None, p, p.usual()
-    fixed = [q for q in ways(p) if _is_fixed(varying, q.n)]  # each width of a last panel has code of its own
-    for q in fixed or ways(p):
-        for whole in _sizes(q, machine, made):
-            work = arithmetic(q, whole, machine, paddings)
-            if best is not None and best[0] <= (0, work / machine.threads):
-                continue
-            for tile in _shared(q, whole, machine):
-                cost = max(least - tile.parts(q), 0), cycles(q, tile, machine, work)
-                if best is None or cost < best[0]:
-                    best = cost, (q, tile)
+    # each width of a last panel has code of its own
+    fixed = [q for q in ways(p) if not any(isinstance(extent, Varying) for extent in varying.shape(q.n))]
+    sizes = ((q, whole) for q in fixed or ways(p) for whole in _sizes(q, machine, made))
+    for q, whole in sizes:
+        work = arithmetic(q, whole, machine, paddings)
+        if best is not None and best[0] <= (0, work / machine.threads):
+            continue
+        for tile in _shared(q, whole, machine):
+            cost = max(least - tile.parts(q), 0), cycles(q, tile, machine, work)
+            if best is None or cost < best[0]:
+                best = cost, (q, tile)
     assert best is not None
     q, tile = best[1]
     return (q, tile) if varying is p else _varied(varying, q, tile)
-
-
-def _is_fixed(p: Product, axes: Sequence[int]) -> bool:
-    """Whether the extents of some axes do not vary."""
-    return not any(isinstance(p.extents[axis], Varying) for axis in axes)
 
 
 def _varied(p: Product, q: Product, tile: Tile) -> tuple[Product, Tile]:
@@ -145,11 +129,9 @@ def _per_image(p: Product) -> bool:
 
 
 def _over_windows(p: Product) -> Product:
-    """The transposed product of a convolution: m runs over the windows, n over the operand that has none.
-
-    The axis of k that shares an index with m's last one does not come last: two of its steps read the same
-    elements for two rows, and the compiler, to load them once, would keep more of them than there are registers.
-    """
+    """The transposed product of a convolution: m runs over the windows. The axis of k that shares an index with m's
+    last one does not come last: the compiler would load its elements for two rows once, into more registers than there
+    are."""
     p = p.transposed()
     beside = {i for window in p.a.windows if p.m[-1] in window for i in window}
     k = [i for i in p.k if i not in beside]
@@ -160,8 +142,7 @@ def _over_windows(p: Product) -> Product:
 
 def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
     """All tiles by which the loops of a product can be written, those of more rows first."""
-    for whole in _sizes(p, machine, made):
-        yield from _shared(p, whole, machine)
+    return (tile for whole in _sizes(p, machine, made) for tile in _shared(p, whole, machine))
 
 
 def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
@@ -198,9 +179,8 @@ def _shares_a_set(p: Product, machine: Machine) -> bool:
 
 
 def _depth(p: Product, tile: Tile, machine: Machine) -> int:
-    """Terms in a part of k. What two parts read of A and B lies in L1 where a step of k reads a line of A that the next
-    tiles read too, and where so few tiles pass a panel that packing it counts; else parts are long, since a tile is
-    stored after each. Long sums, whose parts are added up by themselves, have the same parts with all tiles."""
+    """Terms in a part of k: as many as L1 holds of A and B where a step reads a line of A that the next tiles read too,
+    or few tiles pass a panel; else more, since a tile is stored after each. Long sums have the same with all tiles."""
     across = _is_across(p, tile)
     if len(p.k) > 1 or p.sizes[3] > 2 * TERMS or not (across or (tile.b == PACKED and tile.block <= FEW)):
         return TERMS
@@ -235,8 +215,7 @@ def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
     """Tiles of rows in a block, which passes so many steps: its part of A lies in L2, and no thread has many more tiles
-    than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else each
-    element's place takes a division of its own."""
+    than others. Of images whole lines of tiles, or a part of one: else each element's place takes a division."""
     tiles, line, fitting = whole.block, 1, whole.block
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
@@ -255,8 +234,7 @@ def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) ->
 
 
 def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
-    """How A can be read: rows along k where they lie, rows along m too where no other axis is theirs; through windows;
-    any from a copy."""
+    """How A can be read: rows along k, or along m alone, where they lie; through windows; any from a copy."""
     if p.a.contiguous == p.last(p.k) and not p.a.windows:
         return [LIES]
     along_m = p.a.contiguous == p.last(p.m) and p.size(p.m) == p.extents[p.last(p.m)] and p.a.value.source not in made
@@ -276,30 +254,29 @@ def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padd
 
 
 def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
-    """The least cycles of a step of k that reads another line of A. L1 has few places for lines whose distance is a
-    multiple of a large power of two."""
+    """The least cycles of a step of k that reads another line of A; some distances have few places in L1."""
     row, k = p.size(p.m) * p.itemsize, p.sizes[3]
     if row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2:
         return L3_LINE
     sets = machine.l1 // (machine.ways * machine.line)
     apart = math.gcd(row // machine.line, sets) if row % machine.line == 0 else 1
-    return L2_LINE if _part(p, tile) > machine.ways * sets // apart else 0.0
+    return L2_LINE if part_of(p, tile) > machine.ways * sets // apart else 0.0
 
 
-def _part(p: Product, tile: Tile) -> int:
+def part_of(p: Product, tile: Tile) -> int:
     """Terms in a part of k."""
     return p.sizes[3] if p.sizes[3] <= 2 * tile.depth else tile.depth
 
 
 def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
-    """Cycles that a product takes whose multiply-adds take so many: these, what is read again from beyond L2, the
-    stores along columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
+    """Cycles of a product whose multiply-adds take so many: with what is read again from beyond L2, stores along
+    columns, copies of operands and parallel regions, of the busiest thread."""
     batch, m, n, k = p.sizes
     a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
     again, (blocks, groups) = 0.0, map(int, tile.shares(p))
     if p.n[-1] > p.m[-1] and n * p.itemsize % (SETS * machine.line // 2) == 0:
         work = max(work, PIECE * batch * m * panels)
-    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p, tile) * p.itemsize > machine.l2:
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * part_of(p, tile) * p.itemsize > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))

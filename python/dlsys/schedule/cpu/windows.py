@@ -53,8 +53,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:
-    """Elements of a row of so many that are taken at once, at most so many vectors: all, or a part that divides them;
-    None where that is not about a vector long."""
+    """Elements of a row that are taken at once, at most so many vectors; None where that is not about a vector long."""
     if extent <= most * vector:
         return extent
     part = common.divisor(extent, vector, most * vector) or common.divisor(extent, 1, most * vector) or 1
@@ -62,8 +61,8 @@ def _width(extent: int, vector: int, most: int) -> int | None:
 
 
 def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.Stmt]:
-    """The loops of the filters' gradient: a sum for each element of the windows and each place in a row of vectors,
-    down all rows of all planes; then those are added up. `most`: elements of an image that are copied at a time."""
+    """The loops of the filters' gradient: a sum for each element of the windows and each place in a row, down all rows
+    of all planes, then their total. `most`: elements of an image that are copied at a time."""
     p, images = fused.product, fused.images
     stage, taps, (first, *within) = p.stage, p.shape(p.n), p.k
     before: list[tirx.Stmt] = []
@@ -102,9 +101,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
                 return loop(taps[-1], lambda tap: lanes(width, lambda lane: add(tap, lane)), kind=UNROLLED)
 
             def copied(to: Any, source: Any, shift_to: Expr, shift: Expr) -> tirx.Stmt:
-                def one(tap: Expr, lane: Expr) -> tirx.Stmt:
-                    return tirx.BufferStore(to, tirx.BufferLoad(source, [shift + tap, lane]), [shift_to + tap, lane])
-
+                one = lambda x, i: tirx.BufferStore(to, tirx.BufferLoad(source, [shift + x, i]), [shift_to + x, i])  # noqa: E731
                 return loop(taps[-1], lambda tap: lanes(width, lambda lane: one(tap, lane)), kind=UNROLLED)
 
             terms = each(rows, lambda row: loop(across // width, lambda part: step(row, part)))
@@ -112,13 +109,10 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
 
         def total(tap: list[Expr]) -> tirx.Stmt:
             one, place = array((1,), p.dtype, "total"), ravelled(tap, taps)
-
-            def add(lane: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
-
-            names = {**batch, **dict(zip(p.n, tap, strict=True))}
-            store = lanes(1, lambda _: fused.stored(names, tirx.BufferLoad(one, [0])))
-            return sequence([tirx.AllocBuffer(one), tirx.BufferStore(one, stage.init, [0]), loop(width, add), store])
+            so_far, names = tirx.BufferLoad(one, [0]), {**batch, **dict(zip(p.n, tap, strict=True))}
+            adding = loop(width, lambda x: tirx.BufferStore(one, so_far + tirx.BufferLoad(sums, [place, x]), [0]))
+            store = lanes(1, lambda _: fused.stored(names, so_far))
+            return sequence([tirx.AllocBuffer(one), tirx.BufferStore(one, stage.init, [0]), adding, store])
 
         clear = loop(math.prod(taps), lambda i: lanes(width, lambda x: tirx.BufferStore(sums, stage.init, [i, x])))
         planes = loop(p.extents[first], plane)

@@ -3,13 +3,13 @@
 The mechanisms: tiles of products in shared memory, by CUDA cores or tensor cores (`contraction`, `product_code`,
 `tensor_cores`, by the instructions of `mma`), chosen by the fewest cycles; rows held in registers (`rows`); sums by
 threads side by side or together, in parts where results are few (`reduction`); a launch for all functions of an index
-(`pointwise`); transposes through shared memory (`transpose`); loops of formulas (`loops`); what threads do and how they
+and transposes through shared memory (`pointwise`); loops of formulas (`loops`); what threads do and how they
 are launched (`threads`); CUDA's compiler (`nvrtc`).
 """
 
 from __future__ import annotations
 
-from . import contraction, fallback, loops, pointwise, reduction, rows, transpose
+from . import contraction, loops, pointwise, reduction, rows
 from .threads import is_bound
 
-RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, transpose.RULE, pointwise.RULE, fallback.RULE)
+RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.TRANSPOSE, pointwise.RULE, loops.FALLBACK)

@@ -1,14 +1,10 @@
 """Products: C[m, n] = sum over k of A(m, k) B(k, n), with A and B read through whatever expressions the function has.
-So all four transposes, batches, convolutions and both their gradients are one schedule.
 
 A block of threads computes a tile of C. Step by step along k its threads bring a tile of A and one of B into shared
-memory, both with k outermost, while the next step's elements are on their way: by asynchronous copies where they lie in
-memory as they will lie there, else in registers. Each thread computes some rows times some columns of the tile in
-registers, reads of shared memory being vectors; rows and columns are taken in groups of four that lie apart, so that a
-warp's reads fall into different banks. What is computed of the product alone follows in registers. Where there are too
-few tiles to fill the device, k is cut into parts, which a second launch adds up.
-
-Of all tiles and numbers of parts the rule takes those of the fewest `cycles`.
+memory, both with k outermost, while the next step's elements are on their way: by asynchronous copies, or in registers.
+Each thread computes some rows times some columns of the tile in registers, in groups of four that lie apart, so that a
+warp's reads fall into different banks. Where there are too few tiles, k is cut into parts, which a second launch adds
+up. Of all tiles and numbers of parts the rule takes those of the fewest `cycles`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .. import common
 from ..codegen import array, sequence, unravelled
 from ..common import renamed, with_places
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
-from ..stages import Expr, with_nests
+from ..stages import Expr, inlined, with_nests
 from ..target import Machine, Rule
 from .threads import BLOCK, ceil_div, guarded, index, launch
 
@@ -41,8 +41,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     """Sums of rows at places that data tell (`compute.loops.scatter_add`), of parts of the rows side by side, each in a
-    copy of the result, and the sum of the copies; and their array. Else a thread would wait for memory at each row, one
-    after the other. Nothing is changed where rows are few, or the copies would be larger than what is added."""
+    copy of the result, and the sum of the copies; and their array. Others, and few rows, as they are."""
     outer, body = nest_of(code)
     if not isinstance(body, tirx.SeqStmt) or len(body.seq) != 2:
         return code, []
@@ -57,10 +56,8 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
     each = ceil_div(steps, parts)
 
-    def of_part(item: tirx.Stmt) -> tirx.Stmt:
-        """A statement, with the part's copy in place of the result."""
-        return with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))
-
+    # a statement, with the part's copy in place of the result
+    of_part = lambda item: with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))  # noqa: E731
     step = tirx.Var("step", "int32")
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))
     own = tirx.For(step, 0, extent, serial, renamed(of_part(store), {add.loop_var: part * each + step}))
@@ -96,12 +93,10 @@ def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple
         return _parts(code.body, [*around, (code, most)], analyzer)
     if isinstance(code, tirx.SeqStmt) and all(isinstance(one, (tirx.For, tirx.BufferStore)) for one in code.seq):
         return [part for one in code.seq for part in _parts(one, around, analyzer)]
-    if isinstance(code, tirx.For):
-        inner = _parts(code.body, [], analyzer)
-        if len(inner) == 1:
-            loops, body = inner[0]
-            ordered = tirx.For(code.loop_var, 0, code.extent, tirx.ForKind.SERIAL, body)
-            return [([*around, *loops], ordered)]
+    inner = _parts(code.body, [], analyzer) if isinstance(code, tirx.For) else []
+    if len(inner) == 1:
+        loops, body = inner[0]
+        around, code = [*around, *loops], tirx.For(code.loop_var, 0, code.extent, tirx.ForKind.SERIAL, body)
     return [(around, code)]
 
 
@@ -123,4 +118,18 @@ def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 
+def _alone(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
+    """Every stage of a function by itself: a thread for each element, which adds up the terms of its sum."""
+    stages, found = inlined(func), list[tirx.Stmt]()
+    for block in common.blocks_of(func) if stages is None else [one.block for one in stages]:
+        own = [tirx.For(v.var, 0, v.dom.extent, tirx.ForKind.SERIAL, block.body) for v in block.iter_vars]
+        kinds = [v.iter_type == tirx.IterVar.DataPar for v in block.iter_vars]
+        spatial, terms = ([loop for loop, kind in zip(own, kinds, strict=True) if kind == one] for one in (True, False))
+        code = sequence([*([] if block.init is None else [block.init]), around(terms, block.body)])
+        found.append(launch_of(block.name_hint, [(loop, int(loop.extent)) for loop in spatial], code))
+    return with_nests(func, found)
+
+
 RULE = Rule("loops", "cuda", schedule, sums=False)
+FALLBACK = Rule("fallback", "cuda", _alone)
+"""What always works."""

@@ -10,12 +10,12 @@ mma"). With g = lane / 4 and t = lane % 4 these are of A the words (g, t), (g + 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from tvm import tirx
 
 from ..intrinsics import DECLARED, Intrinsic, Warp, declared
-from ..stages import Expr
 
 _A, _B, _C = ((0, 0), (8, 0), (0, 4), (8, 4)), ((0, 0), (0, 4)), ((0, 0), (0, 1), (8, 0), (8, 1))
 _ROUND = {
@@ -47,12 +47,8 @@ __device__ __forceinline__ void dlsys_mma_{name}(float* c, const float* a, const
 def _mma(dtype: str, name: str, terms: int, converted: Callable[[np.ndarray], np.ndarray]) -> Intrinsic:
     """The instruction for float32 numbers that are rounded to a dtype, which PTX calls `name`."""
 
-    def word(*elements: Expr) -> Expr:
-        return tirx.call_extern("float32", f"dlsys_{name}", *elements)
-
-    def lowering(lanes: int, total: Expr, a: Expr, b: Expr) -> Expr:
-        return tirx.call_extern("int32", f"dlsys_mma_{name}", total, a, b)
-
+    word = partial(tirx.call_extern, "float32", f"dlsys_{name}")
+    lowering = lambda lanes, *of: tirx.call_extern("int32", f"dlsys_mma_{name}", *of)  # noqa: E731
     source = _ROUND[terms].format(name=name), _MULTIPLY.format(name=name, depth=8 * terms)
     held = Warp(_A, _B, _C, word, source)
     takes, piece = ("float32", "float32"), (16, 8, 8)
@@ -78,8 +74,7 @@ declared(_mma("float16", "f16", 2, lambda x: x.astype("float16")))
 
 
 def instruction(rounds_to: str, features: tuple[str, ...]) -> Intrinsic | None:
-    """The instruction for float32 numbers that are rounded to a dtype, on a GPU with these features; None where there
-    is none."""
+    """The instruction for float32 numbers rounded to a dtype, on a GPU with these features; None for none."""
     found = (one for one in DECLARED.values() if one.warp is not None and one.feature in features)
     return next((one for one in found if one.a == rounds_to), None)
 

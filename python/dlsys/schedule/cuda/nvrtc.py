@@ -68,11 +68,9 @@ def _version_of(nvrtc: Any) -> tuple[int, int]:
 
 
 def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
-    """Machine code ("cubin") or "ptx" of CUDA C++ as TVM generates it, for an architecture such as "sm_90".
-
-    Kernels get as many registers as leave a multiprocessor two blocks of up to 256 threads: one computes while the
-    other waits. Raises TargetError where there is no compiler, or it does not take the code.
-    """
+    """Machine code ("cubin") or "ptx" of CUDA C++ as TVM generates it, for an architecture such as "sm_90". Kernels get
+    as many registers as leave a multiprocessor two blocks of up to 256 threads: one computes while the other waits.
+    Raises TargetError where there is no compiler, or it does not take the code."""
     code = _BOUNDS.sub(r"__launch_bounds__(\1, 2)", code)
     if "dlsys_" in code:
         code = code.replace('extern "C" __global__', COPIES + sources() + '\nextern "C" __global__', 1)

@@ -38,12 +38,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Step:
-    """The work of a block for a tile at each step along k, of `depth` terms.
-
-    Attributes:
-        instructions: of a warp, each in the time of a multiply-add.
-        nbytes: that all its threads read of shared memory.
-    """
+    """The work of a block for a tile at each step along k, of `depth` terms: instructions of a warp, each in the time
+    of a multiply-add, and bytes that all threads read of shared memory."""
 
     tile: Tile
     instructions: int
@@ -57,46 +53,30 @@ def step_of(tile: Tile) -> Step:
 
 
 class SharedTile:
-    """A factor of the product, and how its tile comes from memory to shared memory.
+    """A factor of the product, and how its tile, of `side` rows or columns of `total`, comes to shared memory: a thread
+    loads `count` vectors of `width`, along k or along the side, all threads all of them where that is `exact`.
 
     Attributes:
-        side: rows of the tile of A, or columns of that of B.
-        total: those of the whole factor.
-        width: elements that a thread loads at once, along k or along the side.
-        along_k: whether neighbouring threads take neighbours along k.
-        count: vectors that a thread loads.
-        exact: whether all threads load all of them.
         copied: whether they go to shared memory without passing through registers (cp.async): vectors of 16 bytes that
             lie there as in memory. Such a tile has two halves, one of which is filled while the other is read.
-        first: the row or column at which the block's tile begins.
-        at: which part of the tile is the thread's.
-        pair: neighbours along k that a thread loads, for a word of shared memory.
-        tile, held, own: arrays of the tile in shared memory, of what a thread has loaded of the next one, and of what
-            it multiplies at a time.
     """
 
-    first: Expr
-    at: Expr
-    pair = 1
-    tile: ir.Var
-    held: ir.Var
-    own: ir.Var
+    first: Expr  # row or column of the block's tile
+    at: Expr  # the thread's part of the tile
+    pair = 1  # neighbours along k that a thread loads, for a word of shared memory
+    tile: ir.Var  # in shared memory
+    held: ir.Var  # what a thread has loaded of the next one
+    own: ir.Var  # what it multiplies at a time
 
     def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
-        self.product = product
-        self.name = name
+        self.product, self.name = product, name
         self.factor: Expr = operand.value
-        self.axes = axes
-        self.side = side
+        self.axes, self.side = axes, side
         factor, steps = operand.value, operand.strides
         self.total: int = product.size(axes)
         self.dtype: str = str(factor.ty)
         last_k, last = product.last(product.k), product.last(axes)
-
-        def runs_along(axis: int) -> bool:
-            return steps is not None and steps[axis] == 1
-
-        self.along_k: bool = runs_along(last_k) and not runs_along(last)
+        self.along_k: bool = steps is not None and steps[last_k] == 1 != steps[last]
         width = lanes([load.source.dtype for load in loads_of([factor])])
         run = product.extents[last_k if self.along_k else last]
         vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
@@ -114,8 +94,8 @@ class SharedTile:
         return code.is_vector(self.factor.source, [renamed(i, names) for i in self.factor.indices])
 
     def allocate(self, first: Expr, at: Expr, own: int, size: int) -> None:
-        """Makes the arrays, for a tile that begins at `first` and is so large in shared memory; the thread has `own`
-        elements of it at `at`."""
+        """Makes the arrays of a tile from `first` on, of a size in shared memory; a thread has `own` elements at
+        `at`."""
         self.first, self.at = first, at
         self.tile = shared((size,), self.dtype, self.name)  # of one axis: of two TVM would cut off what pads the rows
         self.held = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{self.name}_next", scope="local")
@@ -136,23 +116,20 @@ class SharedTile:
 
     def copy(self, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
         """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
-        indices = [renamed(i, names) for i in self.factor.indices]
-        source = tirx.address_of(tirx.BufferLoad(self.factor.source, indices))
+        source = tirx.BufferLoad(self.factor.source, [renamed(i, names) for i in self.factor.indices])
         inside: Expr = tirx.const(1, "int32")
         for guard in guards:
             inside = tirx.Select(guard, inside, ZERO)
-        return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(self.tile, [place])), source, inside)
+        return _call("dlsys_copy", *map(tirx.address_of, (tirx.BufferLoad(self.tile, [place]), source)), inside)
 
     def hold(self, number: int, names: dict[ir.Var, Expr], guards: list[Expr], code: ThreadCode) -> tirx.Stmt:
         """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
         value = code.value(code.evaluate(self.factor, names, lambda load: None))
         code.store(self.held, value, [number * self.width + code.lane])
-        if not guards:
-            return code.loop()
         lane = index("lane")
         zero = tirx.BufferStore(self.held, tirx.const(0, self.dtype), [number * self.width + lane])
         zeros = tirx.For(lane, 0, self.width, tirx.ForKind.UNROLLED, zero)
-        return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros)
+        return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros) if guards else code.loop()
 
 
 def _call(name: str, *arguments: Any) -> tirx.Stmt:
@@ -161,27 +138,16 @@ def _call(name: str, *arguments: Any) -> tirx.Stmt:
 
 
 class Code:
-    """The code of a product's launch; `parts` of `length` terms each, the number of a part being the first index of
-    each result where there are several.
+    """The code of a product's launch; `parts` of `length` terms each, whose number is the first index of results."""
 
-    Attributes:
-        pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
-        copies: whether operands are copied, see `SharedTile`, where they can be.
-        step: the number of the step along k.
-    """
-
-    pad = 4
-    copies = True
+    pad = 4  # elements behind each row of a tile in shared memory: its columns are stored to different banks
+    copies = True  # of operands, see `SharedTile`, where they can be
     part: Expr
     batch: Expr
     sums: Any
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
-        self.product = product
-        self.tile = tile
-        self.whole = whole
-        self.parts = parts
-        self.length = length
+        self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
         sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
         self.operands: list[SharedTile] = [SharedTile(product, *side, tile.threads) for side in sides]
         self.block: Any = index("block")
@@ -197,31 +163,21 @@ class Code:
 
     def shares(self) -> list[tuple[Expr, int]]:
         """Of A and of B the thread's part of the tile, and how many elements of it the thread holds."""
-        own = (self.tile.own_rows, self.tile.own_columns)
-        across = self.tile.columns // own[1]
-        at = (tirx.floordiv(self.thread, across), tirx.floormod(self.thread, across))
-        return list(zip(at, own, strict=True))
+        own, across = (self.tile.own_rows, self.tile.own_columns), self.tile.columns // self.tile.own_columns
+        return list(zip((tirx.floordiv(self.thread, across), tirx.floormod(self.thread, across)), own, strict=True))
 
     def nest(self) -> tirx.Stmt:
         """The launch."""
         tile, steps = self.tile, ceil_div(self.length, DEPTH)
         self.sums, zeros = local(self.dtype, self.whole.stage.init, tile.own_rows * tile.own_columns)
-        more = sequence(self._load(self.step + 1))
+        more, held = sequence(self._load(self.step + 1)), [one for one in self.operands if not one.copied]
         inner = [*self._share(), barrier()]
         inner += [tirx.IfThenElse(self.step + 1 < steps, more, None)] if steps > 1 else []
-        inner.append(self.multiply())
-        if not all(operand.copied for operand in self.operands):  # one tile for all steps: it has been read
-            inner.append(barrier())
-        arrays = [operand.tile for operand in self.operands]
-        arrays += [operand.held for operand in self.operands if not operand.copied]
-        arrays += [operand.own for operand in self.operands]
-        body = [
-            *map(tirx.AllocBuffer, arrays),
-            *zeros,
-            *self._load(ZERO),
-            tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner)),
-            *self._results(),
-        ]
+        inner += [self.multiply(), *([barrier()] if held else [])]  # one tile for all steps: it has been read
+        both = self.operands
+        arrays = [*(one.tile for one in both), *(one.held for one in held), *(one.own for one in both)]
+        loop = tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner))
+        body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), loop, *self._results()]
         return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
     def size(self, operand: SharedTile) -> int:
@@ -255,9 +211,8 @@ class Code:
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
                     guards.append(first_k + k < product.size(product.k))
                 k_lane, side_lane = self.place(operand, i, ZERO if operand.copied else code.lane)
-                names = product.at(
-                    {product.batch: self.batch, operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
-                )
+                at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
+                names = product.at({product.batch: self.batch, **at})
                 if operand.copied:
                     found.append(operand.copy(self.in_tile(operand, k, side, step), names, guards))
                 else:
@@ -268,8 +223,8 @@ class Code:
 
     def _share(self) -> list[tirx.Stmt]:
         """The held elements into shared memory, k outermost; what is on its way there arrives."""
-        found = [_call("dlsys_wait")] if any(operand.copied for operand in self.operands) else []
-        return [*found, *(one for operand in self.operands if not operand.copied for one in self.share(operand))]
+        waits = [_call("dlsys_wait")] if any(one.copied for one in self.operands) else []
+        return [*waits, *(code for one in self.operands if not one.copied for code in self.share(one))]
 
     def share(self, operand: SharedTile) -> list[tirx.Stmt]:
         """The held elements of an operand into shared memory."""
@@ -298,16 +253,13 @@ class Code:
         return unrolled(k, DEPTH, sequence([*loads, product]))
 
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
-        """Of the thread's results, some neighbouring columns at a time: row and first column, the number of the first
-        sum, and how many."""
+        """Of the thread's results, some neighbours in a row: row and first column, number of the first sum, count."""
         own_columns = self.tile.own_columns
         width = GROUP if self.operands[1].total % GROUP == 0 else 1
         for row in range(self.tile.own_rows):
             for column in range(0, own_columns, width):
-                place = [
-                    operand.first + operand.group(number // GROUP) + number % GROUP
-                    for operand, number in zip(self.operands, (row, column), strict=True)
-                ]
+                pairs = zip(self.operands, (row, column), strict=True)
+                place = [one.first + one.group(number // GROUP) + number % GROUP for one, number in pairs]
                 yield place, row * own_columns + column, width
 
     def _results(self) -> list[tirx.Stmt]:
@@ -319,10 +271,7 @@ class Code:
             result = [names[v.var] for v in product.stage.spatial]
             total = tirx.BufferLoad(self.sums, [number + code.lane])
             self.whole.store(code, [self.part, *result] if self.parts > 1 else result, total)
-            beyond = [
-                place < operand.total
-                for place, operand in zip((row, column), self.operands, strict=True)
-                if operand.total % operand.side
-            ]
+            places = zip((row, column), self.operands, strict=True)
+            beyond = [place < operand.total for place, operand in places if operand.total % operand.side]
             found.append(guarded(beyond, code.loop()))
         return found

@@ -1,9 +1,8 @@
 """Sums, maxima and the like: the threads of a block share a sum's terms or stand side by side over its results.
 
 Where neighbouring results lie side by side in memory (columns), so do their threads, and further threads of the block
-take every so many-th term. Where a result's terms do (rows), a warp or a block takes them together. Where there are too
-few results to fill the device, their terms are cut into parts, whose sums a second launch adds up. The order of
-additions hangs on the shapes alone, so a result is the same in every run.
+take every so many-th term. Where a result's terms do (rows), a warp or a block takes them together. Terms of too few
+results are cut into parts, whose sums a second launch adds up. A result is the same in every run.
 """
 
 from __future__ import annotations
@@ -19,23 +18,8 @@ from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, inlined, size, with_nests
 from ..sums import Sum, epilogue, in_parts, parts_along, sum_of
 from ..target import Gpu, Machine, Rule
-from . import pointwise
-from .threads import (
-    BLOCK,
-    WARP,
-    ThreadCode,
-    all_of,
-    axis,
-    barrier,
-    ceil_div,
-    folded,
-    guarded,
-    index,
-    lanes,
-    launch,
-    local,
-    shared,
-)
+from . import pointwise, threads
+from .threads import BLOCK, WARP, ThreadCode, ceil_div, folded, guarded, index, lanes, launch, local
 
 FEW_TERMS = 32  # of a sum that one thread adds up
 LONG_ROW = 1024  # terms of a sum that a whole block adds up
@@ -43,8 +27,7 @@ STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into pa
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
-    """A launch or two for each sum, with what is computed of it alone. Declines reductions that do
-    more than combine terms."""
+    """A launch or two for each sum, with what is computed of it alone. Declines other reductions."""
     stages = inlined(func)
     if stages is None or not all(stage.is_plain for stage in stages if stage.reduced):
         return None
@@ -103,7 +86,7 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     """The launch of a sum: the threads that share a result stand above each other for columns, else side by side."""
     columns, deep, width, total = _by_columns(whole), _sharing(whole), _width(whole), math.prod(whole.results)
     side = min(BLOCK // deep, total)  # results of a block
-    block, x, y = index("block"), index("x"), axis("y", deep if columns else side)
+    block, x, y = index("block"), index("x"), threads.axis("y", deep if columns else side)
     thread, own = (y, x) if columns else (x, y)
     result = block * side + own
     place = unravelled(result, whole.results)
@@ -114,22 +97,22 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     body += more
     value: Expr = tirx.BufferLoad(one, [0])
     if columns and deep > 1:
-        both = shared((deep, side), whole.dtype, f"{whole.stage.name}_shared")
-        body += [tirx.AllocBuffer(both), tirx.BufferStore(both, value, [y, x]), barrier()]
+        both = threads.shared((deep, side), whole.dtype, f"{whole.stage.name}_shared")
+        body += [tirx.AllocBuffer(both), tirx.BufferStore(both, value, [y, x]), threads.barrier()]
         value = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
     elif deep > 1:
-        body += all_of(one, whole.combine, x, deep)
+        body += threads.all_of(one, whole.combine, x, deep)
     code = ThreadCode(1)
     whole.store(code, place, code.value(value))
     inside = [thread == 0, *inside] if deep > 1 else inside
     body.append(tirx.IfThenElse(tirx.all(*inside), code.loop(), None) if inside else code.loop())
-    threads = [(x, side), (y, deep)] if columns else [(x, deep), (y, side)]
-    return launch(whole.stage.name, [(block, ceil_div(total, side))], threads, sequence(body))
+    own_threads = [(x, side), (y, deep)] if columns else [(x, deep), (y, side)]
+    return launch(whole.stage.name, [(block, ceil_div(total, side))], own_threads, sequence(body))
 
 
-def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, threads: int, sums: ir.Var) -> tirx.Stmt:
+def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, many: int, sums: ir.Var) -> tirx.Stmt:
     """The loop in which a thread adds up its terms: vectors of them, each so many threads after the last."""
-    code, step, stride = ThreadCode(width), index("step"), threads * width
+    code, step, stride = ThreadCode(width), index("step"), many * width
     number = step * stride + thread * width
     code.add_to(sums, whole.combine, whole.term(code, place, number + code.lane))
     guards = [number < whole.count] if whole.count % stride else []

@@ -23,8 +23,7 @@ MOST = 32  # elements of a row that a thread of a block holds; of a warp half as
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
-    """One launch for what runs over rows, then those of what is behind. Declines functions without rows, with one sum
-    alone or rows that registers do not hold."""
+    """One launch for what runs over rows, then those behind. Declines one sum alone and rows beyond registers."""
     stages = inlined(func, share(func)) or []
     rows = find_rows(stages)
     if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
@@ -43,14 +42,8 @@ def _threads(length: int) -> int | None:
 
 
 class _Code:
-    """The code of a thread.
-
-    Attributes:
-        width: elements side by side that it holds.
-        steps: how many times as many.
-        side: rows of a block.
-        held: by a stage's buffer the arrays of the thread's elements, one for each step, or that of the row's number.
-    """
+    """The code of a thread, of a block of `side` rows. It holds `width` elements side by side, `steps` times: `held`
+    has by a stage's buffer their arrays, one for each step, or that of the row's number."""
 
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int, gpu: Gpu) -> None:
         self.rows, self.threads = rows, threads
@@ -71,10 +64,7 @@ class _Code:
     def nest(self) -> tirx.Stmt:
         """The launch."""
         for stage in self.rows.stages:
-            if stage.reduced:
-                self._reduce(stage)
-            else:
-                self._compute(stage)
+            (self._reduce if stage.reduced else self._compute)(stage)
         grid = [(self.block, ceil_div(self.rows.count, self.side))]
         block = [(self.x, self.threads), (self.y, self.side)]
         return launch(self.rows.stages[-1].name, grid, block, sequence(self.code))
@@ -120,8 +110,7 @@ class _Code:
             self._keep(stage, own, step)
 
     def _keep(self, stage: Stage, own: ir.Var, step: int | None) -> None:
-        """Stores a thread's elements of a step, or the row's number, where the function's result or a later stage needs
-        them."""
+        """Stores a thread's elements of a step, or the row's number, where they are a result or read later."""
         if stage.buffer not in self.kept:
             return
         code = self._thread(step)

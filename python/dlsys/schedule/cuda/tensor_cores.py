@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
 from tvm import tirx
 
@@ -52,19 +53,13 @@ def step_of(tile: Tile, intrinsic: Intrinsic) -> Step:
 
 
 class TensorCode(Code):
-    """The code of a product's launch, by instructions of warps on words, which lie in shared memory as float32.
-
-    Each load and store of a warp meets all 32 banks once. Of a piece the lanes read 4 rows of 8 words, which begin 8
-    banks apart. Elements that lie along k are stored to 8 words of every other or every fourth row at once: so behind
-    each fourth row there are 8 words more.
-    """
+    """The code of a product's launch, by instructions of warps on words, which lie in shared memory as float32. Each
+    load and store of a warp meets all 32 banks once, by 8 words more behind each fourth row."""
 
     copies = False  # the numbers are rounded on their way
     pad = 8
 
-    def __init__(
-        self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, intrinsic: Intrinsic
-    ) -> None:
+    def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, intrinsic: Intrinsic) -> None:
         assert intrinsic.warp is not None
         self.intrinsic: Intrinsic = intrinsic
         self.warp: Warp = intrinsic.warp
@@ -108,8 +103,8 @@ class TensorCode(Code):
                 to(ThreadCode(1), word(first, 1), first // width, tirx.const(first % width, "int32"))
             return found
         for i in range(0, operand.count, numbers):  # rounded in registers, and stored as a vector
-            for first in range(i * width, (i + 1) * width):
-                found.append(tirx.BufferStore(held, word(first, width), [first]))
+            firsts = range(i * width, (i + 1) * width)
+            found += [tirx.BufferStore(held, word(first, width), [first]) for first in firsts]
             code = ThreadCode(width)
             to(code, tirx.BufferLoad(held, [i * width + code.lane]), i, code.lane)
         return found
@@ -119,30 +114,25 @@ class TensorCode(Code):
         k, found, numbers, words = index("k"), [], self.intrinsic.terms, self.intrinsic.piece[2]
         held = self.warp.a, self.warp.b
         for operand, pieces, size, offsets in zip(self.operands, self.pieces, self.intrinsic.piece, held, strict=False):
-            for piece in range(pieces):
-                for number, (side, step) in enumerate(offsets):
-                    row = operand.at + piece * size + self.group + side
-                    where = self.in_tile(operand, (k * words + self.lane + step) * numbers, row, self.step)
-                    code = ThreadCode(1)
-                    code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [piece * len(offsets) + number])
-                    found.append(code.loop())
+            for piece, (number, (side, step)) in product(range(pieces), enumerate(offsets)):
+                row = operand.at + piece * size + self.group + side
+                where = self.in_tile(operand, (k * words + self.lane + step) * numbers, row, self.step)
+                code = ThreadCode(1)
+                code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [piece * len(offsets) + number])
+                found.append(code.loop())
         a, b = (operand.own for operand in self.operands)
-        for i in range(self.pieces[0]):
-            for j in range(self.pieces[1]):
-                total = len(self.warp.total) * (i * self.pieces[1] + j)
-                starts = ((self.sums, total), (a, len(held[0]) * i), (b, len(held[1]) * j))
-                pointers = [tirx.address_of(tirx.BufferLoad(buffer, [start])) for buffer, start in starts]
-                found.append(tirx.Evaluate(self.intrinsic.lowering(WARP, *pointers)))
+        for i, j in product(*map(range, self.pieces)):
+            total = len(self.warp.total) * (i * self.pieces[1] + j)
+            starts = ((self.sums, total), (a, len(held[0]) * i), (b, len(held[1]) * j))
+            pointers = [tirx.address_of(tirx.BufferLoad(buffer, [start])) for buffer, start in starts]
+            found.append(tirx.Evaluate(self.intrinsic.lowering(WARP, *pointers)))
         return unrolled(k, DEPTH // (words * numbers), sequence(found))
 
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
         (a, b), (rows, columns, _) = self.operands, self.intrinsic.piece
         width = 2 if b.total % 2 == 0 else 1
-        for i in range(self.pieces[0]):
-            for j in range(self.pieces[1]):
-                first = len(self.warp.total) * (i * self.pieces[1] + j)
-                for number in range(0, len(self.warp.total), width):
-                    below, right = self.warp.total[number]
-                    row = a.first + a.at + i * rows + below + self.group
-                    column = b.first + b.at + j * columns + 2 * self.lane
-                    yield [row, column + right], first + number, width
+        for i, j, number in product(*map(range, self.pieces), range(0, len(self.warp.total), width)):
+            below, right = self.warp.total[number]
+            row = a.first + a.at + i * rows + below + self.group
+            column = b.first + b.at + j * columns + 2 * self.lane
+            yield [row, column + right], len(self.warp.total) * (i * self.pieces[1] + j) + number, width

@@ -23,11 +23,8 @@ _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 
 
 class ThreadCode(VectorCode):
-    """The code of one thread, for some neighbouring indices, the lanes, at once.
-
-    Values lie in registers: arrays whose loops are unrolled. What lies side by side in memory, from a multiple of its
-    size on, is loaded and stored as one vector.
-    """
+    """The code of one thread, for some neighbouring indices at once. Values lie in registers: arrays whose loops are
+    unrolled. What lies side by side in memory, from a multiple of its size on, is loaded and stored as one vector."""
 
     scope = "local"
 
@@ -39,14 +36,11 @@ class ThreadCode(VectorCode):
         """The store for each element of the thread's vector: one vector instruction for a copy, else unrolled."""
         if self.width == 1:
             return renamed(store, {self.lane: tirx.const(0, "int32")})
-        moves = isinstance(store.value, ir.TensorLoad) and all(
-            self.is_vector(buffer, indices)
-            for buffer, indices in ((store.buffer, store.indices), (store.value.source, store.value.indices))
-        )
+        moves = isinstance(store.value, ir.TensorLoad) and self.is_vector(store.buffer, store.indices)
+        moves = moves and self.is_vector(store.value.source, store.value.indices)
         lane = tirx.Var("lane", "int32")
-        body = renamed(store, {self.lane: lane})
         kind = tirx.ForKind.VECTORIZED if moves else tirx.ForKind.UNROLLED
-        return tirx.For(lane, 0, self.width, kind, body)
+        return tirx.For(lane, 0, self.width, kind, renamed(store, {self.lane: lane}))
 
     def is_vector(self, buffer: ir.Var, indices: Sequence[Expr]) -> bool:
         """Whether the lanes lie side by side, from a multiple of their size on."""
@@ -78,18 +72,14 @@ def launch(name: str, grid: Sequence[tuple[Expr, int]], block: Sequence[tuple[Ex
 def is_bound(func: tirx.PrimFunc) -> bool:
     """Whether threads make all stores of a function: of others TVM makes code for the CPU, which ends the process when
     it touches the GPU's memory."""
-    found = True
+    alone = list[tirx.BufferStore]()
 
     def loop(item: tirx.For, visitor: Any) -> None:
         if item.kind != tirx.ForKind.THREAD_BINDING:
             visitor.default_visit(item)
 
-    def store(item: tirx.BufferStore, visitor: Any) -> None:
-        nonlocal found
-        found = False
-
-    tvm_ffi.structural_visit(func.body, [(tirx.For, loop), (tirx.BufferStore, store)])
-    return found
+    tvm_ffi.structural_visit(func.body, [(tirx.For, loop), (tirx.BufferStore, lambda item, _: alone.append(item))])
+    return not alone
 
 
 def index(name: str) -> tirx.Var:
@@ -133,8 +123,7 @@ def folded(values: list[Expr], combine: Combine) -> Expr:
 
 
 def all_of(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
-    """Combines the first elements of the arrays `value` of the threads of a warp, or of a block of whole warps, a power
-    of two of them: each has the result then."""
+    """Combines the first elements of the arrays `value` of a warp's threads, or a block's: each has the result."""
     dtype, own, distance, found = str(value.dtype), tirx.BufferLoad(value, [0]), WARP, list[tirx.Stmt]()
     while distance > 1:
         distance //= 2
@@ -145,14 +134,10 @@ def all_of(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> lis
         return found
     every = shared((threads // WARP,), dtype, "every_warp")
     storing = tirx.BufferStore(every, own, [tirx.floordiv(thread, WARP)])
+    first = tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None)
     values = [tirx.BufferLoad(every, [i]) for i in range(threads // WARP)]
-    return [
-        tirx.AllocBuffer(every),
-        *found,
-        tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None),
-        barrier(),
-        tirx.BufferStore(value, folded(values, combine), [0]),
-    ]
+    last = tirx.BufferStore(value, folded(values, combine), [0])
+    return [tirx.AllocBuffer(every), *found, first, barrier(), last]
 
 
 def guarded(guards: Sequence[Expr], body: tirx.Stmt) -> tirx.Stmt:
