@@ -30,6 +30,7 @@ class Kernel:
         named_target: what it is compiled for, as text; `target` is TVM's object.
         spec: what it was built from; its `choice` is what a search has found for it.
         symbol: the function's name in its module.
+        after: see `KernelSpec`.
         module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
             instructions this one lacks, a function that raises TargetError.
@@ -55,6 +56,7 @@ class Kernel:
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
         self.symbol: str = (of or spec).symbol
+        self.after: int = (of or spec).after
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
         self.named_target = how

@@ -69,6 +69,7 @@ class KernelSpec:
             an input of as many bytes.
         choice: what a search has found for it, in the place of its rule's own choice.
         family: makes its `Family`; None where there is no other of its formula.
+        after: for how many other shapes its formula's kernels are compiled by themselves, before it serves.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -85,6 +86,7 @@ class KernelSpec:
     loops: Callable[[], Any] | None = field(default=None, compare=False)
     choice: Choice | None = None
     family: Callable[[], Family] | None = field(default=None, compare=False)
+    after: int = 0
 
     @property
     def formula(self) -> Hashable:

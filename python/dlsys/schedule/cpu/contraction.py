@@ -25,7 +25,7 @@ from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
 from ..target import Machine, Rule
-from ..varying import usual
+from ..varying import is_for_others, usual
 from . import padding, reduction
 from .dots import grouped
 from .padding import Images
@@ -44,6 +44,8 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
+    if is_for_others(q.extents[axis] for axis in q.n):  # panels have a known width
+        return None
     if parts := parts_of(p, missing_parts(q, machine, tile)):
         stages, p = cut(stages, number, parts)
         q, tile = _chosen(p, stages, number, machine)
