@@ -39,10 +39,8 @@ def key_of(trace: Trace, ctx: Context, key: object, numbers: Sequence[str | None
         return None
     if disk.cache_directory() is None or not all(map(_is_plain, trace.place)):
         return None
-    entries = [
-        (entry[0].name, *entry[1:]) if node in trace.place else entry
-        for node, entry in zip(trace.nodes, trace.entries, strict=True)
-    ]
+    leaves = {place for place, _ in trace.leaves}
+    entries = [one if at in leaves else (one[0].name, *one[1:]) for at, one in enumerate(trace.entries)]
     return disk.key("trace", key, entries, numbers, target_name("llvm").text, sources=SOURCES)
 
 
