@@ -2,7 +2,8 @@
 
 Each sample is a process of its own, timed from its start to its end: it imports the library, builds the MLP of MNIST,
 trains on one batch and prints the loss. "cold": with an empty folder for compiled code; "from the cache": the same
-again, in a new process. In turn with them run `python -m dlsys info` and `import dlsys.autodiff`.
+again, in a new process. In turn with them run `python -m dlsys info`, `import dlsys.autodiff`, and `nano_gpt.py`, whose
+imports are not counted.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ images, labels = contenders.synthetic_mnist(int(sys.argv[3]))
 step, finish = getattr(contenders, sys.argv[2])(contenders.MODELS["mlp"], images, labels, int(sys.argv[3]))
 print(finish(step(0)))
 """
+GENERATE = "a GPT's 100 tokens, without imports"
 PROGRAMS = {"python -m dlsys info": ["-m", "dlsys", "info"], "import dlsys.autodiff": ["-c", "import dlsys.autodiff"]}
 BARS = (  # seconds of a process
     ("dlsys", "cold", 1.8),
@@ -43,6 +45,8 @@ BARS = (  # seconds of a process
     (LOOP, "from the cache", 0.6),
     ("python -m dlsys info", "from the cache", 1.0),
     ("import dlsys.autodiff", "from the cache", 0.25),
+    (GENERATE, "cold", 15.0),
+    (GENERATE, "from the cache", 1.0),
 )
 
 
@@ -91,6 +95,12 @@ def measure(names: list[str], threads: int, rounds: int) -> dict[str, Any]:
                     samples.append(found)
                     losses[name].append(float(said))
                     print(f"  {threads} thread(s), {name}, {kind}: {found:.3f} s", flush=True)
+        with tempfile.TemporaryDirectory() as cache:
+            for kind in ("cold", "from the cache"):
+                _, said = sample([f"{folder}/nano_gpt.py", "100"], threads, cache)
+                wall, cpu = map(float, said.split())
+                seconds.setdefault(GENERATE, {}).setdefault(kind, []).append(wall)
+                print(f"  {threads} thread(s), {GENERATE}, {kind}: {wall:.2f} s, of the CPU {cpu:.2f}", flush=True)
         for name, arguments in PROGRAMS.items():
             found, _ = sample(arguments, threads, "")
             seconds.setdefault(name, {"from the cache": []})["from the cache"].append(found)
@@ -114,7 +124,7 @@ def sections(runs: list[dict[str, Any]]) -> list[str]:
             rows.append([name, run["threads"], *cells])
         count = f"{run['threads']} thread{'s' * (run['threads'] > 1)}"
         for name, kind, most in BARS:
-            what = f"{name}, {kind}" if name in TRAINING else name
+            what = name if name in PROGRAMS else f"{name}, {kind}"
             lines.append((f"{what}, {count}", found.get((name, kind)), most))
     note = f"Medians of {len(runs[0]['seconds']['dlsys']['cold'])} processes, batches of {BATCH}."
     failures = {f"{name} fails: {why}" for run in runs for name, why in run["failures"].items()}

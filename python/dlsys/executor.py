@@ -217,7 +217,7 @@ class Executor(Stages):
         """Plan and allocate the memory for feeds of these shapes (see `infer_shape`); `print` the result."""
         with self._lock:
             self.infer_shape(feed_shapes)
-            plan = self._latest()
+            plan = self.latest_plan()
             if self.ctx.kind != "numpy":
                 plan.arrays  # noqa: B018 - allocates the arena
             return plan.memory
@@ -229,7 +229,7 @@ class Executor(Stages):
         with self._lock:
             self.infer_shape(feed_shapes)
             if self.ctx.kind != "numpy":
-                self._latest().kernel_of  # noqa: B018 - compiles them
+                self.latest_plan().kernel_of  # noqa: B018 - compiles them
             return self.node_to_compiled_func
 
     def compile(self, feed_shapes: Sequence[Mapping[Node, Any]]) -> None:
@@ -286,7 +286,7 @@ class Executor(Stages):
     def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
         if feed_shapes is not None:
             self.infer_shape(feed_shapes)
-        return self._latest()
+        return self.latest_plan()
 
     def _with_kernels(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
         self._check_kernels()
@@ -304,7 +304,8 @@ class Executor(Stages):
         feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
         return self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()}), feeds
 
-    def _latest(self) -> Plan:
+    def latest_plan(self) -> Plan:
+        """The plan of the latest signature. Raises FeedError where there is none."""
         if self._current is None:
             raise FeedError("Executor: no shapes are known yet: pass feed_shapes, or run first")
         return self._current

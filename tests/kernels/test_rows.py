@@ -12,6 +12,7 @@ from dlsys import autodiff as ad
 from dlsys import kernels, nn
 from dlsys.kernels import rows
 from dlsys.ops.inputs import full_op
+from dlsys.ops.joining import concatenate_op
 
 SIZES = (40, 52, 18, 31, 36, 47, 48, 59, 60, 61, 65, 66)  # the first two are compiled by themselves
 
@@ -129,6 +130,41 @@ def test_training_steps_of_all_sizes_are_those_of_numpy() -> None:
         wanted = [((d @ w2) * (h > 0)).T @ x, ((d @ w2) * (h > 0)).sum(0), d.T @ h, d.sum(0)]
         for p, value in zip(model.parameters(), wanted, strict=True):
             np.testing.assert_allclose(p.grad.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=f"{size} rows")
+
+
+LENGTHS = (9, 5, 12, 3, 7, 40, 16, 33, 64, 18, 10)  # the first four are compiled by themselves
+ATTENTION: dict[str, Callable[[ad.Node], list[ad.Node]]] = {
+    "scores": lambda x: [ad.softmax_op(ad.matmul_op(x, x * 0.5, trans_B=True) + 1.5)],
+    "values": lambda x: [ad.matmul_op(ad.softmax_op(ad.matmul_op(x, x, trans_B=True)), x)],
+    "turned": lambda x: [ad.transpose_op(x, (0, 2, 1)) * 2 + 1, x[:, ::-1] * 2],
+    "joined": lambda x: [concatenate_op([x, x[:, :1]], 1), x[:, -1], x[:, 1:, 3:9]],
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_kernels_for_many_lengths_give_the_values_of_numpy(name: str) -> None:
+    """The length is another axis than the first, several axes, or one less or more than an axis."""
+    X = ad.Variable("X")
+    results = ATTENTION[name](X)
+    run, reference = ad.Executor(results), ad.Executor(results, ctx="numpy")
+    rng = np.random.default_rng(5)
+    for size in LENGTHS:
+        feed = {X: rng.normal(size=(2, size, 12)).astype("float32")}
+        for got, wanted in zip(run.run(feed, True), reference.run(feed), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=f"length {size}")
+
+
+def test_an_axis_varies_from_the_fifth_length_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLSYS_COMPILE_CACHE", "0")
+    X = ad.Variable("X")
+    run = ad.Executor([ad.softmax_op(ad.matmul_op(X, X * 0.625, trans_B=True))])
+    made = list[int]()
+    for size in (20, 29, 24, 18, 27, 19, 22, 30, 25):
+        before = kernels.compiled()
+        (kernel, *_), after = {*run.compile_funcs({X: (2, size, 12)}).values()}, kernels.compiled()
+        made.append(after - before)
+        assert (kernel.after > 0) == (len(made) > 4)
+    assert all(made[:5]) and not any(made[5:])
 
 
 def test_a_kernel_for_many_that_cannot_be_compiled_costs_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
     step = [loss, optim.SGD(net.parameters(), lr=0.1).minimize(loss)]
     executor = ad.Executor(step, cuda(0) if target == "cuda" else None)
     executor.infer_shape({x: (batch, *shape), y: (batch, 10)})
-    plan = executor._latest()
+    plan = executor.latest_plan()
     rows = [_row(plan, kernel, keys, arch, cores) for kernel, keys in kernels_of(plan)]
     shared = "parts" if cores else "blocks x threads"
     head = ("kernel", "calls", shared, "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")

@@ -222,7 +222,8 @@ def kernel_spec(
     """
     dtypes, numbers = graph.dtypes, numbers or {}
     if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
-        return _strided_spec(group, graph, view)
+        types = graph.dtypes[group.inputs[0]], graph.dtypes[group.nodes[0]]
+        return _strided_spec(group.name, types, view.strides, view.shape)
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
     nodes: list[Node] = []  # each part has its own, also of what another one computes too
     # What each node reads: the number of an input or node, or the shape that alone is read; a number itself, as text.
@@ -362,17 +363,22 @@ def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
     return None if view.offset * np.dtype(graph.dtypes[node]).itemsize % boundary else view
 
 
-def _strided_spec(group: Group, graph: TypedGraph, view: View) -> KernelSpec:
-    """The kernel of a slice with steps: its input as one axis, read by strides."""
-    (value,), (node,) = group.inputs, group.nodes
-    shape, strides, dtype = view.shape, view.strides, graph.dtypes[node]
+def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], shape: Shape) -> KernelSpec:
+    """The kernel of a slice with steps: its input as one axis, read by strides. `dtypes`: of the input and of the
+    result."""
     read = 1 + sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
+    key = "strided", strides
+
+    def of(shapes: Sequence[Shape], values: Sequence[float]) -> KernelSpec:
+        return _strided_spec(name, dtypes, strides, shapes[0])
+
     return KernelSpec(
-        name=group.name,
-        key=("strided", strides, shape),
-        inputs=(((read,), graph.dtypes[value]),),
+        name=name,
+        key=(*key, shape),
+        inputs=(((read,), dtypes[0]),),
         te=lambda x: compute.strided(x, strides, shape),
-        outputs=((shape, dtype),),
+        outputs=((shape, dtypes[1]),),
+        family=lambda: Family((*key, dtypes), (shape,), (), of),
     )
 
 

@@ -118,10 +118,11 @@ class Plan:
     def arena(self) -> Any:
         """The arena's memory, a tensor. Allocates it."""
         self.is_placed = True
-        return self._arena.memory(self._bytes_planned, self)
+        return self._arena.memory(self.nbytes_planned, self)
 
     @property
-    def _bytes_planned(self) -> int:
+    def nbytes_planned(self) -> int:
+        """Bytes of the arena."""
         return max(self._scratch_start + self._scratch_bytes, 1)
 
     @property
@@ -397,7 +398,7 @@ class Plan:
 
     def _note_what_is_written(self, given: Mapping[Node, Array]) -> None:
         """Finds the memory that a run writes: the arena and the parameters that it updates."""
-        memory = [(self.arena, self._bytes_planned)]
+        memory = [(self.arena, self.nbytes_planned)]
         for parameter, _ in self.program.graph.updates:
             memory.append((given[parameter].tensor, self.program.nbytes(parameter)))
         self._written = sorted((tensor.data_ptr(), tensor.data_ptr() + size) for tensor, size in memory)

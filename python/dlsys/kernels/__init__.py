@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from ..scopes import default_schedules
-from .cache import built, compiled, get
-from .choices import TuningWarning, tuned
+from .cache import built, compiled, first_members, functions_on_disk, get, keys_on_disk, note_members
+from .choices import TuningWarning, tuned, tunes
 from .disk import CacheWarning
 from .kernel import Kernel
 from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes

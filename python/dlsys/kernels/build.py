@@ -66,33 +66,67 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
 
 
 def for_many_rows(
-    of: Callable[[int], KernelSpec], numbers: Sequence[int], shares: Sequence[float], how: TargetName
+    of: Callable[[int], KernelSpec],
+    numbers: Sequence[int],
+    shares: Sequence[float],
+    how: TargetName,
+    simpler: bool = False,
 ) -> tirx.PrimFunc | None:
     """The loops of one formula for all numbers of rows up to the last of some, from the second on; None where they are
     not the same for these. By the first tiles are chosen. The function finds the number in the shapes of its arguments.
-    `of`: the specification for a number of rows; `shares`: what is divided by it among the formula's constants."""
+    `of`: the specification for a number of rows; `shares`: what is divided by it among the formula's constants;
+    `simpler`: see `schedule.varying.is_for_others`."""
     first: tirx.PrimFunc | None = None
     usual, known = 0, set[int]()
+    scales = _linear([(number, _extents(of(number))) for number in numbers])
     for number in numbers:
         further = 1 if number > usual else -1
         number = next((n for n in range(number, number + NEAR * further, further) if n not in known), number)
         spec, own = of(number), [1.0, *shares]
+        forms = {times * number + more: (times, more) for times, more in scales}
         if spec.flat:  # an array of one axis: what varies is how many elements there are
             elements = max(math.prod(shape) for shape, _ in spec.outputs or ())
-            own, number = [share * elements / number for share in own], elements
+            own, number, forms = [share * elements / number for share in own], elements, {}
         usual = usual or number
         try:
-            with schedule.rows_vary(number, usual), warnings.catch_warnings():
+            with schedule.rows_vary(number, usual, forms, simpler), warnings.catch_warnings():
                 warnings.simplefilter("ignore", schedule.ScheduleWarning)
                 lowered = lower(replace(spec, name="rows"), how).function
         except Exception:  # noqa: BLE001 - a rule that takes an extent for a number alone
             return None
-        found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own)
+        found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own, forms)
         if first is None:
             first, known = found, {int(one) for one in found_in(found.body, tirx.IntImm)}
-        if _has_vectors_of_rows(found) or not tvm_ffi.structural_equal(first, found):
+            if _has_vectors_of_rows(found):
+                return None
+        elif not _is_same(first, found, number):
             return None
     return first
+
+
+def _is_same(first: tirx.PrimFunc, found: tirx.PrimFunc, number: int) -> bool:
+    """Whether a function of the number of rows is the one that was found for a number. A small number may be one of the
+    code's own, too: it is taken for the number of rows in both then."""
+    equal = tvm_ffi.structural_equal
+    return bool(equal(first, found) or equal(schedule.with_rows(first, number, ()), found))
+
+
+def _extents(spec: KernelSpec) -> list[int]:
+    return [extent for shape, _ in (*spec.inputs, *(spec.outputs or ())) for extent in shape]
+
+
+def _linear(found: Sequence[tuple[int, Sequence[int]]]) -> set[tuple[int, int]]:
+    """The extents of arrays that are so many times the number of rows and so much more, for each of some numbers:
+    these two; of those that are no plain multiples."""
+    (a, first), *others = found
+    forms = set[tuple[int, int]]()
+    for i, extent in enumerate(first):
+        b, last = others[-1][0], others[-1][1][i]
+        times, rest = divmod(last - extent, b - a)
+        more = extent - times * a
+        if more and times > 0 and not rest and all(own[i] == times * n + more for n, own in others):
+            forms.add((times, more))
+    return forms
 
 
 def _has_vectors_of_rows(function: tirx.PrimFunc) -> bool:

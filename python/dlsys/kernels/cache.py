@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,12 @@ from .spec import KernelSpec, TargetName, target_name
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
 _PLACE = 2048  # bytes of a kernel whose code is that of one for many numbers of rows
+MOST_FUNCTIONS = 8192
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
 _calls = itertools.count()  # of `get`
 _compiled = 0  # kernels that this process has compiled
+_functions: dict[str, tuple[Any, Any]] = {}  # by key on disk, of kernels of which nothing else was asked for
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
 
@@ -67,6 +69,49 @@ def get(
             while total > MOST_BYTES:
                 total -= _kernels.pop(next(iter(_kernels))).code_bytes
         return kernels
+
+
+def keys_on_disk(made: Sequence[Kernel]) -> list[tuple[str, str]] | None:
+    """The key on disk, and the symbol, of each kernel; None where one is not kept there, or was found by a search."""
+    directory, known = disk.cache_directory(), dict[str, tuple[str, str]]()
+    for kernel in made:
+        if kernel.symbol not in known:
+            key = disk.key(kernel.symbol, kernel.spec.choice, kernel.named_target.text)
+            if directory is None or kernel.spec.choice or not disk.is_kept(key):
+                return None
+            known[kernel.symbol] = key, kernel.symbol
+    return [known[kernel.symbol] for kernel in made]
+
+
+def first_members(made: Sequence[Kernel]) -> list[rows.Member]:
+    """The kernels that are among the first of their formulas, or were compiled for one axis that varies."""
+    own = {kernel.symbol: kernel for kernel in made if kernel.after < rows.EXACT_OF_ANY}
+    found = (rows.member_of(kernel.spec, kernel.named_target) for kernel in own.values())
+    return [member for member in found if member is not None]
+
+
+def note_members(members: Iterable[tuple[str, Sequence[Sequence[int]], Sequence[float]]], plan: Hashable) -> None:
+    """Notes that a plan has these kernels, see `kernels.rows`."""
+    for key, shapes, numbers in members:
+        rows.note(rows.Member(key, tuple(map(tuple, shapes)), tuple(numbers)), plan)
+
+
+def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, tuple[Any, Any]] | None:
+    """The functions of kernels, each with the module that must stay, by their keys on disk, from there or the process;
+    None where one is missing. `wanted`: keys and symbols."""
+    missing = {key: symbol for key, symbol in wanted if key not in _functions}
+
+    def read(path: Path, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)
+        return {key: (module[missing[key]], module) for key in keys}
+
+    if missing:
+        if len(_functions) > MOST_FUNCTIONS:
+            _functions.clear()
+            return functions_on_disk(wanted)
+        _functions.update(disk.load(missing, read))
+    found = {key: _functions[key] for key, _ in wanted if key in _functions}
+    return found if missing.keys() <= found.keys() else None
 
 
 def _found_or_made(

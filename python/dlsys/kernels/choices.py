@@ -100,7 +100,12 @@ def summary(path: Any) -> str:
 def tuned(specs: Sequence[KernelSpec], target: Any) -> list[KernelSpec]:
     """The kernels, each with the choice that the file in use has for it on this machine. `target`: as in
     `kernels.get`. Raises DataError for a file that is not there or cannot be read."""
-    return with_choices(specs, target_name(target)) if setting(TUNING) or SHIPPED.is_dir() else list(specs)
+    return with_choices(specs, target_name(target)) if tunes() else list(specs)
+
+
+def tunes() -> bool:
+    """Whether a file of choices may be in use."""
+    return bool(setting(TUNING)) or SHIPPED.is_dir()
 
 
 def with_choices(specs: Sequence[KernelSpec], how: TargetName) -> list[KernelSpec]:

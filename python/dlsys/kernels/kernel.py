@@ -29,6 +29,7 @@ class Kernel:
         symbol, module: its name in the module that holds it, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
         nbytes, code_bytes: of all inputs and outputs; what its code takes of the process, about.
+        after: see `KernelSpec`.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
@@ -49,6 +50,7 @@ class Kernel:
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
         self.symbol: str = (of or spec).symbol
+        self.after: int = (of or spec).after
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
         self.named_target, self.module = how, module

@@ -1,17 +1,21 @@
 """One kernel for many numbers of rows: of a batch, a text, a table.
 
-A kernel that is asked for with a third number of rows is lowered for numbers around it: `schedule.varying` writes what
-depends on them as expressions, and only where that gives one code for all three is it compiled, for all numbers
-between. Others are compiled for each number, as the first two are.
+A kernel that is asked for with a third number of rows, or a fifth of an axis that is not the first, is lowered for
+numbers around it: `schedule.varying` writes what depends on them as expressions, and only where that gives one code for
+all three is it compiled, for all numbers between. Its function finds the number in the shapes of its arguments. Others
+are compiled for each number, as the first ones are: what always has the same shape runs what was compiled for that.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +23,12 @@ from ..errors import DlsysError, ShapeError
 from ..graph import Shape
 from ..system import warn
 from ..tvm_import import with_compiler
-from .spec import MOST_COUNTED, Family, KernelSpec, TargetName
+from .spec import MOST_COUNTED, KernelSpec, TargetName
 
 EXACT = 2  # numbers of rows for which a formula's kernels are compiled by themselves: of whole batches, and of the last
+EXACT_OF_ANY = 4  # the same where another axis varies, or for less than 17 rows
+MOST_SEEN = 16
+MOST_MORE = 1  # that an axis may be longer than another one that varies
 BOUNDS = (
     (17, 67, 257, 1031, 4099, 16411, 65537, 262147),
     (17, 31, 67, 131, 257, 509, 1031, 2053, 4099, 8209, 16411, 32771, 65537, 131101, 262147),
@@ -29,10 +36,12 @@ BOUNDS = (
 )
 """Numbers between which one kernel serves: primes, so that no width divides them. Each is about four times the one
 before; where tiles or threads are chosen otherwise between these, twice, or a quarter more."""
+TIERS = (EXACT, False, BOUNDS), (EXACT_OF_ANY, True, ((7, 17), *BOUNDS))
+"""After how many numbers of rows that are compiled by themselves, of any axis or of the first alone, between which."""
 KIND = "rows"  # of the keys of kernels for many
 MOST_FAMILIES = 4096
 
-_seen: dict[Hashable, list[tuple[Family, Hashable]]] = {}  # with the plans that asked first
+_seen: dict[Hashable, list[tuple[Member, Hashable]]] = {}  # with the plans that asked first
 _made: dict[Hashable, list[KernelSpec]] = {}
 _refused: set[Hashable] = set()  # keys of kernels that cannot be for many numbers of rows
 
@@ -41,36 +50,86 @@ class RowsWarning(UserWarning):
     """A kernel for many numbers of rows could not be compiled: there is one for each number instead."""
 
 
-def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
-    """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
-    where it is one of the first. Notes which numbers are asked for, and by which plan: within one nothing varies."""
+class Varied(NamedTuple):
+    """What varies between two sets of shapes of a formula.
+
+    Attributes:
+        rows: the number of rows of the second.
+        places: of what varies: which array, its axis, and how much more than the number of rows it is.
+        shares: for each constant what is divided by the number, None for one that does not hang on it.
+    """
+
+    rows: int
+    places: list[tuple[int, int, int]]
+    shares: tuple[float | None, ...]
+
+
+class Member(NamedTuple):
+    """A kernel of a formula: a hash of that, the shapes of its arrays, and its constants."""
+
+    key: str
+    shapes: tuple[Shape, ...]
+    numbers: tuple[float, ...]
+
+
+def member_of(spec: KernelSpec, how: TargetName) -> Member | None:
+    """The kernel as one of its formula's; None for one that is always compiled by itself."""
     if spec.family is None or how.kind != "llvm" or how.checked or spec.choice or not how.ours or how.refusal:
-        return []
+        return None
     family = spec.family()
+    key = hashlib.sha256(repr((family.key, spec.alone, how.text)).encode()).hexdigest()[:16]
+    return Member(key, family.shapes, family.numbers)
+
+
+def note(own: Member, plan: Hashable) -> list[tuple[int, Iterable[Sequence[int]], Varied]]:
+    """Notes that a plan asks for a kernel: within one, as for parameters of several sizes, nothing varies. Returns what
+    varies, where it is none of the first of its formula, after how many of them, and between which numbers."""
     if len(_seen) > MOST_FAMILIES:
         _seen.clear()
         _made.clear()
-    key = family.key, spec.alone, how.text
-    seen = _seen.setdefault((key, tuple(map(_inner, family.shapes))), [])
-    if any(one.shapes == family.shapes and one.numbers == family.numbers for one, _ in seen):
+    varying = list[tuple[int, Iterable[Sequence[int]], Varied]]()
+    for after, any_axis, ranges in TIERS:
+        seen = _seen.setdefault((own.key, None if any_axis else tuple(map(_inner, own.shapes))), [])
+        if any(one == own for one, _ in seen):
+            break
+        others = [(one, by) for one, by in seen if by != plan]
+        found = [(varied, by) for one, by in others if (varied := _varied(one, own, any_axis)) is not None]
+        if len({by for _, by in found}) < after:
+            seen.append((own, plan))
+            del seen[:-MOST_SEEN]
+        else:
+            varying.append((after, ranges, found[0][0]))
+    return varying
+
+
+def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
+    """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
+    where it is one of the first. Notes which numbers are asked for, and by which plan."""
+    own = member_of(spec, how)
+    if own is None:
         return []
-    others = [(one, own) for one, own in seen if own != plan]
-    found = [(varied, own) for one, own in others if (varied := _varied(one, family)) is not None]
-    if len({own for _, own in found}) < EXACT:
-        seen.append((family, plan))
-        return []
-    (rows, places, shares), _ = found[0]
-    fixed = _with_rows(family.shapes, places, -1)
-    values = tuple([None if share is not None else v for share, v in zip(shares, family.numbers, strict=True)])
+    found = (_candidates(spec, own, varied, ranges, how, after) for after, ranges, varied in note(own, plan))
+    return list(itertools.chain.from_iterable(found))
+
+
+def _candidates(
+    spec: KernelSpec, own: Member, varied: Varied, ranges: Iterable[Sequence[int]], how: TargetName, after: int
+) -> list[KernelSpec]:
+    """The specifications for the ranges in which the number lies."""
+    fixed = [list(shape) for shape in own.shapes]
+    for i, axis, _ in varied.places:
+        fixed[i][axis] = -1
+    values = tuple([None if share is not None else v for share, v in zip(varied.shares, own.numbers, strict=True)])
+    told = tuple(map(tuple, fixed)), tuple(varied.places), values, varied.shares
     candidates = list[KernelSpec]()
-    for bounds in BOUNDS:
-        at = bisect_right(bounds, rows)
+    for bounds in ranges:
+        at = bisect_right(bounds, varied.rows)
         if 0 < at < len(bounds):
             between = bounds[at - 1 : at + 1]
-            own = key, between, fixed, values, shares
-            if own not in _made:
-                _made[own] = _for_many(spec, family, between, places, shares, how)
-            candidates += _made[own]
+            key = own.key, between, told, after
+            if key not in _made:
+                _made[key] = _for_many(spec, between, varied, how, after)
+            candidates += _made[key]
     return candidates
 
 
@@ -80,37 +139,37 @@ def _inner(shape: Shape) -> tuple[int, Shape]:
     return at, shape[at + 1 :]
 
 
-def _with_rows(shapes: Sequence[Shape], places: Sequence[tuple[int, int]], rows: int) -> tuple[Shape, ...]:
-    """The shapes with a number of rows at its places."""
-    own = (tuple(rows if (i, axis) in places else n for axis, n in enumerate(s)) for i, s in enumerate(shapes))
-    return tuple(own)
-
-
 def _for_many(
-    spec: KernelSpec, family: Family, between: Sequence[int], places: Sequence[tuple[int, int]],
-    shares: Sequence[float | None], how: TargetName,
-) -> list[KernelSpec]:  # fmt: skip
+    spec: KernelSpec, between: Sequence[int], varied: Varied, how: TargetName, after: int
+) -> list[KernelSpec]:
     """The specification for the numbers of rows between two; none for a formula that is none for these."""
-    low, high = between
-    even = (n for n in range((low + high) // 2, high) if n % 4 == 2 and n % 3 and n % 5 and n % 7)
-    middle = next(even, (low + high) // 2)
+    assert spec.family is not None
+    family, (low, high) = spec.family(), between
+    near = [n for n in range((low + high) // 2, high) if n % 3 and n % 5 and n % 7]  # few extents are their multiples
+    middle = next((n for n in near if n % 4 == 2), near[0])
 
     def of(number: int) -> KernelSpec:
-        shapes = _with_rows(family.shapes, places, number)
+        shapes = [list(shape) for shape in family.shapes]
+        for i, axis, more in varied.places:
+            shapes[i][axis] = number + more
         if any(math.prod(shape) > MOST_COUNTED for shape in shapes):
             raise ShapeError("too many elements")
-        values = [v if a is None else a / number for a, v in zip(shares, family.numbers, strict=True)]
-        return replace(family.of(shapes, values), alone=spec.alone)
+        values = [v if a is None else a / number for a, v in zip(varied.shares, family.numbers, strict=True)]
+        return replace(family.of([tuple(shape) for shape in shapes], values), alone=spec.alone)
 
     numbers = middle, low, high
     try:
         specs = [of(number) for number in (low, middle, high)]
     except DlsysError:
         return []
-    own = tuple([share for share in shares if share is not None])
-    loops = cache(lambda: with_compiler("kernels.build").for_many_rows(of, numbers, own, how))
-    key = KIND, specs[0].formula, specs[1].formula
-    return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops)]
+    own = tuple([share for share in varied.shares if share is not None])
+
+    @cache
+    def loops() -> object:
+        return with_compiler("kernels.build").for_many_rows(of, numbers, own, how, after > EXACT)
+
+    key = KIND, after, specs[0].formula, specs[1].formula
+    return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops, after=after)]
 
 
 def is_one(spec: KernelSpec) -> bool:
@@ -132,28 +191,33 @@ def refuse(specs: Iterable[KernelSpec]) -> bool:
     return bool(found)
 
 
-def _varied(old: Family, new: Family) -> tuple[int, list[tuple[int, int]], tuple[float | None, ...]] | None:
-    """The number of rows of `new`, the axes that have it, and for each constant what is divided by it, None for one
-    that does not hang on it; None where more than the first axes of one extent differ from `old`."""
-    places, pairs = list[tuple[int, int]](), set[tuple[int, int]]()
+def _varied(old: Member, new: Member, any_axis: bool = False) -> Varied | None:
+    """What varies from `old` to `new`; None where more than the first axes of one extent differ, or with `any_axis`
+    more than axes of one extent and of some more."""
+    differing = list[tuple[int, int, int, int]]()
     for i, (a, b) in enumerate(zip(old.shapes, new.shapes, strict=True)):
         own = [axis for axis, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
         if len(a) != len(b) or any(extent != 1 for axis in own for extent in b[:axis]):
             return None
-        places += [(i, axis) for axis in own]
-        pairs |= {(a[axis], b[axis]) for axis in own}
-    if len(pairs) != 1:
+        for axis, (was, extent) in enumerate(zip(a, b, strict=True)):
+            if was != extent:
+                if not any_axis and any(other != 1 for other in b[:axis]):
+                    return None
+                differing.append((i, axis, was, extent))
+    if not differing:
         return None
-    ((before, rows),) = pairs
-    if not before or not rows:  # nothing is computed, and nothing divided by them
-        return None
+    before, rows = min((was, extent) for _, _, was, extent in differing)
+    places = [(i, axis, extent - rows) for i, axis, was, extent in differing if extent - rows == was - before]
+    most = any_axis * MOST_MORE
+    if not before or not rows or len(places) < len(differing) or any(more > most for *_, more in places):
+        return None  # also where nothing is computed, and nothing divided by the number
     shares: list[float | None] = []
     for x, y in zip(old.numbers, new.numbers, strict=True):
         share = round(y * rows, 4) if x != y else None
         if share is not None and not (_is_quotient(x, share, before) and _is_quotient(y, share, rows)):
             return None
         shares.append(share)
-    return rows, places, tuple(shares)
+    return Varied(rows, places, tuple(shares))
 
 
 def _is_quotient(value: float, share: float, rows: int) -> bool:

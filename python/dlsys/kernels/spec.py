@@ -56,6 +56,7 @@ class KernelSpec:
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
         choice, family: what a search has found for it; what makes its `Family`, None without others of its formula.
+        after: for how many other shapes its formula's kernels are compiled by themselves, before it serves.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -72,6 +73,7 @@ class KernelSpec:
     loops: Callable[[], Any] | None = field(default=None, compare=False)
     choice: Choice | None = None
     family: Callable[[], Family] | None = field(default=None, compare=False)
+    after: int = 0
 
     @property
     def formula(self) -> Hashable:

@@ -183,8 +183,8 @@ def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -
     """`body` of a step's width: the last of an extent in steps may be narrower."""
     whole, rest = divmod(extent, width)
     if isinstance(rest, Varying) and rest:
-        narrower: tirx.Stmt | None = None
-        for some in reversed(range(1, width)):
+        narrower = body(width - 1)  # without a condition: TVM 0.27 would hoist that out of the loops, and all else too
+        for some in reversed(range(1, width - 1)):
             narrower = tirx.IfThenElse(rest.expr == some, body(some), narrower)
         return tirx.IfThenElse(step < bound(whole, str(step.ty)), body(width), narrower)
     if not (rest and whole):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,14 +23,19 @@ from .common import renamed
 
 ROWS: tirx.Var = tirx.Var("rows", "int32")
 """The number of rows."""
-_standing: ContextVar[tuple[int, int]] = ContextVar("standing", default=(0, 0))
+Forms = Mapping[int, tuple[int, int]]
+"""Numbers that are so many times the number of rows, and so much more."""
+_standing: ContextVar[tuple[int, int, Forms, bool]] = ContextVar("standing", default=(0, 0, {}, False))
 
 
 @contextlib.contextmanager
-def rows_vary(number: int, usual: int | None = None) -> Iterator[None]:
-    """Within it extents that are multiples of a number vary. `usual`: the number that what is only faster or slower is
-    chosen by, as a tile is; by default the number itself."""
-    token = _standing.set((number, number if usual is None else usual))
+def rows_vary(
+    number: int, usual: int | None = None, forms: Forms | None = None, simpler: bool = False
+) -> Iterator[None]:
+    """Within it extents that are multiples of a number, or that have another form of it, vary. `usual`: the number that
+    what is only faster or slower is chosen by, as a tile is; by default the number itself. `simpler`: see
+    `is_for_others`."""
+    token = _standing.set((number, number if usual is None else usual, forms or {}, simpler))
     try:
         yield
     finally:
@@ -39,10 +44,25 @@ def rows_vary(number: int, usual: int | None = None) -> Iterator[None]:
 
 def extent_of(extent: Any) -> int:
     """An extent of TVM's as a number; a `Varying` where it varies."""
-    found, (number, like) = int(extent), _standing.get()
+    found, (number, like, forms, _) = int(extent), _standing.get()
+    if number and found in forms:
+        times, more = forms[found]
+        return Varying(found, ROWS * times + more, like * times + more)
     if number and found and found % number == 0:
         return Varying(found, ROWS * (found // number), found // number * like)
     return found
+
+
+def is_for_others(extents: Iterable[int]) -> bool:
+    """Whether a rule whose code needs these extents as numbers leaves the function to a simpler, slower rule: where
+    there was no one code before."""
+    return _standing.get()[3] and any(isinstance(extent, Varying) for extent in extents)
+
+
+def for_threads(work: int) -> int:
+    """The work by which it is decided whether threads share it: for a slower rule that of the usual number, so that
+    kernels for several numbers decide alike."""
+    return usual(work) if _standing.get()[3] else work
 
 
 def usual(extent: int) -> int:
@@ -50,14 +70,22 @@ def usual(extent: int) -> int:
     return extent.usual if isinstance(extent, Varying) else extent
 
 
-def with_rows(function: tirx.PrimFunc, number: int, shares: Iterable[float]) -> tirx.PrimFunc:
+def with_rows(
+    function: tirx.PrimFunc, number: int, shares: Iterable[float], forms: Forms | None = None
+) -> tirx.PrimFunc:
     """A function lowered within `rows_vary` with `ROWS` for each number that is the number of rows, also in the shapes
-    of its arrays; and for each that is one of the shares divided by it."""
+    of its arrays, and what has another form of it; and for each that is one of the shares divided by it."""
     own, lanes = tuple(shares), set[int]()
+    known = {**(forms or {}), number: (1, 0)}
 
     def integer(item: tirx.IntImm) -> Any:
-        rows = int(item) == number and item.__chandle__() not in lanes
-        return ROWS.astype(str(item.ty)) if rows else item
+        dtype = str(item.ty)
+        last = dtype == "int64" and int(item) == number - 1  # of indices, which are compared with it
+        times, more = (1, -1) if last else known.get(int(item), (0, 0))
+        if not times or item.__chandle__() in lanes:
+            return item
+        found = ROWS.astype(dtype) if times == 1 else ROWS.astype(dtype) * tirx.const(times, dtype)
+        return found + tirx.const(more, dtype) if more else found
 
     def real(item: tirx.FloatImm) -> Any:
         dtype = str(item.ty)

@@ -12,16 +12,18 @@ from typing import Any, cast
 import numpy as np
 
 from ..compiler import Arena, Plan
+from ..compiler.records import RecordedPlan
 from ..devices import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
-from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
+from ..graph import FLOATS, Node, Shape, error_at, find_topo_sort, stamp
 from ..hooks import hooks
-from ..kernels import tell_of_shapes
+from ..kernels import tell_compiled, tell_of_shapes
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
 from ..ops.types import number_of
 from ..system import free_at_fork
+from . import kept
 from .node import TensorNode
 
 Place = int  # of a leaf or a node: its position among the entries
@@ -225,13 +227,32 @@ class Compiled:
         self.result = result
         """The result that `build` has left for later uses of the trace."""
 
+        self.key: str | None = None
+        """Under which it is to be kept on disk, once it has run."""
+
     def plans(self, given: Sequence[Any]) -> list[Plan]:
         """The plan for such arrays, not compiled."""
         return self.executor.planned_for([dict(zip(self.variables, given, strict=True))])
 
     def run(self, given: Sequence[Any]) -> list[Array]:
         """Copies of the values."""
-        return self.executor.run_copied(dict(zip(self.variables, given, strict=True)))
+        found = self.executor.run_copied(dict(zip(self.variables, given, strict=True)))
+        if self.key is not None:
+            key, self.key = self.key, None
+            kept.save(key, self.executor.latest_plan(), self.variables, self.result)
+        return found
+
+
+class Recorded:
+    """A compiled trace that an earlier process has kept, to be used as `Compiled` is."""
+
+    def __init__(self, plan: RecordedPlan) -> None:
+        self.result = plan.left
+        self.run = plan.run
+
+    def plans(self, given: Sequence[Any]) -> list[Plan]:
+        """No plan: it is compiled."""
+        return []
 
 
 class _Family:
@@ -240,7 +261,7 @@ class _Family:
     def __init__(self, first: Numbers) -> None:
         self.first = first
         self.varying: set[int] = set()
-        self.compiled: dict[Numbers, Compiled] = {}
+        self.compiled: dict[Numbers, Compiled | Recorded] = {}
         self.used = stamp()
 
 
@@ -256,10 +277,10 @@ class TraceCache:
         self._shapes: dict[int, set[int]] = {}  # of graphs, without shapes and attributes; all by their hashes
         self._lock = free_at_fork(threading.Lock())
 
-    def __iter__(self) -> Iterator[Compiled]:
+    def __iter__(self) -> Iterator[Compiled | Recorded]:
         return (compiled for family in self._families.values() for compiled in family.compiled.values())
 
-    def lookup(self, structure: Any, numbers: Numbers) -> tuple[Numbers, Compiled | None]:
+    def lookup(self, structure: Any, numbers: Numbers) -> tuple[Numbers, Compiled | Recorded | None]:
         """The numbers, None for those to make inputs of, and the trace that is compiled for them, if there is one."""
         with self._lock:
             family = self._families.get(structure)
@@ -271,17 +292,18 @@ class TraceCache:
                 numbers = tuple(None if i in family.varying else number for i, number in enumerate(numbers))
             return numbers, family.compiled.get(numbers)
 
-    def insert(self, structure: Any, numbers: Numbers, compiled: Compiled) -> None:
+    def insert(self, structure: Any, numbers: Numbers, compiled: Compiled | Recorded) -> None:
         """Keep a trace that was compiled for what `lookup` gave."""
         with self._lock:
             self._families.setdefault(structure, _Family(numbers)).compiled[numbers] = compiled
             while len(self._families) > MOST_TRACES:
                 del self._families[min(self._families, key=lambda one: self._families[one].used)]
 
-    def count_shapes(self, trace: Trace) -> None:
-        """Logs a hint where graphs of the same operators are compiled for one set of shapes after another."""
+    def count_shapes(self, trace: Trace) -> int:
+        """How many sets of shapes of a trace's graph were met before this one; 0 for a small graph. Logs a hint where
+        there is one after another."""
         if len(trace.place) < LEAST_NODES:
-            return
+            return 0
         leaves = {place for place, _ in trace.leaves}
         graph = tuple([None if at in leaves else (one[0], one[2]) for at, one in enumerate(trace.entries)])
         shapes = hash(tuple([trace.entries[at][:2] for at in sorted(leaves)]))
@@ -294,6 +316,7 @@ class TraceCache:
         if len(known) > before:
             last = trace.outputs[-1]
             tell_of_shapes(len(known), f"the graph of {last.name}, made at {last.location},")
+        return len(known - {shapes})
 
     def clear(self) -> None:
         """Forget all."""
@@ -312,13 +335,13 @@ def arena_of(ctx: Context) -> Arena:
 
 def compiled(
     trace: Trace, key: tuple[Any, ...], build: Callable[[list[Node]], tuple[Sequence[Node], list[Node], Any]]
-) -> tuple[Compiled, list[Any]]:
+) -> tuple[Compiled | Recorded, list[Any]]:
     """The compiled trace, and the arrays of its leaves and numbers.
 
     Args:
         key: what, besides the trace's entries, the result depends on.
         build: called where the trace is met first, with a copy of each entry; it returns the nodes to compute, the
-            variables it made besides, and what to leave in `Compiled.result`.
+            variables it made besides, and what to leave in `Compiled.result`: numbers, in tuples and lists.
     """
     ctx = trace.context
     structure = (ctx, key, *trace.entries)
@@ -329,15 +352,26 @@ def compiled(
             dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there for it
             lifted.setdefault(node, []).append(which)
     if found is None:
-        copies, variables = _copied(trace, lifted)
-        outputs, others, result = build(copies)
-        found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
+        met, own = traces.count_shapes(trace), kept.key_of(trace, ctx, key, numbers)
+        plan = None if own is None else kept.load(own, ctx, arena_of(ctx), met)
+        if plan is not None:
+            tell_compiled([x.name for x in trace.outputs], _feeds(trace), len(plan), 0, 0.0)
+            found = Recorded(plan)
+        else:
+            copies, variables = _copied(trace, lifted)
+            outputs, others, result = build(copies)
+            found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
+            found.key = own
         traces.insert(structure, numbers, found)
-        traces.count_shapes(trace)
     here = ctx.kind == "cpu"
     given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]
     given += [_number(node, which) for node, chosen in lifted.items() for which in chosen]
     return found, given
+
+
+def _feeds(trace: Trace) -> list[tuple[str, Shape]]:
+    """The names and shapes of what a trace is given."""
+    return [(trace.nodes[place].name, array.shape) for place, array in trace.leaves]
 
 
 def _number(node: Node, which: int) -> np.ndarray:

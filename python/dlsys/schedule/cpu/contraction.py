@@ -23,7 +23,7 @@ from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import in_parts
 from ..target import Machine, Rule
-from ..varying import usual
+from ..varying import is_for_others, usual
 from . import padding, reduction
 from .dots import grouped
 from .padding import Images
@@ -43,6 +43,8 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     p, stages, number = found
     made = {one.buffer for one in stages[:number]}
     own = choose(p, machine, made, _paddings(p, stages, number)[0])
+    if is_for_others(own[0].extents[axis] for axis in own[0].n):  # panels have a known width
+        return None
     if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
         stages, p = cut(stages, number, parts)
         own = choose(p, machine, made, _paddings(p, stages, number)[0])

@@ -17,6 +17,7 @@ from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen
 from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..target import Machine, Rule
+from ..varying import Varying, for_threads, usual
 from .prefetch import next_row
 from .tiles import least_parts
 
@@ -65,7 +66,7 @@ class _Loops:
         self.rows = math.prod(self.outer)
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
-        large = steps.threads and math.prod(self.shape) * self.work >= PARALLEL_WORK
+        large = steps.threads and for_threads(math.prod(self.shape) * self.work) >= PARALLEL_WORK
         self.parts = least_parts(machine) * steps.finer if large else 0
 
     def _axes(self) -> Axes:
@@ -111,6 +112,8 @@ class _Loops:
         """Elements of some vectors, which divide a row where that can be."""
         whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
         most = self.steps.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
+        if isinstance(self.inner, Varying) and usual(self.inner) < self.lanes * most:
+            return self.lanes
         width = min(self.inner, self.lanes * most)
         return width if width == self.inner else common.divisor(self.inner, self.lanes, width) or width
 

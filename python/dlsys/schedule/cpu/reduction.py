@@ -23,7 +23,7 @@ from ..knobs import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
-from ..varying import Varying
+from ..varying import Varying, for_threads
 from . import pointwise, rows
 from .tiles import least_parts
 
@@ -87,7 +87,7 @@ class _Sum:
         self.terms = axes_of(shape, [i for i in range(len(shape)) if i not in spatial], found)
         self.count = math.prod(self.terms.sizes)  # of terms
         self.work = math.prod(shape) * common.operations(stage.block.body)
-        self.parallel = steps.threads > 0 and self.work >= PARALLEL_WORK
+        self.parallel = steps.threads > 0 and for_threads(self.work) >= PARALLEL_WORK
         sizes, strides = self.results.sizes, self.results.strides
         self.by_columns = bool(sizes) and sizes[-1] > 1 and all(s in (0, 1) for s in strides[-1])
         in_order = self.by_columns and self.count <= IN_ORDER
@@ -207,7 +207,8 @@ class _Sum:
             return 1
         strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)
         shared = any(result == 0 and term == 1 for result, term in strides)
-        return math.gcd(self.results.sizes[-1], VECTORS) if shared else 1
+        last = self.results.sizes[-1]
+        return math.gcd(last, VECTORS) if shared and not isinstance(last, Varying) else 1
 
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
