@@ -1,7 +1,8 @@
 """Trains by `fit` or by an Executor as one of several processes: `mpiexec -n 2 python ranks.py WHAT FOLDER`.
 
-WHAT is "fit", "step", "resume", which continues from what "die" has saved, or a fault: "raise", "die", "hang", "exit",
-"drift", "shapes". Each rank saves what it has found.
+WHAT is "fit", "step", "resume", which continues from what "die" has saved, "long", which `kills.py` kills and
+continues, "elastic", which goes on without a lost rank, or a fault: "raise", "die", "hang", "exit", "drift", "shapes".
+Each rank saves what it has found.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from dlsys import distributed, nn, optim
 from dlsys.data import DataLoader, TensorDataset
 
 FAULT_STEP = 8  # in the second of six epochs
+KEPT = "die", "resume", "long", "elastic"  # runs that have checkpoints
 
 
 def main(what: str, folder: Path) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((33, 12))  # in batches of 8 the last one has a single sample
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
-    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if what in ("die", "resume") else None)
+    if what in KEPT:
+        (folder / f"pid.{distributed.rank()}.{os.getpid()}").touch()
+    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if what in KEPT else None)
     np.savez(folder / f"{distributed.size()}.{distributed.rank()}.npz", **found)
 
 
@@ -53,9 +57,10 @@ def trained(what: str, x: np.ndarray, y: np.ndarray, directory: Path | None) -> 
 
     data = DataLoader(TensorDataset(x, y), 8, shuffle=True)
     history = dl.fit(
-        model, nn.CrossEntropyLoss(), optim.Adam(model.parameters(), lr=1e-2), data, epochs=6, clip_norm=1.0,
+        model, nn.CrossEntropyLoss(), optim.Adam(model.parameters(), lr=1e-2), data, clip_norm=1.0,
+        epochs=12 if what in ("long", "elastic") else 6, save_every=3 if what in ("long", "elastic") else None,
         validation=DataLoader(TensorDataset(x, y), 5), metrics={"accuracy": dl.accuracy}, on_step=on_step,
-        directory=directory,
+        directory=directory, **({"elastic": True} if what == "elastic" else {}),
     )  # fmt: skip
     rows = [[row["loss"], row["accuracy"], row["validation_loss"]] for row in history.epochs]
     values = {f"p{i}": np.asarray(parameter) for i, parameter in enumerate(model.parameters())}

@@ -262,7 +262,7 @@ def test_the_watcher_knows_who_is_missing() -> None:
     def told(limit: float) -> str:
         for i, board in enumerate(boards):
             rows[512 * i : 512 * (i + 1)] = bytes(board._row)
-        return lost(memoryview(rows), (4, 5), 6, limit)
+        return lost(memoryview(rows), (4, 5), 6, limit)[1]
 
     boards[0].begins()
     boards[0].waits()

@@ -15,8 +15,8 @@ Mechanisms:
 from __future__ import annotations
 
 from .collectives import (
-    Group, all_gather, all_reduce, barrier, broadcast, busy, device, group, init, local_rank, rank, reduce_scatter,
-    share, size, using,
+    Group, all_gather, all_reduce, barrier, broadcast, busy, device, group, init, local_rank, mend, rank,
+    reduce_scatter, share, size, using,
 )
 from .communicators import OPERATIONS, Alone, Communicator, Link, Mpi, Simulated
 from .exchange import Exchange, Message

@@ -126,6 +126,20 @@ def busy(text: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if _group is None else _group.communicator.board.busy(text)
 
 
+def mend(well: bool) -> bool:
+    """Whether all ranks are `well` and none is lost; else the group is from then on that of those who are left, rank 0
+    the first of them. All ranks call it. Raises RankLostError where one is lost meanwhile."""
+    own = group()
+    own.communicator.board.waits(False)
+    with busy("going on without a lost rank"):
+        found = own.communicator.mend(well)
+    if not found:
+        own.agreed.clear()
+        if rank() == 0:
+            sys.stdout = sys.__stdout__
+    return found
+
+
 def _sent(function: str, value: Any) -> np.ndarray:
     """The value as a contiguous array, without a copy if it is one."""
     if isinstance(value, Array) and value.context.kind == "cuda":

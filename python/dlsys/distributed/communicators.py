@@ -6,18 +6,20 @@ All exchange is non-blocking: `start` returns a request, which is tested or wait
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, RankLostError
 from ..system import available_cores, core_numbers
 from .board import Board, opened
 
 OPERATIONS = ("sum", "max", "min")
 FASTEST = 2e10  # bytes a second
+FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by Open MPI's `mpiexec --with-ft ulfm`
 LACKING = "training on several processes needs mpi4py and an MPI: pip install 'dlsys[mpi]'"
 
 
@@ -44,7 +46,8 @@ class Link:
 
 
 class Communicator(Protocol):
-    """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each."""
+    """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each. `elastic`:
+    whether they can go on when one is lost."""
 
     rank: int
     size: int
@@ -52,10 +55,15 @@ class Communicator(Protocol):
     cores: int
     link: Link
     board: Board
+    elastic: bool
 
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
         """Begin an "all_reduce", "broadcast", "all_gather" or "reduce_scatter" of contiguous arrays: what is sent, and
         where the result is written, which may be the same memory for an all-reduce. A broadcast sends `receive`."""
+
+    def mend(self, well: bool) -> bool:
+        """Whether all ranks are `well` and none is lost; else the group is from then on that of those who are left. All
+        call it."""
 
 
 class _Until:
@@ -77,9 +85,13 @@ class Alone:
     rank = local_rank = 0
     size = 1
     link = Link(0.0, 1e12)
+    elastic = True
 
     def __init__(self) -> None:
         self.board, self.cores = Board(), available_cores()
+
+    def mend(self, well: bool) -> bool:
+        return well
 
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
         if receive is not send:
@@ -119,11 +131,14 @@ class _MpiRequest:
         self._request = request
 
     def test(self) -> bool:
-        return self._request.Test()
+        try:
+            return self._request.Test()
+        except RuntimeError as error:  # MPI's
+            raise RankLostError(f"a rank that others wait for is lost: {error}") from None
 
     def wait(self) -> None:
         spins = 0
-        while not self._request.Test():
+        while not self.test():
             spins += 1
             time.sleep(2e-5 if spins > 200 else 0)  # after a tenth of a millisecond: others may need the core
 
@@ -137,26 +152,50 @@ class Mpi:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise CommunicationError(f"{LACKING} ({error})") from None
-        self._mpi, self._comm = MPI, MPI.COMM_WORLD.Dup()  # messages of the user's own are apart
-        self.rank, self.size = self._comm.rank, self._comm.size
-        node = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.local_rank = node.rank
-        cores = node.allgather(core_numbers())
-        self.cores = max(1, len(set[int]().union(*cores)) // node.size)  # shared by all, or bound to some by a launcher
+        self._mpi, self.elastic = MPI, os.environ.get(FAULT_TOLERANT) == "1"
+        node = self._meet(MPI.COMM_WORLD.Dup())  # messages of the user's own are apart
         self.board = opened(node.bcast, node.rank, node.allgather, self.rank, self.size)
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
         self.link = self._measured()
 
+    def _meet(self, comm: Any) -> Any:
+        """Let the group be that of an MPI communicator; returns that of its ranks of this node."""
+        self._comm, self.rank, self.size = comm, comm.rank, comm.size
+        node = comm.Split_type(self._mpi.COMM_TYPE_SHARED)
+        self.local_rank = node.rank
+        cores = node.allgather(core_numbers())
+        self.cores = max(1, len(set[int]().union(*cores)) // node.size)  # shared by all, or bound to some by a launcher
+        return node
+
+    def mend(self, well: bool) -> bool:
+        comm, board = self._comm, self.board
+        try:
+            if not well:
+                comm.Revoke()  # who waits for others comes too
+            if comm.Agree(int(well)):
+                return True
+        except self._mpi.Exception:  # a rank is lost
+            pass
+        try:
+            self._meet(comm.Shrink())
+            board.begun = self._comm.allreduce(board.begun, self._mpi.MAX)
+        except self._mpi.Exception as error:
+            raise RankLostError(f"another rank is lost: {error}") from None
+        return False
+
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
         comm = self._comm
-        if kind == "all_reduce":
-            own = self._mpi.IN_PLACE if send.ctypes.data == receive.ctypes.data else send
-            return _MpiRequest(comm.Iallreduce(own, receive, self._operations[operation]))
-        if kind == "broadcast":
-            return _MpiRequest(comm.Ibcast(receive, root))
-        if kind == "all_gather":
-            return _MpiRequest(comm.Iallgather(send, receive))
-        return _MpiRequest(comm.Ireduce_scatter_block(send, receive, self._operations[operation]))
+        try:
+            if kind == "all_reduce":
+                own = self._mpi.IN_PLACE if send.ctypes.data == receive.ctypes.data else send
+                return _MpiRequest(comm.Iallreduce(own, receive, self._operations[operation]))
+            if kind == "broadcast":
+                return _MpiRequest(comm.Ibcast(receive, root))
+            if kind == "all_gather":
+                return _MpiRequest(comm.Iallgather(send, receive))
+            return _MpiRequest(comm.Ireduce_scatter_block(send, receive, self._operations[operation]))
+        except self._mpi.Exception as error:
+            raise RankLostError(f"a rank that others wait for is lost: {error}") from None
 
     def _measured(self) -> Link:
         """The link, by all-reduces of 8 bytes and of 1 MiB: the fastest of a few, on the slowest rank."""
