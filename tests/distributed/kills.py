@@ -119,7 +119,7 @@ def main() -> None:
                 if len(told) != 1 or f"rank {found.killed} of {ranks} died" not in told[0]:
                     faults.append(f"{len(told)} messages")
                 alone += told[:1] != [line for line in told if "; rank" in line]
-                if found.seconds > WITHIN:
+                if found.seconds > WITHIN and not options.elastic:
                     faults.append(f"{found.seconds:.1f} s")
             elif told:
                 faults.append("a message without a kill")

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,6 +138,8 @@ def _install_hooks(board: Board) -> None:
         if not board.leaves():
             sys.stdout.flush()
             sys.stderr.flush()
+            if board.elastic:  # with a status the launcher would end all
+                os.kill(os.getpid(), signal.SIGKILL)
             os._exit(1)  # without MPI's own end, which waits for all
 
     sys.excepthook = hook

@@ -6,6 +6,7 @@ All exchange is non-blocking: `start` returns a request, which is tested or wait
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from dataclasses import dataclass
@@ -148,15 +149,25 @@ class Mpi:
 
     def __init__(self) -> None:
         """Raises CommunicationError where mpi4py or an MPI is missing."""
+        self.elastic = os.environ.get(FAULT_TOLERANT) == "1"
         try:
+            import mpi4py
+
+            if self.elastic:  # Open MPI's end may hang when a rank was lost
+                mpi4py.rc.finalize = False
+                atexit.register(self._end)
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise CommunicationError(f"{LACKING} ({error})") from None
-        self._mpi, self.elastic = MPI, os.environ.get(FAULT_TOLERANT) == "1"
+        self._mpi = MPI
         node = self._meet(MPI.COMM_WORLD.Dup())  # messages of the user's own are apart
         self.board = opened(node.bcast, node.rank, node.allgather, self.rank, self.size)
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
         self.link = self._measured()
+
+    def _end(self) -> None:
+        if self._mpi.COMM_WORLD.size == self.size:
+            self._mpi.Finalize()
 
     def _meet(self, comm: Any) -> Any:
         """Let the group be that of an MPI communicator; returns that of its ranks of this node."""

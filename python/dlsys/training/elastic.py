@@ -23,24 +23,22 @@ def elastically(begin: Callable[[bool], Run], train: Callable[[Run], None], resu
     if not own.elastic:
         raise CommunicationError(NEEDED)
     own.board.elastic, saved = True, 0
-    try:
-        while True:
-            size = distributed.size()
-            try:
-                saved = distributed.all_reduce(saved, "max")
-                run = begin(resume or saved > 0)
-                run.save(LAST)
-                distributed.barrier()
-                saved = 1
-                train(run)
-                if distributed.mend(True):
-                    return run
-            except RankLostError:
-                _mend()
-                if distributed.size() == size:
-                    raise
-    finally:
-        own.board.elastic = False
+    while True:
+        size = distributed.size()
+        try:
+            saved = distributed.all_reduce(saved, "max")
+            run = begin(resume or saved > 0)
+            run.save(LAST)
+            distributed.barrier()
+            saved = 1
+            train(run)
+            if distributed.mend(True):
+                own.board.elastic = False
+                return run
+        except RankLostError:
+            _mend()
+            if distributed.size() == size:
+                raise
 
 
 def _mend() -> None:

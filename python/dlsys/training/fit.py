@@ -16,7 +16,7 @@ from ..nn import Module
 from ..optim import Optimizer
 from ..scopes import dealing
 from .elastic import elastically
-from .run import COLUMNS, VALIDATION, Run, means
+from .run import COLUMNS, VALIDATION, Run, in_step, means
 from .steps import Function, History, Steps
 
 
@@ -108,7 +108,7 @@ def evaluate_on(
     require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
     steps = Steps(model, loss, None, metrics or {}, None, 0)
     with dealing():
-        found = means([steps.run(batch, False) for batch in data])
+        found = means([steps.run(batch, False) for batch in in_step(data)])
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
     return found
