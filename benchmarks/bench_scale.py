@@ -5,8 +5,11 @@ The kernels of one rank run as they are; a message takes the time that a ring ta
 clusters of workstations", 2009). Weak scaling keeps a rank's batch, strong scaling divides one batch among the ranks.
 Not measured: what reduces the messages on the processor, stragglers, several rings on one wire.
 
-The links' constants are assumptions, the rate of the wire and a latency of small messages that is usual for it: TCP on
-10 Gbit/s Ethernet 30 us, RDMA on 100 Gbit/s Ethernet 5 us, on InfiniBand HDR (200 Gbit/s) 2 us.
+The links' constants: the rate of the wire, 10 Gbit/s (IEEE 802.3ae), 100 Gbit/s (802.3ba), 200 Gbit/s (InfiniBand HDR,
+by the InfiniBand Trade Association's roadmap), and a latency of small messages between programs. That of InfiniBand,
+2 us, is near what Open MPI's developers measured with ConnectX (1.4 to 1.9 us, devel@open-mpi.org, message 2158, 2007);
+5 us for RDMA on 100 Gbit/s Ethernet is 1.93 us, back to back past the kernel (J. Squyres, "MPI over 40Gb Ethernet",
+Cisco, 2014), and two switches; 30 us for TCP on 10 Gbit/s Ethernet is an assumption.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +61,8 @@ class Point:
         """What the step's time is owed to."""
         if self.step < 1.1 * self.alone:
             return "computation"
+        if self.messages < 0.5 * (self.step - self.alone):  # the rest is a core that others have when a message ends
+            return "waking up"
         return "bandwidth" if self.ring > 0.5 * self.messages else "latency"
 
 
@@ -81,15 +87,21 @@ def step_of(model: Model, parts: int) -> tuple[ad.Executor, dict[ad.Node, Any], 
     return executor, feed, rows
 
 
-def measured(name: str, link: str, ranks: int, parts: int, rounds: int) -> Point:
-    alone, own, rows = step_of(MODELS[name], parts)
+@cache
+def alone_of(name: str, parts: int) -> tuple[ad.Executor, dict[ad.Node, Any], int]:
+    """`step_of` for one rank alone."""
+    return step_of(MODELS[name], parts)
+
+
+def measured(name: str, link: str, ranks: int, parts: int, seconds: float) -> Point:
+    alone, own, rows = alone_of(name, parts)
     with using(communicator := ring(ranks, *LINKS[link])):
         together, feed, _ = step_of(MODELS[name], parts)
     communicator.log.clear()
     together.run(feed)
     sizes = [nbytes for _, nbytes in communicator.log]
-    best = [np.inf, np.inf]
-    for _ in range(rounds):
+    best, end = [np.inf, np.inf], time.perf_counter() + seconds
+    while time.perf_counter() < end:
         for i, (executor, fed) in enumerate(((alone, own), (together, feed))):
             began = time.perf_counter()
             executor.run(fed)
@@ -112,18 +124,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(NETWORKS), help="of " + ", ".join(MODELS))
     parser.add_argument("--ranks", default=",".join(map(str, RANKS)))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.5, help="for which each step is repeated (default: 1.5)")
     parser.add_argument("--results", type=Path, default=common.RESULTS, metavar="FOLDER")
     options = parser.parse_args()
     names, ranks = options.models.split(","), [int(count) for count in options.ranks.split(",")]
     if unknown := set(names) - set(MODELS):
         sys.exit(f"--models takes {', '.join(MODELS)}, not {', '.join(sorted(unknown))}")
     load = common.OtherLoad()
-    weak = [measured(name, link, n, 1, options.rounds) for name in names for link in LINKS for n in ranks]
+    weak = [measured(name, link, n, 1, options.seconds) for name in names for link in LINKS for n in ranks]
     whole = {name: min(p.alone for p in weak if p.model == name) for name in names}
     rows = {name: len(MODELS[name].batch(np.random.default_rng(0))[0]) for name in names}
     runs = [(name, link, n) for name in names for link in LINKS for n in ranks if rows[name] >= n]
-    strong = [measured(name, link, n, n, options.rounds) for name, link, n in runs]
+    strong = [measured(name, link, n, n, options.seconds) for name, link, n in runs]
     times = "alone ms", "step ms", "on the link ms", "ring ms"
     header = ["model", "link", "ranks", "rows", "messages", *times, "speedup", "limited by"]
     sections = [

@@ -18,9 +18,9 @@ from dlsys import distributed, optim
 from dlsys.compiler.buckets import CALL, cuts
 from dlsys.compiler.messages import START
 from dlsys.distributed import Alone, Link, Simulated, using
-from dlsys.distributed.board import Board
-from dlsys.distributed.watch import lost
 from dlsys.errors import CommunicationError, GraphError, ShapeError
+from dlsys.watching import Board
+from dlsys.watching.watch import lost
 from helpers import error_of
 
 SHAPES = (64, 96), (96,), (96, 80), (80,), (80, 10)

@@ -9,14 +9,13 @@ Mechanisms:
     communicators   who exchanges arrays: MPI, one process alone, a simulated link; all requests are non-blocking
     collectives     the group of the process, and the functions that users call
     exchange        the functions that a plan's table calls to start, test and wait for its messages
-    board, watch    a rank that raises, dies or hangs ends all, with one message
 """
 
 from __future__ import annotations
 
 from .collectives import (
-    Group, all_gather, all_reduce, barrier, broadcast, busy, device, group, init, local_rank, mend, rank,
-    reduce_scatter, share, size, using,
+    Group, all_gather, all_reduce, barrier, broadcast, busy, device, group, init, local_rank, rank, reduce_scatter,
+    share, size, using,
 )
 from .communicators import OPERATIONS, Alone, Communicator, Link, Mpi, Simulated
 from .exchange import Exchange, Message

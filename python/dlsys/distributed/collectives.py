@@ -13,7 +13,7 @@ import numpy as np
 
 from ..devices import Array, Context, cpu, cuda, get_num_threads, host_array, set_num_threads, to_array
 from ..errors import CommunicationError, DeviceError
-from .board import as_text
+from ..watching import as_text
 from .communicators import OPERATIONS, Alone, Communicator, Mpi
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")  # variables that launchers of MPI set
@@ -124,20 +124,6 @@ def share(rows: slice | int) -> slice:
 def busy(text: str) -> contextlib.AbstractContextManager[None]:
     """Inside, this rank does what may take long, as compiling: the others wait 30 times as long for it."""
     return contextlib.nullcontext() if _group is None else _group.communicator.board.busy(text)
-
-
-def mend(well: bool) -> bool:
-    """Whether all ranks are `well` and none is lost; else the group is from then on that of those who are left, rank 0
-    the first of them. All ranks call it. Raises RankLostError where one is lost meanwhile."""
-    own = group()
-    own.communicator.board.waits(False)
-    with busy("going on without a lost rank"):
-        found = own.communicator.mend(well)
-    if not found:
-        own.agreed.clear()
-        if rank() == 0:
-            sys.stdout = sys.__stdout__
-    return found
 
 
 def _sent(function: str, value: Any) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import CommunicationError, RankLostError
 from ..system import available_cores, core_numbers
-from .board import Board, opened
+from ..watching import Board, opened
 
 OPERATIONS = ("sum", "max", "min")
 FASTEST = 2e10  # bytes a second
@@ -62,10 +62,6 @@ class Communicator(Protocol):
         """Begin an "all_reduce", "broadcast", "all_gather" or "reduce_scatter" of contiguous arrays: what is sent, and
         where the result is written, which may be the same memory for an all-reduce. A broadcast sends `receive`."""
 
-    def mend(self, well: bool) -> bool:
-        """Whether all ranks are `well` and none is lost; else the group is from then on that of those who are left. All
-        call it."""
-
 
 class _Until:
     """A request that is done at a time."""
@@ -90,9 +86,6 @@ class Alone:
 
     def __init__(self) -> None:
         self.board, self.cores = Board(), available_cores()
-
-    def mend(self, well: bool) -> bool:
-        return well
 
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
         if receive is not send:
@@ -160,7 +153,7 @@ class Mpi:
         except (ImportError, RuntimeError) as error:
             raise CommunicationError(f"{LACKING} ({error})") from None
         self._mpi = MPI
-        node = self._meet(MPI.COMM_WORLD.Dup())  # messages of the user's own are apart
+        node = self.meet(MPI.COMM_WORLD.Dup())  # messages of the user's own are apart
         self.board = opened(node.bcast, node.rank, node.allgather, self.rank, self.size)
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
         self.link = self._measured()
@@ -169,33 +162,17 @@ class Mpi:
         if self._mpi.COMM_WORLD.size == self.size:
             self._mpi.Finalize()
 
-    def _meet(self, comm: Any) -> Any:
-        """Let the group be that of an MPI communicator; returns that of its ranks of this node."""
-        self._comm, self.rank, self.size = comm, comm.rank, comm.size
+    def meet(self, comm: Any) -> Any:
+        """Let the group be that of an MPI communicator, `comm`; returns that of its ranks of this node."""
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
         node = comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         self.local_rank = node.rank
         cores = node.allgather(core_numbers())
         self.cores = max(1, len(set[int]().union(*cores)) // node.size)  # shared by all, or bound to some by a launcher
         return node
 
-    def mend(self, well: bool) -> bool:
-        comm, board = self._comm, self.board
-        try:
-            if not well:
-                comm.Revoke()  # who waits for others comes too
-            if comm.Agree(int(well)):
-                return True
-        except self._mpi.Exception:  # a rank is lost
-            pass
-        try:
-            self._meet(comm.Shrink())
-            board.begun = self._comm.allreduce(board.begun, self._mpi.MAX)
-        except self._mpi.Exception as error:
-            raise RankLostError(f"another rank is lost: {error}") from None
-        return False
-
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
-        comm = self._comm
+        comm = self.comm
         try:
             if kind == "all_reduce":
                 own = self._mpi.IN_PLACE if send.ctypes.data == receive.ctypes.data else send
@@ -214,10 +191,10 @@ class Mpi:
         for count in (1, 1 << 17):
             values, times = np.zeros(count), []
             for _ in range(5):
-                self._comm.Barrier()
+                self.comm.Barrier()
                 began = time.perf_counter()
                 self.start("all_reduce", values, values).wait()
                 times.append(time.perf_counter() - began)
-            seconds.append(self._comm.allreduce(min(times), self._mpi.MAX))
+            seconds.append(self.comm.allreduce(min(times), self._mpi.MAX))
         latency = max(seconds[0], 1e-7)
         return Link(latency, (1 << 20) / max(seconds[1] - latency, (1 << 20) / FASTEST))

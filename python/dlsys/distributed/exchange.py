@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .board import as_text
+from ..watching import as_text
 from .collectives import Group
 from .communicators import Request
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from .. import distributed
+from ..distributed import Mpi
 from ..errors import CommunicationError, RankLostError
 from .run import LAST, Run
 
@@ -32,20 +34,39 @@ def elastically(begin: Callable[[bool], Run], train: Callable[[Run], None], resu
             distributed.barrier()
             saved = 1
             train(run)
-            if distributed.mend(True):
+            if mend(True):
                 own.board.elastic = False
                 return run
         except RankLostError:
-            _mend()
+            mend(False)
             if distributed.size() == size:
                 raise
 
 
-def _mend() -> None:
-    """Go on as those who are left, even if more are lost meanwhile."""
-    while True:
-        try:
-            distributed.mend(False)
-            return
-        except RankLostError:
-            continue
+def mend(well: bool) -> bool:
+    """Whether all ranks are `well` and none is lost; all get the same answer. Else the group is from then on that of
+    the ranks that are left, rank 0 the first of them."""
+    group = distributed.group()
+    own, board = group.communicator, group.communicator.board
+    if not isinstance(own, Mpi):
+        return well
+    board.waits(False)
+    with distributed.busy("going on without a lost rank"):
+        while True:
+            try:
+                if not well:
+                    own.comm.Revoke()  # who waits for others comes too
+                if own.comm.Agree(int(well)):
+                    return True
+            except RuntimeError:  # MPI's: a rank is lost
+                pass
+            try:
+                own.meet(own.comm.Shrink())
+                board.begun = max(own.comm.allgather(board.begun))
+                break
+            except RuntimeError:  # another one is lost meanwhile
+                well = False
+    group.agreed.clear()
+    if own.rank == 0:
+        sys.stdout = sys.__stdout__
+    return False
