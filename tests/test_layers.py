@@ -19,6 +19,7 @@ LAYERS = [
     ("node",),
     ("checks", "graph", "tvm_import"),
     ("devices",),
+    ("watching",),
     ("distributed",),
     ("compute",),
     ("schedule",),

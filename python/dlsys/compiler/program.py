@@ -145,7 +145,8 @@ class Program:
                 calls.append(Call(spec.symbol, tuple(places)))
             behind = f"{position} {group.name}"
             for node in [*under_way][:1]:  # lets it make progress
-                calls.append(Callback("test", (self.place(node, given, arena),), behind=behind))
+                told = f"{behind}, with bucket {node.attrs['number']} on its way"
+                calls.append(Callback("test", (self.place(node, given, arena),), behind=told))
         return calls
 
     @lazy

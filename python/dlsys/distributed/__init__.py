@@ -9,7 +9,6 @@ Mechanisms:
     communicators   who exchanges arrays: MPI, one process alone, a simulated link; all requests are non-blocking
     collectives     the group of the process, and the functions that users call
     exchange        the functions that a plan's table calls to start, test and wait for its messages
-    board, watch    a rank that raises, dies or hangs ends all, with one message
 """
 
 from __future__ import annotations

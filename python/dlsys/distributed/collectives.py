@@ -13,7 +13,7 @@ import numpy as np
 
 from ..devices import Context, cpu, cuda, get_num_threads, host_array, lies_on, set_num_threads, to_array
 from ..errors import CommunicationError
-from .board import as_text
+from ..watching import as_text
 from .communicators import OPERATIONS, Alone, Communicator, Mpi
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")  # variables that launchers of MPI set

@@ -6,18 +6,21 @@ All exchange is non-blocking: `start` returns a request, which is tested or wait
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, RankLostError
 from ..system import available_cores, core_numbers
-from .board import Board, opened
+from ..watching import Board, opened
 
 OPERATIONS = ("sum", "max", "min")
 FASTEST = 2e10  # bytes a second
+FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by Open MPI's `mpiexec --with-ft ulfm`
 LACKING = "training on several processes needs mpi4py and an MPI: pip install 'dlsys[mpi]'"
 
 
@@ -44,7 +47,8 @@ class Link:
 
 
 class Communicator(Protocol):
-    """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each."""
+    """The ranks of a run, 0 to `size` - 1; `local_rank` counts those of a node, `cores` the threads of each. `elastic`:
+    whether they can go on when one is lost."""
 
     rank: int
     size: int
@@ -52,6 +56,7 @@ class Communicator(Protocol):
     cores: int
     link: Link
     board: Board
+    elastic: bool
 
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
         """Begin an "all_reduce", "broadcast", "all_gather" or "reduce_scatter" of contiguous arrays: what is sent, and
@@ -77,6 +82,7 @@ class Alone:
     rank = local_rank = 0
     size = 1
     link = Link(0.0, 1e12)
+    elastic = True
 
     def __init__(self) -> None:
         self.board, self.cores = Board(), available_cores()
@@ -118,11 +124,14 @@ class _MpiRequest:
         self._request = request
 
     def test(self) -> bool:
-        return self._request.Test()
+        try:
+            return self._request.Test()
+        except RuntimeError as error:  # MPI's
+            raise RankLostError(f"a rank that others wait for is lost: {error}") from None
 
     def wait(self) -> None:
         spins = 0
-        while not self._request.Test():
+        while not self.test():
             spins += 1
             time.sleep(2e-5 if spins > 200 else 0)  # after a tenth of a millisecond: others may need the core
 
@@ -132,30 +141,48 @@ class Mpi:
 
     def __init__(self) -> None:
         """Raises CommunicationError where mpi4py or an MPI is missing."""
+        self.elastic = os.environ.get(FAULT_TOLERANT) == "1"
         try:
+            import mpi4py
+
+            if self.elastic:  # Open MPI's end may hang when a rank was lost
+                mpi4py.rc.finalize = False
+                atexit.register(self._end)
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise CommunicationError(f"{LACKING} ({error})") from None
-        self._mpi, self._comm = MPI, MPI.COMM_WORLD.Dup()  # messages of the user's own are apart
-        self.rank, self.size = self._comm.rank, self._comm.size
-        node = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.local_rank = node.rank
-        cores = node.allgather(core_numbers())
-        self.cores = max(1, len(set[int]().union(*cores)) // node.size)  # shared by all, or bound to some by a launcher
+        self._mpi = MPI
+        node = self.meet(MPI.COMM_WORLD.Dup())  # messages of the user's own are apart
         self.board = opened(node.bcast, node.rank, node.allgather, self.rank, self.size)
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
         self.link = self._measured()
 
+    def _end(self) -> None:
+        if self._mpi.COMM_WORLD.size == self.size:
+            self._mpi.Finalize()
+
+    def meet(self, comm: Any) -> Any:
+        """Let the group be that of an MPI communicator, `comm`; returns that of its ranks of this node."""
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        node = comm.Split_type(self._mpi.COMM_TYPE_SHARED)
+        self.local_rank = node.rank
+        cores = node.allgather(core_numbers())
+        self.cores = max(1, len(set[int]().union(*cores)) // node.size)  # shared by all, or bound to some by a launcher
+        return node
+
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
-        comm = self._comm
-        if kind == "all_reduce":
-            own = self._mpi.IN_PLACE if send.ctypes.data == receive.ctypes.data else send
-            return _MpiRequest(comm.Iallreduce(own, receive, self._operations[operation]))
-        if kind == "broadcast":
-            return _MpiRequest(comm.Ibcast(receive, root))
-        if kind == "all_gather":
-            return _MpiRequest(comm.Iallgather(send, receive))
-        return _MpiRequest(comm.Ireduce_scatter_block(send, receive, self._operations[operation]))
+        comm = self.comm
+        try:
+            if kind == "all_reduce":
+                own = self._mpi.IN_PLACE if send.ctypes.data == receive.ctypes.data else send
+                return _MpiRequest(comm.Iallreduce(own, receive, self._operations[operation]))
+            if kind == "broadcast":
+                return _MpiRequest(comm.Ibcast(receive, root))
+            if kind == "all_gather":
+                return _MpiRequest(comm.Iallgather(send, receive))
+            return _MpiRequest(comm.Ireduce_scatter_block(send, receive, self._operations[operation]))
+        except self._mpi.Exception as error:
+            raise RankLostError(f"a rank that others wait for is lost: {error}") from None
 
     def _measured(self) -> Link:
         """The link, by all-reduces of 8 bytes and of 1 MiB: the fastest of a few, on the slowest rank."""
@@ -163,10 +190,10 @@ class Mpi:
         for count in (1, 1 << 17):
             values, times = np.zeros(count), []
             for _ in range(5):
-                self._comm.Barrier()
+                self.comm.Barrier()
                 began = time.perf_counter()
                 self.start("all_reduce", values, values).wait()
                 times.append(time.perf_counter() - began)
-            seconds.append(self._comm.allreduce(min(times), self._mpi.MAX))
+            seconds.append(self.comm.allreduce(min(times), self._mpi.MAX))
         latency = max(seconds[0], 1e-7)
         return Link(latency, (1 << 20) / max(seconds[1] - latency, (1 << 20) / FASTEST))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..devices import Array, Context
 from ..devices.nccl import connect
-from .board import Board, as_text
+from ..watching import Board, as_text
 from .collectives import Group, all_gather, broadcast
 from .communicators import Request
 

@@ -15,7 +15,8 @@ from ..errors import GraphError
 from ..nn import Module
 from ..optim import Optimizer
 from ..scopes import dealing
-from .run import COLUMNS, VALIDATION, Run, means
+from .elastic import elastically
+from .run import COLUMNS, VALIDATION, Run, in_step, means
 from .steps import Function, History, Steps
 
 
@@ -35,6 +36,7 @@ def fit(
     resume: bool = True,
     save_every: int | None = None,
     best: str = "loss",
+    elastic: bool = False,
     progress: bool = True,
     on_step: Callable[[int, float], Any] | None = None,
     on_epoch: Callable[[dict[str, Any]], Any] | None = None,
@@ -55,6 +57,9 @@ def fit(
         resume: continue from `last.safetensors` if it exists. A run that was killed at any moment and resumed gives the
             same bits as one that was not: the checkpoint has parameters, buffers, optimizer, schedule, random state and
             the place in the data. `data` must then have `state_dict`, as a DataLoader has.
+        elastic: whether a group of processes goes on without a rank that is lost: from the last checkpoint in
+            `directory`, by the others, among whom the rest of the epoch is dealt out anew; callbacks are called again
+            for steps that are done again. It needs Open MPI and `mpiexec --with-ft ulfm`.
         progress: whether to show a bar in a terminal and one line per epoch.
         on_step, on_epoch: called after each step with its number and loss, and after each epoch with its row of the
             history, before anything is saved.
@@ -69,21 +74,30 @@ def fit(
     that do not fit, DataError for a checkpoint that is damaged or of another run, and the errors of the operators.
     """
     check_fit(**locals())
-    steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
     place = None if directory is None else Path(directory)
-    run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
-    if schedule is not None:
-        (run.on_step if schedule_each == "step" else run.on_epoch).append(lambda *_: schedule.step())
-    run.on_step += [on_step] if on_step is not None else []
-    run.on_epoch += [on_epoch] if on_epoch is not None else []
-    if resume:
-        run.load()
-    run.agree()
-    with signals() as run.asked:
-        for epoch in run.remaining(epochs):
-            run.train(epoch)
-            run.validate()
-            run.end()
+
+    def begin(resume: bool) -> Run:
+        steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
+        run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
+        if schedule is not None:
+            (run.on_step if schedule_each == "step" else run.on_epoch).append(lambda *_: schedule.step())
+        run.on_step += [on_step] if on_step is not None else []
+        run.on_epoch += [on_epoch] if on_epoch is not None else []
+        if resume:
+            run.load()
+        run.agree()
+        return run
+
+    def train(run: Run) -> None:
+        with signals() as run.asked:
+            for epoch in run.remaining(epochs):
+                run.train(epoch)
+                run.validate()
+                run.end()
+
+    if elastic:
+        return elastically(begin, train, resume).history
+    train(run := begin(resume))
     return run.history
 
 
@@ -95,7 +109,7 @@ def evaluate_on(
     require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
     steps = Steps(model, loss, None, metrics or {}, None, 0)
     with dealing():
-        found = means([steps.run(batch, False) for batch in data])
+        found = means([steps.run(batch, False) for batch in in_step(data)])
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
     return found
@@ -123,6 +137,8 @@ def check_fit(*, schedule: Any, validation: Any, epochs: Any, save_every: Any, b
     integer("fit", "epochs", epochs, 0)
     integer("fit", "save_every", 1 if save_every is None else save_every, 1)
     word("fit", "schedule_each", more["schedule_each"], ("epoch", "step"))
+    if more["elastic"] and more["directory"] is None:
+        raise GraphError("fit: elastic=True needs a directory for the checkpoints from which training goes on")
     if best != "loss" and best not in (more["metrics"] or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
     if set(more["optimizer"].parameters).isdisjoint(more["model"].parameters()):

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from .. import distributed, random
-from ..errors import DataError, DlsysError, GraphError
+from ..errors import CommunicationError, DataError, DlsysError, GraphError
 from ..optim import Optimizer
 from ..optim.ranks import require_equal, require_same, synchronize
 from ..scopes import dealing
@@ -39,6 +39,30 @@ def means(measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, floa
     total = sum(size for _, size in measured)
     names = measured[0][0] if total else ()
     return {name: sum(values[name] * size for values, size in measured) / total for name in names}
+
+
+def in_step(data: Any) -> Any:
+    """The batches of `data`. In a group of processes all ranks must have as many: else CommunicationError is raised on
+    all, which names a rank; for data without a length they ask each other before each batch."""
+    return data if distributed.size() == 1 else _in_step(data)
+
+
+def _in_step(data: Any) -> Iterator[Any]:
+    def agree(own: int) -> None:
+        for rank, count in enumerate(counts := distributed.all_gather(np.array([own]))):
+            if count != counts[0]:
+                told = f"rank {rank} of {len(counts)} has {count} batches, rank 0 has {counts[0]}"
+                raise CommunicationError(f"fit: {told}: give all ranks the same data, of which each takes its share")
+
+    batches, known, number = iter(data), hasattr(data, "__len__"), 0
+    agree(len(data) if known else -1)
+    while (batch := next(batches, None)) is not None or not known:
+        if not known:
+            agree(number + (batch is not None))
+            number += 1
+            if batch is None:
+                return
+        yield batch
 
 
 @dataclass
@@ -97,7 +121,9 @@ class Run:
         """Train on the rest of an epoch's batches. Raises GraphError if there is none."""
         at, optimizer = self.at, self.optimizer
         shown = None if self.progress and distributed.rank() == 0 else True
-        with dealing(), tqdm(self.data, f"epoch {epoch}", initial=len(at.measured), leave=False, disable=shown) as bar:
+        data, done = self.data, len(at.measured)
+        count = len(data) if hasattr(data, "__len__") else None
+        with dealing(), tqdm(in_step(data), f"epoch {epoch}", count, initial=done, leave=False, disable=shown) as bar:
             for batch in bar:
                 self.compiled.asks = bool(self.asked)
                 values, size = self.compiled.run(batch, True)
@@ -138,7 +164,7 @@ class Run:
         synchronize(self.buffers())
         if self.validation is not None:
             with dealing():
-                found = means([self.compiled.run(batch, False) for batch in self.validation])
+                found = means([self.compiled.run(batch, False) for batch in in_step(self.validation)])
             if not found:
                 raise GraphError(f"fit: the validation data gave no batch in epoch {self.row['epoch']}")
             self.row |= {VALIDATION + name: value for name, value in found.items()}

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,11 +40,12 @@ class Board:
         if path is not None:
             with open(path, "r+b") as file:
                 self._row = memoryview(mmap.mmap(file.fileno(), 0))[row * ROW : (row + 1) * ROW]
-        self._begun = 0
+        self.begun = 0
+        self.elastic = False  # whether the rank goes on when another is lost
         self.say(as_text("in its program, before any collective"))
 
     def _set(self, state: int) -> None:
-        HEAD.pack_into(self._row, 0, state, self._begun, time.monotonic())
+        HEAD.pack_into(self._row, 0, state, self.begun, time.monotonic(), self.elastic)
 
     def say(self, text: bytes) -> None:
         """Write what the rank does, an `as_text`; takes 0.1 us."""
@@ -51,7 +53,7 @@ class Board:
 
     def begins(self) -> None:
         """The rank has begun a collective."""
-        self._begun += 1
+        self.begun += 1
         self.waits(False)
 
     def waits(self, does: bool = True) -> None:
@@ -61,13 +63,14 @@ class Board:
     @contextlib.contextmanager
     def busy(self, text: str) -> Iterator[None]:
         """Inside, the rank does what may take long, and others wait longer for it."""
-        state = watch.read(self._row, 0)[0]
+        state, _, _, before = watch.read(self._row, 0)
         self._set(BUSY)
-        self.say(as_text(text))
+        self.say(as_text(f"{text}, and before {before}"))
         try:
             yield
         finally:
             self._set(state)
+            self.say(as_text(before))
 
     def fails(self, error: BaseException) -> None:
         """The rank ends by an exception."""
@@ -135,6 +138,8 @@ def _install_hooks(board: Board) -> None:
         if not board.leaves():
             sys.stdout.flush()
             sys.stderr.flush()
+            if board.elastic:  # with a status the launcher would end all
+                os.kill(os.getpid(), signal.SIGKILL)
             os._exit(1)  # without MPI's own end, which waits for all
 
     sys.excepthook = hook
