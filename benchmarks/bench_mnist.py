@@ -113,7 +113,7 @@ def anatomy(model: str, batch: int) -> dict[str, Any]:
             "inputs": [shape for shape, _ in kernel.inputs],
             "outputs": [shape for shape, _ in kernel.outputs],
         }
-        for kernel in executor._latest().kernel_of.values()
+        for kernel in executor.latest_plan().kernel_of.values()
     ]
     return {
         "model": model,
@@ -136,7 +136,7 @@ def call_cost() -> list[dict[str, Any]]:
         x, y, executor = contenders.dlsys_trainer(sizes)
         feeds = {x: given(image), y: given(label)}
         executor.run(feeds)
-        runner = executor._latest()._runner
+        runner = executor.latest_plan()._runner
         step, inside = runner._function, 0.0
 
         def timed(*arguments: Any, step: Any = step) -> None:

@@ -100,7 +100,7 @@ def predicted(executor: ad.Executor) -> float:
     """What the model says of an executor's latest plan."""
     device = cost.Multiprocessors(machine_of(resolve_target("cuda")).gpu)
     total = 0.0
-    plan = executor._latest()
+    plan = executor.latest_plan()
     for key, spec in plan.specs.items():
         function = apply(prim_func(spec), resolve_target("cuda"), precision=spec.precision)[0]
         total += plan.program.located(key).times * cost.predicted(function, device).seconds

@@ -135,7 +135,7 @@ def test_conditions_are_values_of_rows() -> None:
         for output in outputs:
             executor = ad.Executor([output])
             (found,) = executor.run({node: feed[node] for node in below([output]) if node in feed}, True)
-            assert len(executor._latest().program.groups) == 1
+            assert len(executor.latest_plan().program.groups) == 1
             np.testing.assert_allclose(found, evaluate([output], feed)[0], rtol=3e-5, atol=1e-6)
 
 

@@ -37,7 +37,12 @@ def main(what: str, folder: Path) -> None:
     if what == "odd":
         odd(x, y)
         return
-    found = step(x, y) if what == "step" else trained(what, x, y, folder / "run" if kept else None)
+    if what == "parallel":
+        found = parallel(folder / "step.json")
+    elif what == "step":
+        found = step(x, y)
+    else:
+        found = trained(what, x, y, folder / "run" if kept else None)
     np.savez(folder / f"{distributed.size()}.{distributed.rank()}.npz", **found)
 
 

@@ -92,7 +92,7 @@ def test_reduce_scatters_start_before_the_last_gradient() -> None:
         executor = ad.Executor([step])
         feed = {x: rng.standard_normal((8, 32))}
         executor.run(feed)
-        names = [group.name for group in executor._latest().program.groups]
+        names = [group.name for group in executor.latest_plan().program.groups]
         log = group.communicator.log  # type: ignore[attr-defined]
         log.clear()
         executor.run(feed)

@@ -61,18 +61,18 @@ def test_each_bucket_starts_before_the_last_gradient_and_is_awaited_before_its_u
     with using(Simulated(2, 1e-6, 1e12), 6_000):
         executor, feed, _ = network()
         executor.run(feed)
-        groups = executor._latest().program.groups
+        groups = executor.latest_plan().program.groups
     names = [group.name for group in groups]
     starts = [i for i, name in enumerate(names) if name.startswith("start")]
     waits = [i for i, name in enumerate(names) if name.startswith("wait")]
     assert [names[i] for i in starts] == [f"start_bucket_{k}" for k in range(3)]
     kernels = [i for i, group in enumerate(groups) if group.kind == "contraction"]
     assert max(starts[:-1]) < kernels[-1] < starts[-1] < waits[0]  # the last gradient is a product
-    updated = {parameter for parameter, _ in executor._latest().program.graph.updates}
+    updated = {parameter for parameter, _ in executor.latest_plan().program.graph.updates}
     for k, wait in enumerate(waits):
         end = waits[k + 1] if k + 1 < len(waits) else len(groups)
         assert end > wait + 1 and all(updated & {*group.inputs} for group in groups[wait + 1 : end])  # its updates
-    calls = [call.symbol for call in executor._latest().calls]
+    calls = [call.symbol for call in executor.latest_plan().calls]
     between = calls[calls.index("start_bucket_0") : calls.index("wait_bucket_0")]
     assert between.count("test") >= len([i for i in kernels if i > starts[0]])
 
@@ -81,7 +81,7 @@ def test_gradients_are_computed_in_their_bucket_without_a_copy() -> None:
     with using(Simulated(2, 1e-6, 1e12), 10**9):
         executor, feed, _ = network()
         executor.run(feed)
-        plan = executor._latest()
+        plan = executor.latest_plan()
         assert not any("copy" in group.name or "concat" in group.name for group in plan.program.groups)
         (start,) = (node for node in plan.program.graph.nodes if node.op is START)
         buffer = plan.memory.buffer_of[start]

@@ -49,7 +49,7 @@ def test_graph_as_written_and_after_the_passes() -> None:
     text = executor.graph(optimized=True, feed_shapes=feed)
     assert lines_with(text, f"{product}: float64[5, 4] = matmul(x, w)", "# test_inspect.py:")
     assert lines_with(text, "w: float64[3, 4] = parameter()   #")
-    (result, _) = executor._latest().program.results
+    (result, _) = executor.latest_plan().program.results
     assert text.splitlines()[-1] == f"return {result}" and len(lines_with(text, "w <- ")) == 1
     assert "assign" in executor.graph() and "assign" not in text
     assert ad.Executor([nodes["loss"]], "numpy").graph(True, feed).endswith(f"return {nodes['loss'].name}")
@@ -59,7 +59,7 @@ def test_groups() -> None:
     executor, feed, nodes = step()
     head, *lines = executor.groups(feed).splitlines()
     assert head.split() == ["kernel", "kind", "reads", "writes"] and len(lines) == len(
-        executor._latest().program.groups
+        executor.latest_plan().program.groups
     )
     assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
     assert len({line.index("->") for line in lines}) == 1  # aligned
@@ -93,7 +93,7 @@ def test_plan_names_views_and_what_lies_in_parameters() -> None:
 def test_loops_and_code_of_all_kernels_or_of_one() -> None:
     executor, feed, _ = step()
     executor.infer_shape(feed)
-    kernels = executor._latest().kernel_of
+    kernels = executor.latest_plan().kernel_of
     whole = executor.script()
     assert whole.startswith("# the calls of a run") and all(
         kernel.symbol in whole for kernel in kernels.values()
@@ -147,7 +147,7 @@ def test_pictures_are_files_that_name_everything() -> None:
     for passes in (None, ["views"]):
         executor, feed, _ = step(passes)
         executor.infer_shape(feed)
-        program, memory = executor._latest().program, executor._latest().memory
+        program, memory = executor.latest_plan().program, executor.latest_plan().memory
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "graph.svg"
             executor.draw(file)
@@ -260,7 +260,7 @@ def test_profile() -> None:
     assert peak.call_args.args[1] == "float64" and found.runs == 3
     assert all(np.array_equal(nodes[name].value, value) for name, value in zip("wb", before, strict=True))
     assert results[0].numpy() == kept
-    groups = executor._latest().program.groups
+    groups = executor.latest_plan().program.groups
     assert [row.name for row in found.rows] == [groups[row.groups[0][0]].name for row in found.rows]
     assert sorted(key for row in found.rows for key in row.groups) == [(number,) for number in range(len(groups))]
     first = found.rows[0]
@@ -322,7 +322,7 @@ def test_operations_of_a_convolution_and_its_gradients() -> None:
     nodes = [y, *ad.gradients(ad.reducesum_op(y), [x, f]), ad.softmax_op(x)]
     executor = ad.Executor(nodes, passes=[])
     executor.infer_shape({x: (2, 3, 8, 6), f: (5, 3, 3, 3)})
-    graph = executor._latest().program.graph
+    graph = executor.latest_plan().program.graph
     shapes = graph.shapes
     flop = {n.op.name: n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in graph.nodes}
     convolution = 2 * (2 * 5 * 4 * 3) * (3 * 3 * 3)

@@ -152,7 +152,7 @@ def test_steps_of_networks_are_the_executors() -> None:
     step = ad.Executor([loss, optim.Adam(network.parameters(), lr=0.01).minimize(loss), out, x])
     feeds = {x: RANDOM.standard_normal((5, 3, 8, 8)).astype("float32"), t: np.arange(5) % 3}
     told, path = exported(step, feeds, "network.so")
-    plan = step._latest()
+    plan = step.latest_plan()
     order = [*feeds, *(n for n in plan.given if n not in feeds)]
     given = [np.array(feeds[n]) if n in feeds else np.asarray(n.cell.array()).copy() for n in order]
     results = [np.zeros(s, "float32") for s in ((), (5, 3), (5, 3, 8, 8))]

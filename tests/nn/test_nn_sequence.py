@@ -135,7 +135,7 @@ def kernels(length: int) -> tuple[int, int]:
     loss = ad.reducesum_op(output * output)
     executor = ad.Executor([loss, *ad.gradients(loss, lstm.parameters())])
     executor.memory_plan({x: (length, 2, 4)})
-    calls, specs = unrolled_calls(executor._latest().calls), executor.specs()
+    calls, specs = unrolled_calls(executor.latest_plan().calls), executor.specs()
     return len(calls), len({spec.key for spec in specs})
 
 

@@ -353,7 +353,7 @@ def test_threads_have_rows_of_their_own() -> None:
         found = [value for _ in range(2) for value in executor.run(feed, True)]
         for one, other in zip(found, found[len(results) :], strict=False):
             np.testing.assert_array_equal(one, other)
-        return [group.loop.threads for group in executor._latest().program.groups if group.kind == "loop"], found
+        return [group.loop.threads for group in executor.latest_plan().program.groups if group.kind == "loop"], found
 
     for kind in (nn.RNN, nn.LSTM, nn.GRU):
         net = kind(8, 12)

@@ -225,7 +225,7 @@ def test_gradients_of_embeddings_add_parts_of_their_rows_side_by_side() -> None:
     taken = ops.take_op(words, tokens)
     executor = ad.Executor(ad.gradients(ops.sum_op(taken * taken), [words]))
     executor.run({words: np.ones((65, 128), "float32"), tokens: np.zeros((32, 128), "int64")})
-    found = [apply(build.prim_func(spec), resolve_target("cuda")) for spec in executor._latest().specs.values()]
+    found = [apply(build.prim_func(spec), resolve_target("cuda")) for spec in executor.latest_plan().specs.values()]
     (function,) = [function for function, rule in found if rule.name == "loops" and "copies" in function.script()]
     launches = cost.regions(function)
     assert len(launches) == 5  # the copies' memory, zeros, the sums of parts, and their sum

@@ -124,7 +124,7 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
     for name in CASES:
         executor, feed = _executor(name)
         executor.infer_shape({node: value.shape for node, value in feed.items()})
-        plan = executor._latest()
+        plan = executor.latest_plan()
         for key, spec in plan.specs.items():
             program, group, *_ = plan.program.located(key)
             shapes = program.graph.shapes
@@ -152,7 +152,7 @@ def test_other_kernels_have_parts_for_many_cores() -> None:
         found = dict.fromkeys((2, 16, 64), 0)
         for cores in found:
             target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})
-            plan = executor._latest()
+            plan = executor.latest_plan()
             found[cores] = max(_parts(apply(prim_func(spec), target)[0]) for spec in plan.specs.values())
         assert found[2] >= 2 and found[16] >= 32 and found[64] >= 62, (name, found)
 
@@ -162,7 +162,7 @@ def _scheduled(build: Build, *arrays: tuple[tuple[int, ...], str], target: Any =
     nodes = [ad.Variable(f"x{i}", *of) for i, of in enumerate(arrays)]
     executor = ad.Executor(build(*nodes))
     executor.infer_shape({node: shape for node, (shape, _) in zip(nodes, arrays, strict=True)})
-    *_, spec = executor._latest().specs.values()
+    *_, spec = executor.latest_plan().specs.values()
     function, rule = apply(prim_func(spec), resolve_target(target or CORES))
     return function, rule.name
 
@@ -250,7 +250,7 @@ def test_the_model_counts_what_the_loops_do() -> None:
     executor = ad.Executor([ad.matmul_op(a, b), ad.reducesum_op(x, 0)])
     executor.infer_shape({a: (256, 512), b: (512, 256), x: (4096, 1024)})
     product, columns = (
-        cost.regions(apply(prim_func(spec), target)[0]) for spec in executor._latest().specs.values()
+        cost.regions(apply(prim_func(spec), target)[0]) for spec in executor.latest_plan().specs.values()
     )
     packed, multiplied = product
     assert multiplied.parts >= 32 and packed.arithmetic == 512 * 256

@@ -754,9 +754,9 @@ def test_squares_are_transposed_in_registers() -> None:
             executor = ad.Executor([build()])
             feed = dict(zip((x, w), arrays, strict=True))
             executor.infer_shape(feed)
-            (spec,) = executor._latest().specs.values()
+            (spec,) = executor.latest_plan().specs.values()
             wanted = np.ascontiguousarray(reference(*arrays))
-            used = [feed[node] for node in executor._latest().program.groups[0].inputs]
+            used = [feed[node] for node in executor.latest_plan().program.groups[0].inputs]
             for cpu in ("skylake-avx512", "haswell", "x86-64"):
                 kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]
                 if dtype != "float64" and "matmul" not in spec.name:

@@ -326,7 +326,7 @@ def _check_sums_down_columns(shape: tuple[int, ...], dtype: str) -> None:
         with on_threads(threads):
             executor = ad.Executor(results)
             found.append(executor.run(feed, True))
-    groups = executor._latest().program.groups
+    groups = executor.latest_plan().program.groups
     assert len(groups) == 1 and groups[0].kind == "rows", executor.groups()
     wanted = ad.Executor(results, "numpy").run(feed, True)
     for one, other, exact in zip(*found, wanted, strict=True):
@@ -346,8 +346,8 @@ def test_columns_of_what_a_row_needs_all_of_itself_for() -> None:
         for results in ([least, ad.sum_op(z - least, lead)], [least, ad.sum_op(ad.exp_op(z - least), lead, True)]):
             executor = ad.Executor([*results, ad.max_op(z, lead)])
             found = executor.run(feed, True)
-            assert [group.kind for group in executor._latest().program.groups].count("rows") == 1
-            assert "reducesum" in next(g.name for g in executor._latest().program.groups if g.kind == "rows")
+            assert [group.kind for group in executor.latest_plan().program.groups].count("rows") == 1
+            assert "reducesum" in next(g.name for g in executor.latest_plan().program.groups if g.kind == "rows")
             for one, other in zip(found, ad.Executor([*results, ad.max_op(z, lead)], "numpy").run(feed), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
@@ -359,7 +359,7 @@ def test_what_is_read_once_for_rows_and_columns() -> None:
         x = ad.Variable("x", shape)
         executor = ad.Executor([ad.softmax_op(x), ad.sum_op(x, 0)])
         executor.infer_shape({x: shape})
-        assert sorted(group.kind for group in executor._latest().program.groups) == kinds
+        assert sorted(group.kind for group in executor.latest_plan().program.groups) == kinds
         found, sums = executor.run({x: np.ones(shape, "float32")}, True)
         np.testing.assert_allclose(found, 1 / shape[1], rtol=1e-5)
         np.testing.assert_array_equal(sums, np.float32(shape[0]))
