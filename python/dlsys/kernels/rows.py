@@ -196,8 +196,7 @@ def _varied(old: Member, new: Member, any_axis: bool = False) -> Varied | None:
     more than axes of one extent and of some more."""
     differing = list[tuple[int, int, int, int]]()
     for i, (a, b) in enumerate(zip(old.shapes, new.shapes, strict=True)):
-        own = [axis for axis, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
-        if len(a) != len(b) or any(extent != 1 for axis in own for extent in b[:axis]):
+        if len(a) != len(b):
             return None
         for axis, (was, extent) in enumerate(zip(a, b, strict=True)):
             if was != extent:
