@@ -21,7 +21,7 @@ class Process:
         limit: the seconds that a call may take.
     """
 
-    limit = 60.0
+    limit: float = 60.0
 
     def __init__(self, command: Sequence[str]) -> None:
         """`command`: what is started, with the number of a pipe behind it, on which it calls `serve`."""

@@ -117,7 +117,7 @@ class Words:
 
     def __init__(self, count: int, dtype: str, name: str = "words") -> None:
         self._buffer, self._count = tirx.decl_buffer((count,), dtype, name, scope="local"), count
-        self.made = tirx.AllocBuffer(self._buffer)
+        self.made: tirx.Stmt = tirx.AllocBuffer(self._buffer)
 
     def __getitem__(self, index: int) -> Expr:
         """The value of a word."""

@@ -88,7 +88,8 @@ class Nccl:
 
     def __init__(self, ctx: Context, rank: int, size: int, identity: bytes) -> None:
         """`identity`: NCCL's unique id of the group. Returns when all ranks have come. Raises CommunicationError."""
-        self.rank, self.size = rank, size
+        self.rank: int = rank
+        self.size: int = size
         self._ctx, self._comm = ctx, ctypes.c_void_p()
         streams._call("cudaSetDevice", ctx.index)
         by_value = _UniqueId.from_buffer_copy(identity)

@@ -79,13 +79,15 @@ class _Until:
 class Alone:
     """The communicator of a process alone."""
 
-    rank = local_rank = 0
-    size = 1
-    link = Link(0.0, 1e12)
-    elastic = True
+    rank: int = 0
+    local_rank: int = 0
+    size: int = 1
+    link: Link = Link(0.0, 1e12)
+    elastic: bool = True
 
     def __init__(self) -> None:
-        self.board, self.cores = Board(), available_cores()
+        self.board: Board = Board()
+        self.cores: int = available_cores()
 
     def start(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> Request:
         if receive is not send:
@@ -99,7 +101,8 @@ class Simulated(Alone):
 
     def __init__(self, size: int, latency: float, bandwidth: float) -> None:
         super().__init__()
-        self.size, self.link = size, Link(latency, bandwidth)
+        self.size: int = size
+        self.link: Link = Link(latency, bandwidth)
         self.log: list[tuple[str, int]] = []
         self._free = 0.0
 
@@ -138,6 +141,14 @@ class _MpiRequest:
 
 class Mpi:
     """MPI's processes, by mpi4py."""
+
+    rank: int
+    size: int
+    local_rank: int
+    cores: int
+    link: Link
+    board: Board
+    elastic: bool
 
     def __init__(self) -> None:
         """Raises CommunicationError where mpi4py or an MPI is missing."""

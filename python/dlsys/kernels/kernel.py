@@ -53,7 +53,8 @@ class Kernel:
         self.after: int = (of or spec).after
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target, self.module = how, module
+        self.named_target: TargetName = how
+        self.module: Any = module
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]

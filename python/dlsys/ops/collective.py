@@ -19,13 +19,12 @@ from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
 from .shape import reshape_op
 from .slicing import pad_op, slice_op
-from .types import shape_of
 
 
 class Collective(Op):
     """An operator that reads the values of all ranks; `exchange` is its name in `distributed`."""
 
-    dtypes = tuple(dtype for dtype in DTYPES if dtype != "bool")
+    dtypes: ClassVar[tuple[str, ...]] = tuple(dtype for dtype in DTYPES if dtype != "bool")
     never = "processes exchange its values: see `compiler.messages`; in a loop's steps they cannot"
     exchange: ClassVar[str]
     adjoint: ClassVar[str]
@@ -62,6 +61,13 @@ def share_size(shape: Shape) -> int:
     return max(-(-math.prod(shape) // distributed.size()), 1)
 
 
+def _of_shares(node: Node, share: Shape, whole: Shape) -> Shape:
+    """The whole's shape. Raises ShapeError where a share has another than that of the whole."""
+    if share != (share_size(whole),):
+        raise shape_error(node, f"a share of {whole} has shape ({share_size(whole)},), not {share}")
+    return whole
+
+
 @register
 class AllGather(Collective):
     """The x_r of all ranks one behind another: (n, ...) -> (ranks * n, ...). With `shape` x_r are shares of a value of
@@ -73,9 +79,7 @@ class AllGather(Collective):
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,), whole = input_shapes, node.attrs.get("shape")
         if whole is not None:
-            if shape != (share_size(whole),):
-                raise shape_error(node, f"a share of {whole} has shape ({share_size(whole)},), not {shape}")
-            return whole
+            return _of_shares(node, shape, whole)
         if not shape:
             raise shape_error(node, "needs a first axis, the shape is ()")
         return distributed.size() * shape[0], *shape[1:]
@@ -119,8 +123,26 @@ class ReduceScatter(Collective):
         return super().numpy(node, [x])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x,) = node.inputs
-        return [all_gather_op(output_grad, shape_of(x) if node.attrs.get("flat") else None)]
+        flat = node.attrs.get("flat")
+        return [AllGatherLike.make([output_grad, node.inputs[0]]) if flat else all_gather_op(output_grad)]
+
+
+@register
+class AllGatherLike(Op):
+    """The value, of b's shape, of which the ranks have the shares a; b's values are not read."""
+
+    name = "all_gather_like"
+    dtypes: ClassVar[tuple[str, ...]] = Collective.dtypes
+    shape_only: ClassVar[Sequence[int]] = (1,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return _of_shares(node, *input_shapes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [reduce_scatter_op(output_grad, flat=True), None]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return all_gather_op(node.inputs[0], shapes[1])
 
 
 @register

@@ -32,7 +32,7 @@ class Rows:
     @property
     def length(self) -> int:
         """Elements of the longest row."""
-        return max(size(stage.iters) // max(self.count, 1) for stage in self.stages)
+        return max(size(self._over(stage)[1]) for stage in self.stages)
 
     @property
     def work(self) -> int:

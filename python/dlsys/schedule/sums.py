@@ -180,7 +180,8 @@ class Levels:
 
     def __init__(self, extents: Sequence[int], width: int, additions: int, dtype: str = "int32") -> None:
         *self.outer, self.inner = extents
-        self.width, self.dtype = width, dtype
+        self.width: int = width
+        self.dtype: str = dtype
         steps = -(-self.inner // width)
         self.by_row: bool = 2 * steps <= additions  # short rows are counted, else steps along them
         self.steps: int = 1 if self.by_row else steps
@@ -221,7 +222,10 @@ class Accumulators:
 
     def __init__(self, stage: Stage, width: int, levels: int, lanes: int, dtype: str = "int32") -> None:
         """`lanes`: of a vector. `dtype`: of an index."""
-        self.stage, self.width, self.lanes, self.dtype = stage, width, lanes, dtype
+        self.stage: Stage = stage
+        self.width: int = width
+        self.lanes: int = lanes
+        self.dtype: str = dtype
         name, own = stage.name, str(stage.buffer.dtype)
         self.arrays: list[tirx.Buffer] = [
             tirx.decl_buffer((width,), own, name, data_alignment=4) for _ in range(levels)

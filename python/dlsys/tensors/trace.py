@@ -247,8 +247,8 @@ class Recorded:
     """A compiled trace that an earlier process has kept, to be used as `Compiled` is."""
 
     def __init__(self, plan: RecordedPlan) -> None:
-        self.result = plan.left
-        self.run = plan.run
+        self.result: Any = plan.left
+        self.run: Callable[[Sequence[Any]], list[Array]] = plan.run
 
     def plans(self, given: Sequence[Any]) -> list[Plan]:
         """No plan: it is compiled."""

@@ -99,8 +99,8 @@ class Bench:
         nbytes = sum(np.from_dlpack(array).nbytes for array in first)
         copies = min(max(1, math.ceil(min(task["bytes"], MOST_BYTES) / max(nbytes, 1))), MOST_COPIES)
         self._copies = [first, *(self._arrays() for _ in range(copies - 1))]
-        self.rule = self._built(task, None)
-        self.wanted = self._results(self.rule)
+        self.rule: Any = self._built(task, None)
+        self.wanted: list[np.ndarray] = self._results(self.rule)
         return {"rule": timing.in_turn({"rule": self._runner(self.rule)}, 5, MEASURED)["rule"].best}
 
     def compile(self, choices: Sequence[Knobs], best: float) -> Answer:

@@ -40,8 +40,8 @@ class Board:
         if path is not None:
             with open(path, "r+b") as file:
                 self._row = memoryview(mmap.mmap(file.fileno(), 0))[row * ROW : (row + 1) * ROW]
-        self.begun = 0
-        self.elastic = False  # whether the rank goes on when another is lost
+        self.begun: int = 0
+        self.elastic: bool = False  # whether the rank goes on when another is lost
         self.say(as_text("in its program, before any collective"))
 
     def _set(self, state: int) -> None:

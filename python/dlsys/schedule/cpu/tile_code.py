@@ -52,7 +52,10 @@ class TileCode(Indices):
     def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         super().__init__(fused.product)
-        self.fused, self.tile, self.machine, self.given = fused, tile, machine, given
+        self.fused: Fused = fused
+        self.tile: Tile = tile
+        self.machine: Machine = machine
+        self.given: Sequence[Any] = given
         self.tiles: int = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
         self.terms: _Terms = _Terms(self, skips)

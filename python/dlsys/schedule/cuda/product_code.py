@@ -69,9 +69,11 @@ class SharedTile:
     own: ir.Var  # what it multiplies at a time
 
     def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
-        self.product, self.name = product, name
+        self.product: Product = product
+        self.name: str = name
         self.factor: Expr = operand.value
-        self.axes, self.side = axes, side
+        self.axes: Axes = axes
+        self.side: int = side
         factor, steps = operand.value, operand.strides
         self.total: int = product.size(axes)
         self.dtype: str = str(factor.ty)
@@ -145,6 +147,11 @@ class Code:
     part: Expr
     batch: Expr
     sums: Any
+    product: Product
+    tile: Tile
+    whole: Sum
+    parts: int
+    length: int
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
         self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
