@@ -8,6 +8,7 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import distributed, nn, optim
+from helpers import error_of
 from trace_format import events_of
 
 
@@ -29,6 +30,7 @@ def test_a_trace_tells_each_call_and_the_bytes_in_use(tmp_path: Path) -> None:
     assert [event["args"]["group"] for event in kernels] == [str(number) for number in range(len(kernels))]
     in_use = [event["args"]["bytes"] for event in events if event["ph"] == "C"]
     assert max(in_use) == executor.memory_plan({x: feed[x], y: feed[y]}).lower_bound
+    assert "cannot be written: No such file" in error_of(dl.DataError, executor.trace, tmp_path / "no" / "a", feed)
     rows = executor.profile(feed, runs=1).rows
     assert sum(event["args"]["flop"] for event in kernels) == sum(row.flop for row in rows)
 

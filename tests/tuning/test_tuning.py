@@ -533,6 +533,7 @@ def test_the_extra_brings_no_library_for_gpus() -> None:
 def test_mistakes_are_told(tmp_path: Path) -> None:
     nodes, feed = network()
     assert "trials" in error_of(GraphError, dl.tune, nodes, -4, database=tmp_path / "a", feed_shapes=feed)
+    assert "seconds must be a number >= 0" in error_of(GraphError, dl.tune, nodes, 4, -1, tmp_path / "a")
     assert "trees, mlp" in error_of(GraphError, dl.tune, nodes, 4, database=tmp_path / "a", model="best")
     assert "not Linear" in error_of(GraphError, dl.tune, dl.nn.Linear(2, 2), database=tmp_path / "a")
     assert "schedule is one of rules, default, tuned, metaschedule" in error_of(

@@ -133,7 +133,7 @@ class Stages:
         chrome://tracing.
 
         Works on copies, as `profile`. In a group of processes all call it, and rank 0 writes one file of all. Raises
-        what `run` raises.
+        what `run` raises, and DataError for a path that cannot be written.
         """
         with self._lock:
             self._check_kernels()

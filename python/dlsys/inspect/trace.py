@@ -18,6 +18,7 @@ import numpy as np
 from .. import distributed
 from ..compiler import Plan
 from ..devices import Array
+from ..errors import DataError
 from ..graph import Node
 from .profile import WARM_UP, every_call, twin_of, work_of
 from .text import number
@@ -46,7 +47,11 @@ def record(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], path: Path)
         spans.append((of, first - begun, time.perf_counter() - first))
     events = _of_all_ranks([_named("thread_name", "kernels"), *_events(plan, spans)], plan)
     if distributed.rank() == 0:
-        path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1), encoding="utf-8")
+        content = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1)
+        try:
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _events(plan: Plan, spans: list[Any]) -> list[Event]:

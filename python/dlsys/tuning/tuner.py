@@ -15,7 +15,7 @@ import tvm
 
 from .. import schedule
 from ..charts import chart
-from ..checks import integer
+from ..checks import integer, number
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import Node
@@ -113,7 +113,7 @@ def tune(
         raise GraphError(f"tune: the model is one of {', '.join(MODELS)}, not {model!r}")
     path = Path(database) if database is not None else choices.default_database()
     how, begun = target_name("llvm") if remote is None else Remote(remote).how, time.monotonic()
-    deadline = math.inf if seconds is None else begun + seconds
+    deadline = math.inf if seconds is None else begun + number("tune", "seconds", seconds)
     known, machine = choices.read(path), choices.machine_name(how)
     tasks, count = tasks_of(what, how, feed_shapes)
     measurer, found = measurer or Worker(LOCAL if remote is None else (*LOCAL, remote)), list[Search]()
@@ -124,8 +124,8 @@ def tune(
                 break
         found.sort(key=lambda one: -one.share)
         found = [one for one in found if one.share >= SHARE * sum(other.share for other in found)]
-        for number, one in enumerate(found):  # what one leaves of its trials and of its time the others have
-            part, now = one.share / sum(other.share for other in found[number:]), time.monotonic()
+        for at, one in enumerate(found):  # what one leaves of its trials and of its time the others have
+            part, now = one.share / sum(other.share for other in found[at:]), time.monotonic()
             left = trials - sum(other.trials for other in found)
             own, until = min(left, max(BATCH, round(left * part))), now + part * (deadline - now)
             if own > 0 and now < deadline:
