@@ -33,15 +33,15 @@ IDLE: dict[str, bool | int | None] = {
 """Keys of PyTorch's groups that have no effect here, with the only accepted value; None accepts any value."""
 Nodes = dict[str, ad.Node]
 State = dict[str, ad.Parameter]
+Settings = tuple[float, float, dict[str, Any]]
+"""Of a group: lr, initial_lr, options."""
+
+
 class Like(NamedTuple):
     """The type of a parameter's state."""
 
     shape: Shape
     dtype: str
-
-
-Settings = tuple[float, float, dict[str, Any]]
-"""Of a group: lr, initial_lr, options."""
 
 
 class Optimizer:
