@@ -152,7 +152,7 @@ CASES: dict[str, list[Case]] = {
     "all_reduce": unary(ops.all_reduce_op),  # as in a group of one; others: distributed/
     "all_gather": cases_of(ops.all_gather_op, ((3, 2),), ((0, 2),))
     + cases_of(lambda x: ops.all_gather_op(x, (3, 2)), ((6,),)),
-    "all_gather_like": cases_of(lambda a, b: OPS["all_gather_like"].make([a, b]), ((6,), (3, 2))),
+    "all_gather_like": cases_of(lambda a, b: OPS["all_gather_like"].make([a, b]), ((6,), (3, 2)), ((3,), (3,))),
     "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),))
     + cases_of(lambda x: ops.reduce_scatter_op(x, flat=True), ((3, 2),)),
     "copy_to_tensor_parallel": unary(ops.copy_to_tensor_parallel_op),

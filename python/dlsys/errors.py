@@ -57,10 +57,6 @@ class CommunicationError(DlsysError, RuntimeError):
     """Processes of one run that differ where they must not, an exchange that is none, or an MPI that is missing."""
 
 
-class RankLostError(CommunicationError):
-    """A process of the run has ended, which others wait for."""
-
-
 _COMPLEX = "there are no complex numbers: keep real and imaginary parts as two tensors"
 _SPARSE = "there are no sparse tensors: use nn.Embedding, take, index_add or scatter_add"
 _HALF = "there are no arrays in half precision: `dl.autocast` rounds a GPU's products"

@@ -17,5 +17,5 @@ from .collectives import (
     Group, all_gather, all_reduce, barrier, broadcast, busy, device, group, init, local_rank, rank, reduce_scatter,
     share, size, using,
 )
-from .communicators import OPERATIONS, Alone, Communicator, Link, Mpi, Simulated
+from .communicators import OPERATIONS, Alone, Communicator, Link, Mpi, RankLostError, Simulated
 from .exchange import Exchange, Message

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import CommunicationError, RankLostError
+from ..errors import CommunicationError
 from ..system import available_cores, core_numbers
 from ..watching import Board, opened
 
@@ -22,6 +22,10 @@ OPERATIONS = ("sum", "max", "min")
 FASTEST = 2e10  # bytes a second
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by Open MPI's `mpiexec --with-ft ulfm`
 LACKING = "training on several processes needs mpi4py and an MPI: pip install 'dlsys[mpi]'"
+
+
+class RankLostError(CommunicationError):
+    """A process of the run has ended, which others wait for."""
 
 
 class Request(Protocol):

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 
 from .. import distributed
-from ..distributed import Mpi
-from ..errors import CommunicationError, RankLostError
+from ..distributed import Mpi, RankLostError
+from ..errors import CommunicationError
 from .run import LAST, Run
 
 NEEDED = (
