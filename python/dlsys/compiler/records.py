@@ -91,7 +91,7 @@ class RecordedPlan:
 
     @property
     def left(self) -> Any:
-        """What belongs to the record besides the plan."""
+        """The data that belong to the record besides the plan."""
         return self._record.left
 
     def __len__(self) -> int:

@@ -143,16 +143,8 @@ class _MpiRequest:
             time.sleep(2e-5 if spins > 200 else 0)  # after a tenth of a millisecond: others may need the core
 
 
-class Mpi:
+class Mpi(Communicator):
     """MPI's processes, by mpi4py."""
-
-    rank: int
-    size: int
-    local_rank: int
-    cores: int
-    link: Link
-    board: Board
-    elastic: bool
 
     def __init__(self) -> None:
         """Raises CommunicationError where mpi4py or an MPI is missing."""

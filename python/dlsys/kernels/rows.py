@@ -51,7 +51,7 @@ class RowsWarning(UserWarning):
 
 
 class Varied(NamedTuple):
-    """What varies between two sets of shapes of a formula.
+    """The difference of two sets of shapes of a formula.
 
     Attributes:
         rows: the number of rows of the second.
@@ -192,7 +192,7 @@ def refuse(specs: Iterable[KernelSpec]) -> bool:
 
 
 def _varied(old: Member, new: Member, any_axis: bool = False) -> Varied | None:
-    """What varies from `old` to `new`; None where more than the first axes of one extent differ, or with `any_axis`
+    """The difference from `old` to `new`; None where more than the first axes of one extent differ, or with `any_axis`
     more than axes of one extent and of some more."""
     differing = list[tuple[int, int, int, int]]()
     for i, (a, b) in enumerate(zip(old.shapes, new.shapes, strict=True)):

@@ -11,6 +11,7 @@ from .. import autodiff as ad
 from .. import distributed
 from ..errors import CommunicationError
 from ..graph import Shape
+from ..ops.collective import AllGather
 
 
 def weighted(value: ad.Node, samples: ad.Node | None) -> ad.Node:
@@ -41,7 +42,7 @@ def mean_of_ranks(
 
 def share_in(value: ad.Node) -> ad.Node | None:
     """This rank's share of a value that is gathered of the ranks' shares; None for others."""
-    return value.inputs[0] if value.op.name == "all_gather" and "shape" in value.attrs else None
+    return value.inputs[0] if isinstance(value.op, AllGather) and "shape" in value.attrs else None
 
 
 def scaled(value: ad.Node, scale: ad.Node) -> ad.Node:

@@ -24,8 +24,9 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Warp:
-    """What a lane of a warp holds of an instruction's pieces, by offsets from (lane // 4, lane % 4), the totals from
-    twice the second; the code of a `word` of neighbours along k; the CUDA C++ of what words and instruction call."""
+    """The parts of an instruction's pieces that a lane of a warp holds, by offsets from (lane // 4, lane % 4), the
+    totals from twice the second; the code of a `word` of neighbours along k; the CUDA C++ of what words and instruction
+    call."""
 
     a: Places
     b: Places

@@ -167,7 +167,7 @@ class Far(Bench):
         return {}
 
     def timed(self, kernel: Any, best: float) -> Answer:
-        """What a worker has answered."""
+        """The answer of a worker."""
         return dict(kernel)
 
     def _library(self, task: Request, knobs: Knobs | None) -> bytes:
