@@ -32,7 +32,7 @@ def _of(module: str, name: str) -> Callable[[], Any]:
 
 
 install("make_node", _of(".tensors.base", "new_tensor"))
-install("compute_arrays", _of(".tensors.array_arithmetic", "computed"))
+install("compute_arrays", _of(".tensors.ufuncs", "computed"))
 install("adjoints", _of(".gradients", "adjoints"))
 install("random_numbers", _of(".random", "default_generator.numpy"))
 install("traced", _of(".exchange.network", "traced"))

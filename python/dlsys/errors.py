@@ -6,7 +6,8 @@ Each is also the built-in exception that fits it, so ``except ValueError`` keeps
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 
 class DlsysError(Exception):
@@ -86,6 +87,15 @@ ABSENT = {
     "set_default_dtype": "numbers are float32: pass `dtype`",
 }
 """What stays out of dlsys, by PyTorch's names, and what to write instead."""
+
+
+def missing_names(module: str, known: Iterable[str]) -> Callable[[str], NoReturn]:
+    """A module's `__getattr__`, for names that it lacks: raises `no_attribute`."""
+
+    def get(name: str) -> NoReturn:
+        raise no_attribute(f"module {module!r}", name, known)
+
+    return get
 
 
 def no_attribute(owner: str, name: str, known: Iterable[str]) -> AttributeError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ..checks import flag
 from ..errors import GraphError
-from ..errors import no_attribute as _no_attribute
+from ..errors import missing_names as _missing_names
 from ..graph import Node
 from .creation import leaf
 from .differentiate import backward as _backward
@@ -98,7 +98,4 @@ def backward(
 
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-
-    def __getattr__(name: str) -> NoReturn:
-        """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise _no_attribute("module 'dlsys.autograd'", name, globals())
+    __getattr__ = _missing_names("dlsys.autograd", globals())

@@ -124,7 +124,6 @@ class Values(TensorNode):
 
     @value.setter
     def value(self, value: Nested) -> None:
-        require_writable(self)
         write(self, value)
 
     def item(self) -> Any:
@@ -155,7 +154,6 @@ class Values(TensorNode):
 
     @data.setter
     def data(self, value: Nested) -> None:
-        require_writable(self)
         write(self, value)
 
     def backward(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
@@ -42,6 +42,15 @@ def is_tensor(value: object) -> TypeGuard[Tensor]:
 def is_leaf(value: object) -> TypeGuard[Tensor]:
     """Whether the value is a tensor that holds data."""
     return isinstance(value, Node) and value.cell is not None
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """The tensors in a value, also in its lists, tuples and dictionaries."""
+    if is_tensor(value):
+        yield value
+    elif isinstance(value, (tuple, list, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(item)
 
 
 def leaf(

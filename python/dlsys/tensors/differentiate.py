@@ -47,10 +47,8 @@ def backward(
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
     for a gradient of another shape, GraphError where a parameter was changed since the output was built.
     """
-    create_graph, weight = (
-        flag("backward", "create_graph", create_graph),
-        weight_of("backward", output, gradient),
-    )
+    create_graph = flag("backward", "create_graph", create_graph)
+    weight = weight_of("backward", output, gradient)
     if create_graph or inputs is not None or output.cell is not None:  # a leaf is its own gradient's place
         return _backward_of_nodes(output, weight, create_graph, inputs)
     found = Trace([output] if weight is None else [output, weight], differentiated=True)
@@ -59,9 +57,8 @@ def backward(
             _backward_of_nodes(output, weight, create_graph, inputs)
         else:
             _backward_of_trace(output, weight, found)
-    for module in dict.fromkeys(
-        node.part.module for node in found.place if node.part is not None and node.inputs
-    ):
+    parts = [node.part for node in found.place if node.part is not None and node.inputs]
+    for module in dict.fromkeys(part.module for part in parts):
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = _zero_gradient(parameter)
@@ -85,9 +82,7 @@ def compiled_backward(
     The gradients are built once for each structure, of a copy of the graph."""
     places = tuple([found.place[node] for node in found.outputs])
     of_weight = -1 if weight is None else found.place_of(weight)
-    before = tuple(
-        [at for at, _ in found.leaves if found.entries[at][2] and found.nodes[at].grad is not None]
-    )
+    before = tuple([at for at, _ in found.leaves if found.entries[at][2] and found.nodes[at].grad is not None])
     root = found.place.get(output)
     if root is None:
         raise _without_leaves(output)
@@ -122,10 +117,7 @@ def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Tra
     result = _Result(*compiled.result)
     for at in result.places:
         if at in found.changed:
-            changed = (
-                f"{found.nodes[at].name} was changed after this was computed from it: build the graph anew"
-            )
-            raise error_at(found.changed[at], GraphError, changed)
+            raise _changed(found.nodes[at], found.changed[at])
     values = compiled.run(given)
     keep(found, values)
     for at, value in zip(result.places, values[len(found.outputs) :], strict=True):
@@ -199,5 +191,9 @@ def require_unchanged(output: Node) -> None:
             if value.cell is None or content is value.cell.content:
                 continue
             if value.wants_grad and value in set(differentiated(node)):
-                changed = f"{value.name} was changed after this was computed from it: build the graph anew"
-                raise error_at(node, GraphError, changed)
+                raise _changed(value, node)
+
+
+def _changed(leaf: Node, reader: Node) -> Exception:
+    told = f"{leaf.name} was changed after this was computed from it: build the graph anew"
+    return error_at(reader, GraphError, told)

@@ -6,6 +6,7 @@ does.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -91,9 +92,8 @@ def _require_rank(op: str, rank: int, *nodes: Node) -> None:
     """Raises ShapeError for a node that has not `rank` axes."""
     for node in nodes:
         if len(shape_of(node)) != rank:
-            raise ShapeError(
-                f"{op}: takes tensors of {rank} axes, not of shape {shape_of(node)} [{node.name}]"
-            )
+            told = f"takes tensors of {rank} axes, not of shape {shape_of(node)} [{node.name}]"
+            raise ShapeError(f"{op}: {told}")
 
 
 _divided = _between("/", operator.truediv)
@@ -189,15 +189,10 @@ class Elementwise(TensorNode):
         node = node_of(self)
         if min is None and max is None:
             raise GraphError("clamp: there is neither a min nor a max")
-        if (
-            operand(min) is min
-            and operand(max) is max
-            and not (isinstance(min, Node) or isinstance(max, Node))
-        ):
-            beside: Node = node
-            for bound in (min, max):
-                beside = beside if bound is None else beside_number(beside, bound)
-            return ops.clip_op(beside, min, max)
+        bounds = [bound for bound in (min, max) if bound is not None]
+        if all(operand(bound) is bound and not isinstance(bound, Node) for bound in bounds):
+            low, high = cast("tuple[float | None, float | None]", (min, max))
+            return ops.clip_op(functools.reduce(beside_number, bounds, cast(Node, node)), low, high)
         node = node if min is None else node.maximum(min)
         return node if max is None else node.minimum(max)
 

@@ -13,6 +13,7 @@ from ..graph import FLOATS, Node, error_at
 from ..ops import known_dtype
 from ..ops.function import Stated
 from .creation import tensor
+from .kept import is_plain
 from .mode import enable_grad, no_grad
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 OTHER = -1  # among numbers of outputs
-_PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 class Context:
@@ -158,7 +158,7 @@ class _Rule:
     ) -> None:
         self.name, self.function, self.outputs, self.inputs = function.__name__, function, outputs, len(at)
         self.at, self.count, self.places, self.names, self.state = at, count, places, names, state
-        told = state if all(_is_plain(value) for _, value in state) else f"number {next(_numbers)}"
+        told = state if all(is_plain(value) for _, value in state) else f"number {next(_numbers)}"
         self._told = f"<{self.name} {function._number} {outputs} {at} {count} {places} {names} {told}>"
 
     def __repr__(self) -> str:
@@ -185,8 +185,3 @@ class _Rule:
             told = f"{self.name}.backward must return {self.count} gradients, one for each argument, not {len(given)}"
             raise error_at(node, GraphError, told)
         return [given[i] for i in self.at]
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value's text says all of it."""
-    return type(value) in _PLAIN or (type(value) in (tuple, list) and all(map(_is_plain, value)))

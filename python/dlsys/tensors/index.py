@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .base import Tensor
 
 WHOLE = slice(None)
+_WANTED = "slice: an index array must be of integers or booleans"
 
 
 def _is_array(item: object) -> bool:
@@ -60,16 +61,14 @@ def _as_index(item: Any) -> Any:
         if dtype in ("bool", "uint8"):
             return array_of(item).numpy().astype(bool)
         if dtype is not None and dtype not in INTEGERS:
-            raise GraphError(
-                f"slice: an index array must be of integers or booleans, not {dtype} [{item.name}]"
-            )
+            raise GraphError(f"{_WANTED}, not {dtype} [{item.name}]")
         return item
     try:
         found = np.asarray(item, np.int64) if isinstance(item, list) and not item else host_array(item, None)
     except DTypeError as error:
-        raise GraphError(f"slice: an index array must be of integers or booleans: {error}") from None
+        raise GraphError(f"{_WANTED}: {error}") from None
     if found.dtype != np.bool_ and found.dtype.kind not in "iu":
-        raise GraphError(f"slice: an index array must be of integers or booleans, not {found.dtype}")
+        raise GraphError(f"{_WANTED}, not {found.dtype}")
     return found if found.dtype == np.bool_ else found.astype(np.int64)
 
 
@@ -124,7 +123,7 @@ def _gathered(x: Node, items: list[Any]) -> Tensor:
     extents = shape_of(y)
     first, own = axes[0], tuple(extents[axis] for axis in axes)
     flat = ops.reshape_op(y, (*extents[:first], math.prod(own), *extents[first + len(axes) :]))
-    return ops.take_op(flat, _joined(x, arrays, own), first)
+    return ops.take_op(flat, joint_index(x, arrays, own), first)
 
 
 def _expanded(items: list[Any], shape: Shape) -> list[Any]:
@@ -154,8 +153,9 @@ def _expanded(items: list[Any], shape: Shape) -> list[Any]:
     return found
 
 
-def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
-    """The number of each element, in row-major order of the axes that the index arrays are for."""
+def joint_index(x: Node, arrays: list[Any], extents: Shape) -> Node:
+    """The number of each element of x, in row-major order of the axes, of these extents, that the index arrays are
+    for."""
     total: Any = 0
     try:
         np.broadcast_shapes(*(shape_of(a) if isinstance(a, Node) else a.shape for a in arrays))
@@ -186,10 +186,8 @@ class Indexing(TensorNode):
         key that is no index, and where an index needs values or a shape that are not known; ShapeError for a mask that
         does not fit. Integers that are computed later are clamped into range.
         """
-        items = [
-            list(item) if isinstance(item, range) else item
-            for item in (key if isinstance(key, tuple) else (key,))
-        ]
+        given = key if isinstance(key, tuple) else (key,)
+        items = [list(item) if isinstance(item, range) else item for item in given]
         if sum(item is Ellipsis for item in items) > 1:
             raise IndexRangeError(f"an index has one ellipsis at most [{self.name}]")
         items = [_as_bool_array(item) for item in items]
@@ -198,12 +196,8 @@ class Indexing(TensorNode):
             return ops.slice_op(self, key)
         items = [_as_index(item) if _is_array(item) else item for item in items]
         (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
-        rest = items[:at] + items[at + 1 :]
-        if (
-            not others
-            and not _is_mask(items[at])
-            and all(isinstance(item, slice) and item == WHOLE for item in rest)
-        ):
+        alone = all(isinstance(item, slice) and item == WHOLE for item in items[:at] + items[at + 1 :])
+        if alone and not others and not _is_mask(items[at]):
             return ops.take_op(self, _as_node(items[at]), at)  # which needs no shape
         if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
             return ops.take_op(self, _as_node(items[1]), -1)

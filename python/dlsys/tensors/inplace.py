@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..ops import dtype_of, shape_of
 from ..scopes import is_grad_enabled, scopes
 from .arguments import node_of, require_operand
 from .creation import leaf
+from .elementwise import OfTwo
 from .node import TensorNode
 from .state import changing
 from .typing import ArrayLike, Index, Nested
@@ -47,7 +48,9 @@ def require_no_history(node: TensorNode) -> None:
 
 
 def write(node: Node, value: Nested) -> None:
-    """Give the leaf another array: a copy of the value, cast to its dtype. Raises ShapeError for another shape."""
+    """Give the leaf another array: a copy of the value, cast to its dtype. Raises GraphError for what is no leaf,
+    ShapeError for another shape."""
+    require_writable(node)
     cell = node.cell
     given = host_array(value, cell.dtype)
     if given.shape != cell.shape:
@@ -56,20 +59,13 @@ def write(node: Node, value: Nested) -> None:
     cell.give(to_array(np.array(given, cell.dtype, order="C"), ctx))
 
 
-def _gets_history(node: TensorNode, changed: TensorNode) -> bool:
-    """Whether a leaf with this value would have a history, or none that can be computed."""
-    if not is_grad_enabled():
-        return False
-    return node.wants_grad or not changed.is_data or bool(leaves_that_require_grad(changed))
-
-
 def augmented(node: TensorNode, changed: Node) -> Node:
     """The tensor that stands for the node behind `+=` and its like: a leaf whose new value has no history takes it and
     stays; else it is the new node. Raises GraphError for a leaf that requires a gradient, outside of no_grad()."""
     if not isinstance(changed, TensorNode) or node.cell is None:
         return changed
     require_no_history(node)
-    if _gets_history(node, changed):
+    if is_grad_enabled() and (node.wants_grad or not changed.is_data or leaves_that_require_grad(changed)):
         return changed
     write(node, array_of(_as_dtype_of(node, changed)))
     return node
@@ -106,12 +102,6 @@ def _as_dtype_of(node: Node, changed: Node) -> Node:
     return ops.cast_op(changed, before)
 
 
-def _key(key: Index) -> tuple[Any, ...]:
-    """The key with tensors as arrays."""
-    items = key if isinstance(key, tuple) else (key,)
-    return tuple(np.asarray(item) if isinstance(item, Node) else item for item in items)
-
-
 def _place(node: Node, target: np.ndarray, key: tuple[Any, ...], value: np.ndarray) -> None:
     """target[key] = value, with errors that name the tensor. Raises IndexRangeError, ShapeError."""
     try:
@@ -138,24 +128,42 @@ def setitem(node: TensorNode, key: Index, value: Nested) -> None:
     require_no_history(node)
     if isinstance(value, Node) and is_grad_enabled() and leaves_that_require_grad(value):
         _refuse_history(node)
-    place, given = _key(key), host_array(value, None)
+    items = key if isinstance(key, tuple) else (key,)
+    place, given = tuple(np.asarray(x) if isinstance(x, Node) else x for x in items), host_array(value, None)
     with changing:
         values = array_of(node).numpy()
         _place(node, values, place, given)
         write(node, values)
 
 
-def _augmented_by(function: Callable[..., Node], node: TensorNode, other: ArrayLike) -> Tensor:
-    """`node += other` and its like: no thread writes between."""
-    with changing:
-        return cast("Tensor", augmented(node, function(node, other)))
+def _augmented_by(symbol: str, function: Callable[..., Node]) -> OfTwo:
+    """`node += other` and its like as a method: no thread writes between."""
+
+    def apply(self: ArrayLike, other: ArrayLike) -> Tensor:
+        node = cast(TensorNode, self)
+        with changing:
+            return cast("Tensor", augmented(node, function(node, other)))
+
+    new = "of what is computed, and of what gets a history, a new tensor"
+    apply.__name__ = f"__i{function.__name__.strip('_')}__"
+    apply.__doc__ = f"A leaf takes the value self {symbol} other; {new}."
+    return apply
 
 
-def _changed_by(function: Callable[..., Node], node: TensorNode, other: ArrayLike) -> Tensor:
-    """`node.add_(other)` and its like. Raises GraphError for what is no operand."""
-    require_operand(other)
-    with changing:
-        return cast("Tensor", changed_in_place(node, function(node, other)))
+def _changed_by(name: str, symbol: str, function: Callable[..., Node]) -> OfTwo:
+    """`node.sub_(other)` and its like as a method."""
+
+    def apply(self: ArrayLike, other: ArrayLike) -> Tensor:
+        node = cast(TensorNode, self)
+        require_operand(other)
+        with changing:
+            return cast("Tensor", changed_in_place(node, function(node, other)))
+
+    apply.__name__, apply.__doc__ = name, f"self {symbol} other, in place; itself. Raises as `add_`."
+    return apply
+
+
+_added = _changed_by("add_", "+", operator.add)
 
 
 class InPlace(TensorNode):
@@ -165,54 +173,23 @@ class InPlace(TensorNode):
 
     __setitem__ = setitem
 
-    def __iadd__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """A leaf takes the value self + other; of what is computed, and of what gets a history, a new tensor."""
-        return _augmented_by(operator.add, self, other)
-
-    def __isub__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self - other."""
-        return _augmented_by(operator.sub, self, other)
-
-    def __imul__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self * other."""
-        return _augmented_by(operator.mul, self, other)
-
-    def __itruediv__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self / other."""
-        return _augmented_by(operator.truediv, self, other)
-
-    def __ipow__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self ** other."""
-        return _augmented_by(operator.pow, self, other)
-
-    def __iand__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self & other."""
-        return _augmented_by(operator.and_, self, other)
-
-    def __ior__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self | other."""
-        return _augmented_by(operator.or_, self, other)
-
-    def __ixor__(self, other: ArrayLike) -> Tensor:  # type: ignore[misc]
-        """As `+=`, with self ^ other."""
-        return _augmented_by(operator.xor, self, other)
+    __iadd__: ClassVar[OfTwo] = _augmented_by("+", operator.add)
+    __isub__: ClassVar[OfTwo] = _augmented_by("-", operator.sub)
+    __imul__: ClassVar[OfTwo] = _augmented_by("*", operator.mul)
+    __itruediv__: ClassVar[OfTwo] = _augmented_by("/", operator.truediv)
+    __ipow__: ClassVar[OfTwo] = _augmented_by("**", operator.pow)
+    __iand__: ClassVar[OfTwo] = _augmented_by("&", operator.and_)
+    __ior__: ClassVar[OfTwo] = _augmented_by("|", operator.or_)
+    __ixor__: ClassVar[OfTwo] = _augmented_by("^", operator.xor)
 
     def add_(self, other: ArrayLike, *, alpha: float = 1) -> Tensor:
         """self + alpha * other, in place; itself. Raises GraphError for what is computed, and where the value would
         have a history; ShapeError where the shape would change; DTypeError where floats would become integers."""
-        return _changed_by(operator.add, self, other if alpha == 1 else other * alpha)  # type: ignore[operator]
+        return _added(self, other if alpha == 1 else other * alpha)  # type: ignore[operator]
 
-    def sub_(self, other: ArrayLike) -> Tensor:
-        """self - other, in place; itself. Raises as `add_`."""
-        return _changed_by(operator.sub, self, other)
-
-    def mul_(self, other: ArrayLike) -> Tensor:
-        """self * other, in place; itself. Raises as `add_`."""
-        return _changed_by(operator.mul, self, other)
-
-    def div_(self, other: ArrayLike) -> Tensor:
-        """self / other, in place; itself. Raises as `add_`."""
-        return _changed_by(operator.truediv, self, other)
+    sub_: ClassVar[OfTwo] = _changed_by("sub_", "-", operator.sub)
+    mul_: ClassVar[OfTwo] = _changed_by("mul_", "*", operator.mul)
+    div_: ClassVar[OfTwo] = _changed_by("div_", "/", operator.truediv)
 
     def clamp_(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
         """`clamp` in place; itself."""

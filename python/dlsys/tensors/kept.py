@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..compiler import Arena, Plan
 from ..compiler.records import RecordedPlan, read_record, record_of
@@ -29,7 +29,7 @@ SOURCES: tuple[str, ...] = (
     "executor.py", "gradients.py", "graph.py", "node.py", "planner.py", "scopes.py",
 )  # fmt: skip
 """The parts of the package that decide a plan."""
-PLAIN = (int, float, bool, str, type(None))
+PLAIN = (int, float, bool, str, bytes, type(None))
 
 
 def key_of(trace: Trace, ctx: Context, key: object, numbers: Sequence[str | None]) -> str | None:
@@ -37,20 +37,18 @@ def key_of(trace: Trace, ctx: Context, key: object, numbers: Sequence[str | None
     its result depends on."""
     if len(trace.place) < LEAST or ctx.kind != "cpu" or tunes() or not scopes.own_schedules:
         return None
-    if disk.cache_directory() is None or not all(map(_is_plain, trace.place)):
+    if disk.cache_directory() is None:
+        return None
+    if not all(node.op.builtin and all(map(is_plain, node.attrs.values())) for node in trace.place):
         return None
     leaves = {place for place, _ in trace.leaves}
     entries = [one if at in leaves else (one[0].name, *one[1:]) for at, one in enumerate(trace.entries)]
     return disk.key("trace", key, entries, numbers, target_name("llvm").text, sources=SOURCES)
 
 
-def _is_plain(node: Node) -> bool:
-    """Whether another process has the same operator and attributes where their text is the same."""
-    return node.op.builtin and all(map(_is_plain_value, node.attrs.values()))
-
-
-def _is_plain_value(value: object) -> bool:
-    return type(value) in PLAIN or (type(value) is tuple and all(map(_is_plain_value, value)))
+def is_plain(value: Any) -> bool:
+    """Whether a value's text says all of it, also in another process."""
+    return type(value) in PLAIN or (type(value) in (tuple, list) and all(map(is_plain, value)))
 
 
 def _content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..devices import Array, host_array
 from ..errors import GraphError
 from ..graph import FLOATS, Node, Shape
 from .base import Tensor
-from .creation import tensor
+from .creation import tensor, tensors_in
 from .differentiate import compiled_backward
 from .state import changing
 from .trace import Trace
@@ -45,22 +45,20 @@ def precompile(fn: Callable[..., object], shapes: Sequence[Argument | Sequence[A
         raise GraphError(f"precompile: shapes must be a list, as [(16, 784), (64, 784)], not {shapes!r}")
     plans: list[Plan] = []
     for given in shapes:
-        arguments = [given] if _is_one(given) else list(cast(Sequence[Argument], given))
+        alone = _is_array(given) or all(isinstance(extent, (int, np.integer)) for extent in cast(Shape, given))
+        arguments = [given] if alone else list(cast(Sequence[Argument], given))
         with changing:
             plans += _plans_of(fn(*map(_zeros, arguments)))
     compile_plans(plans)
 
 
-def _is_one(given: object) -> bool:
-    """Whether it stands for one argument."""
-    if isinstance(given, (np.ndarray, Node, Array)):
-        return True
-    return isinstance(given, Sequence) and all(isinstance(extent, (int, np.integer)) for extent in given)
+def _is_array(given: object) -> bool:
+    return isinstance(given, (np.ndarray, Node, Array))
 
 
 def _zeros(argument: object) -> Tensor:
     """Zeros of an array's shape and dtype, or of a shape, as float32."""
-    if isinstance(argument, (np.ndarray, Node, Array)):
+    if _is_array(argument):
         like = host_array(argument, np.float32)
         return tensor(np.zeros(like.shape, like.dtype))
     return tensor(np.zeros(cast(Shape, argument), np.float32))
@@ -68,7 +66,7 @@ def _zeros(argument: object) -> Tensor:
 
 def _plans_of(result: object) -> list[Plan]:
     """The plans by which results are computed, of each that is differentiated its own."""
-    roots = list(_tensors(result))
+    roots = list(tensors_in(result))
     if not roots:
         raise GraphError("precompile: the function must return tensors")
     losses = [root for root in roots if root.numel() == 1 and root.dtype in FLOATS and root.requires_grad]
@@ -81,15 +79,3 @@ def _plans_of(result: object) -> list[Plan]:
         for change in reversed(found.changes):  # the cell holds again what the change has read
             change.inputs[0].cell.content = change.read[0]
     return [plan for compiled, given in made for plan in compiled.plans(given)]
-
-
-def _tensors(result: object) -> Iterator[Tensor]:
-    """The tensors in a result, also in lists, tuples and dictionaries."""
-    if isinstance(result, Tensor):
-        yield result
-    elif isinstance(result, Mapping):
-        for value in result.values():
-            yield from _tensors(value)
-    elif isinstance(result, (tuple, list)):
-        for value in result:
-            yield from _tensors(value)

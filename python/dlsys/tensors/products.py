@@ -53,12 +53,8 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     wanted = wanted if arrow else "..." + "".join(filter(str.isalpha, letters))
     result = wanted.replace("...", _numbers(spread), 1)
     known = all(letter.isalpha() or letter in _numbers(spread) for letter in "".join(terms))
-    if (
-        len(terms) != len(ranks)
-        or not known
-        or len(set(result)) != len(result)
-        or set(result) - set("".join(terms))
-    ):
+    is_result = len(set(result)) == len(result) and set(result) <= set("".join(terms))
+    if len(terms) != len(ranks) or not known or not is_result:
         raise GraphError(f"einsum: {equation!r} is no equation of {len(ranks)} operands")
     return terms, result
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeGuard, Unpack, cast, overload
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -77,10 +77,9 @@ def _spread(
     """Variance or deviation, whose second argument by position is `unbiased`, or the first where it is a bool."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    terms = (
-        correction if correction is not None else 1 if unbiased is None else flag("var", "unbiased", unbiased)
-    )
-    return op(require_float("var", x), *_along(dim, keepdim, words), terms)
+    if correction is None:
+        correction = 1 if unbiased is None else flag("var", "unbiased", unbiased)
+    return op(require_float("var", x), *_along(dim, keepdim, words), correction)
 
 
 def _ordered(x: ArrayLike) -> Tensor:
@@ -89,20 +88,20 @@ def _ordered(x: ArrayLike) -> Tensor:
     return ops.cast_op(node, "int32") if known_dtype(node) == "bool" else node
 
 
-def _extremum(x: ArrayLike, dim: int, keepdim: bool, place: Callable[..., Tensor]) -> Extremum:
-    """The maxima or minima along an axis and their places, which `place`, argmax or argmin, finds."""
-    where = place(_ordered(x), dim, True)
-    found = ops.take_along_axis_op(node_of(x), where, dim)
-    return (
-        Extremum(found, where)
-        if keepdim
-        else Extremum(ops.squeeze_op(found, dim), ops.squeeze_op(where, dim))
-    )
-
-
-def _is_other(dim: object) -> TypeGuard[Node | np.ndarray]:
-    """Whether the second argument of `max` is another tensor."""
-    return isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim > 0)
+def _extreme(
+    name: str, x: ArrayLike, dim: int | Node | np.ndarray | None, keepdim: bool, words: NumPys
+) -> Tensor | Extremum:
+    """`max` or `min`, by its name."""
+    node, largest = node_of(x), name == "max"
+    if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim > 0):  # another tensor
+        return node.maximum(dim) if largest else node.minimum(dim)
+    axis, keep = _along(None, flag(name, "keepdim", keepdim), words)
+    if dim is None:
+        return node.amax(axis, keep) if largest else node.amin(axis, keep)
+    along = cast(int, dim)
+    where = (ops.argmax_op if largest else ops.argmin_op)(_ordered(node), along, True)
+    found = ops.take_along_axis_op(node, where, along)
+    return Extremum(found, where) if keep else Extremum(ops.squeeze_op(found, along), ops.squeeze_op(where, along))
 
 
 class Reductions(TensorNode):
@@ -208,14 +207,7 @@ class Reductions(TensorNode):
     ) -> Tensor | Extremum:
         """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes,
         and `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
-        if _is_other(dim):
-            return node_of(self).maximum(dim)
-        axis, keep = _along(None, flag("max", "keepdim", keepdim), words)
-        return (
-            node_of(self).amax(axis, keep)
-            if dim is None
-            else _extremum(self, cast(int, dim), keep, ops.argmax_op)
-        )
+        return _extreme("max", self, dim, keepdim, words)
 
     @overload
     def min(self: ArrayLike, dim: None = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor: ...
@@ -230,14 +222,7 @@ class Reductions(TensorNode):
         **words: Unpack[NumPys],
     ) -> Tensor | Extremum:
         """The minimum; see `max`."""
-        if _is_other(dim):
-            return node_of(self).minimum(dim)
-        axis, keep = _along(None, flag("min", "keepdim", keepdim), words)
-        return (
-            node_of(self).amin(axis, keep)
-            if dim is None
-            else _extremum(self, cast(int, dim), keep, ops.argmin_op)
-        )
+        return _extreme("min", self, dim, keepdim, words)
 
     def argmax(
         self: ArrayLike, dim: int | None = None, keepdim: bool = False, **words: Unpack[NumPys]

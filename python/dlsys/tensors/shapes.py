@@ -91,12 +91,8 @@ class Shapes(TensorNode):
 
     def transpose(self: ArrayLike, *dims: Size, dim0: int | None = None, dim1: int | None = None) -> Tensor:
         """Two axes change places, as in PyTorch; of more all in that order, as in NumPy, of none reversed."""
-        pair = given((*dims, *(axis for axis in (dim0, dim1) if axis is not None)))
-        return (
-            ops.swapaxes_op(node_of(self), *pair)
-            if len(pair) == 2
-            else ops.transpose_op(node_of(self), pair or None)
-        )
+        node, pair = node_of(self), given((*dims, *(axis for axis in (dim0, dim1) if axis is not None)))
+        return ops.swapaxes_op(node, *pair) if len(pair) == 2 else ops.transpose_op(node, pair or None)
 
     def swapaxes(self: ArrayLike, a: int, b: int) -> Tensor:
         """Two axes change places."""

@@ -16,7 +16,7 @@ from ..compiler.records import RecordedPlan
 from ..devices import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
-from ..graph import FLOATS, Node, Shape, error_at, find_topo_sort, stamp
+from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
 from ..hooks import hooks
 from ..kernels import tell_compiled, tell_of_shapes
 from ..ops import Variable, dtype_of, shape_of
@@ -355,7 +355,8 @@ def compiled(
         met, own = traces.count_shapes(trace), kept.key_of(trace, ctx, key, numbers)
         plan = None if own is None else kept.load(own, ctx, arena_of(ctx), met)
         if plan is not None:
-            tell_compiled([x.name for x in trace.outputs], _feeds(trace), len(plan), 0, 0.0)
+            feeds = [(trace.nodes[place].name, array.shape) for place, array in trace.leaves]
+            tell_compiled([x.name for x in trace.outputs], feeds, len(plan), 0, 0.0)
             found = Recorded(plan)
         else:
             copies, variables = _copied(trace, lifted)
@@ -367,11 +368,6 @@ def compiled(
     given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]
     given += [_number(node, which) for node, chosen in lifted.items() for which in chosen]
     return found, given
-
-
-def _feeds(trace: Trace) -> list[tuple[str, Shape]]:
-    """The names and shapes of what a trace is given."""
-    return [(trace.nodes[place].name, array.shape) for place, array in trace.leaves]
 
 
 def _number(node: Node, which: int) -> np.ndarray:

@@ -1,13 +1,18 @@
-"""NumPy's functions of elements, applied to tensors: their arrays; and the operators between arrays and tensors."""
+"""NumPy's functions of elements, applied to tensors: their arrays; the operators between arrays and tensors; and those
+of a device's arrays with arrays and numbers, `W - 0.1 * grad`, which are the operators of tensors."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
+from ..devices import Array, copied
 from ..errors import GraphError
+from ..ops import is_number, leaf
 from .node import TensorNode
+from .typing import ArrayLike
 from .values import array_of
 
 _REFLECTED = {
@@ -58,3 +63,26 @@ def _array(ufunc: Any, value: Any) -> Any:
         told = "requires a gradient, which NumPy does not follow: use .detach(), or operators of dlsys"
         raise GraphError(f"numpy.{ufunc.__name__}: {value.name} {told}")
     return np.asarray(array_of(value))
+
+
+_OPERATORS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "@": operator.matmul,
+    "**": operator.pow,
+}
+
+
+def computed(symbol: str, left: ArrayLike, right: ArrayLike) -> Any:
+    """`left <symbol> right` as a new Array, on the device of the one that is an Array; by the rules of tensors for
+    shapes and dtypes. NotImplemented for what is no array or number. Raises ShapeError, DTypeError, DeviceError."""
+    operands = []
+    for value in (left, right):
+        if not (isinstance(value, (Array, np.ndarray)) or is_number(value)):
+            return NotImplemented
+        operands.append(value if is_number(value) else leaf(value))
+    found = _OPERATORS[symbol](*operands)
+    value = array_of(found)
+    return value if found.cell is None else copied(value)  # x ** 1 of integers is x
