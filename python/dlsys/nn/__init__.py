@@ -5,9 +5,9 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from ..errors import no_attribute as _no_attribute
+from ..errors import missing_names as _missing_names
 from ..autodiff import Parameter as Parameter
 from . import functional as functional, init as init, utils as utils
 from .attention import (
@@ -46,7 +46,4 @@ from .tensor_parallel import (
 )
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-
-    def __getattr__(name: str) -> NoReturn:
-        """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise _no_attribute(f"module {__name__!r}", name, globals())
+    __getattr__ = _missing_names(__name__, globals())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
 
 from ..autodiff import Node, Parameter
+from ..checks import dtype_named
 from ..errors import DTypeError
 from ..graph import FLOATS
 from ..tensors import Tensor, dtype_of, leaf
@@ -33,27 +33,16 @@ def _cast(module: Any, dtype: str) -> None:
             for name, old in table.items():
                 if old.dtype in FLOATS and old.dtype != dtype:
                     if old not in made:
-                        made[old] = _as(old, dtype)
+                        values, owned = np.array(old, dtype), isinstance(old, Parameter)
+                        new = Parameter(values, old.name, old.requires_grad) if owned else leaf(values, name=old.name)
+                        new.cell.sharded = old.cell.sharded
+                        made[old] = new
                     table[name] = made[old]
-
-
-def _as(old: Tensor, dtype: str) -> Tensor:
-    """A copy of a parameter or a buffer in another dtype, with its name."""
-    values = np.array(old, dtype)
-    if isinstance(old, Parameter):
-        made = Parameter(values, old.name, old.requires_grad)
-        made.cell.sharded = old.cell.sharded
-        return made
-    buffer: Tensor = leaf(values, name=old.name)
-    return buffer
 
 
 def float_dtype(value: Any) -> str | None:
     """The name of a dtype of floats; None for what is no dtype. Raises DTypeError for other dtypes."""
-    name = str(value).removeprefix("torch.")
-    if not isinstance(value, str):
-        with contextlib.suppress(TypeError):
-            name = str(np.dtype(value))
+    name = dtype_named(value) or str(value).removeprefix("torch.")
     if name in FLOATS:
         return name
     if name in ("float16", "bfloat16", "half") or name.startswith(("int", "uint", "bool")):

@@ -4,71 +4,72 @@ from __future__ import annotations
 
 import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from ..autodiff import Node, Parameter
 from ..errors import GraphError
 from .module import Module
 
-
-def _entry(owner: Any, index: Any, length: int) -> int:
-    """An index, which may be negative, as a position. Raises IndexError."""
-    at = operator.index(index)
-    if not -length <= at < length:
-        raise IndexError(f"{type(owner).__name__}: index {at} is out of range for {length} entries")
-    return at % length
+Entry = TypeVar("Entry")
+Given = TypeVar("Given")
 
 
-def _listed(owner: Module, values: Any, of: str) -> list[Any]:
-    """The values as a list. Raises GraphError for what is no iterable."""
-    try:
-        return list(values)
-    except TypeError:
-        raise GraphError(f"{type(owner).__name__}: needs a list of {of}, not {type(values).__name__}") from None
+class _Numbered(Module, Generic[Entry, Given]):
+    """Modules, or Parameters, by number: "0", "1", ...; Sequential's may have names."""
 
+    _of = "modules"
 
-class _Numbered(Module):
-    """Modules by number: "0", "1", ...; Sequential's may have names."""
+    @property
+    def _entries(self) -> dict[str, Any]:
+        return self._modules
 
-    def _add(self, modules: Iterable[Any]) -> None:
-        """Adds modules under the next free numbers."""
-        for module in _listed(self, modules, "modules"):
-            number = len(self._modules)
-            while str(number) in self._modules:
-                number += 1
-            self.add_module(str(number), module)
+    def _put(self, name: str, value: Any) -> None:
+        self.add_module(name, value)
 
     def _name(self, index: Any) -> str:
-        return list(self._modules)[_entry(self, index, len(self._modules))]
+        """The name of an entry by its number, which may be negative. Raises IndexError."""
+        at, names = operator.index(index), list(self._entries)
+        if not -len(names) <= at < len(names):
+            raise IndexError(f"{type(self).__name__}: index {at} is out of range for {len(names)} entries")
+        return names[at]
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._entries)
 
-    def __iter__(self) -> Iterator[Module]:
-        return iter(list(self._modules.values()))
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return self._part(dict(list(self._modules.items())[index]))
-        return self._modules[self._name(index)]
+            return self._part(dict(list(self._entries.items())[index]))
+        return self._entries[self._name(index)]
 
-    def _part(self, entries: dict[str, Module]) -> Any:
-        raise NotImplementedError
+    def _part(self, entries: dict[str, Any]) -> Any:
+        return type(self)(entries.values())
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        self.add_module(self._name(index), module)
+    def __setitem__(self, index: int, value: Entry) -> None:
+        self._put(self._name(index), value)
 
-    def append(self, module: Module) -> Self:
-        """Add a module at the end; returns the container."""
-        return self.extend([module])
+    def append(self, value: Given) -> Self:
+        """Add an entry at the end; returns the container. Raises GraphError, DTypeError."""
+        return self.extend([value])
 
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules at the end; returns the container. Raises GraphError for what are none."""
-        self._add(modules)
+    def extend(self, values: Iterable[Given]) -> Self:
+        """Add entries at the end, under the next free numbers; returns the container. Raises GraphError, DTypeError."""
+        try:
+            given = list(values)
+        except TypeError:
+            told = f"needs a list of {self._of}, not {type(values).__name__}"
+            raise GraphError(f"{type(self).__name__}: {told}") from None
+        for value in given:
+            number = len(self)
+            while str(number) in self._entries:
+                number += 1
+            self._put(str(number), value)
         return self
 
 
-class Sequential(_Numbered):
+class Sequential(_Numbered[Module, Module]):
     """One module after another. Takes modules, or one dict of names to modules."""
 
     def __init__(self, *modules: Any) -> None:
@@ -76,9 +77,9 @@ class Sequential(_Numbered):
             for name, module in modules[0].items():
                 self.add_module(name, module)
         else:
-            self._add(modules)
+            self.extend(modules)
 
-    def _part(self, entries: dict[str, Module]) -> Any:
+    def _part(self, entries: dict[str, Any]) -> Any:
         return Sequential(entries)
 
     def forward(self, x: Any) -> Any:
@@ -87,15 +88,12 @@ class Sequential(_Numbered):
         return x
 
 
-class ModuleList(_Numbered):
+class ModuleList(_Numbered[Module, Module]):
     """A list of modules whose Parameters belong to the module that holds it."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         """Raises GraphError for what are no modules."""
-        self._add(modules)
-
-    def _part(self, entries: dict[str, Module]) -> Any:
-        return ModuleList(entries.values())
+        self.extend(modules)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ModuleList: call its members, it has no forward of its own")
@@ -155,37 +153,24 @@ class ModuleDict(Module):
         raise GraphError("ModuleDict: call its members, it has no forward of its own")
 
 
-class ParameterList(Module):
+class ParameterList(_Numbered[Parameter, Any]):
     """A list of Parameters, "0", "1", ..., which belong to the module that holds it."""
+
+    _of = "Parameters"
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         """Arrays and tensors become Parameters. Raises GraphError for what is no list of them, DTypeError."""
         self.extend(values)
 
-    def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Add Parameters at the end; returns the list. Raises GraphError, DTypeError."""
-        for value in _listed(self, values, "Parameters"):
-            self.append(value)
-        return self
+    @property
+    def _entries(self) -> dict[str, Any]:
+        return self._parameters
 
-    def append(self, value: Any) -> ParameterList:
-        """Add a Parameter at the end; returns the list. Raises DTypeError."""
-        setattr(self, str(len(self)), value if isinstance(value, Parameter) else Parameter(value))
-        return self
+    def _put(self, name: str, value: Any) -> None:
+        setattr(self, name, value if isinstance(value, Parameter) else Parameter(value))
 
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(list(self._parameters.values()))
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return ParameterList(list(self)[index])
-        return self._parameters[str(_entry(self, index, len(self)))]
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        setattr(self, str(_entry(self, index, len(self))), value)
+    def __setitem__(self, index: int, value: Parameter) -> None:
+        setattr(self, self._name(index), value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ParameterList: read its members, it has no forward of its own")

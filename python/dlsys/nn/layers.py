@@ -12,6 +12,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..checks import extents, flag, has_no_effect, integer, number, real, word
 from ..errors import GraphError, ShapeError
+from ..graph import Shape
 from . import functional as F
 from . import init
 from .checks import known_shape, placed, shape_of, warn_of_inplace
@@ -326,13 +327,24 @@ class GELU(Module):
 
 
 class _Loss(Module):
-    """Base of the losses: the reduction, and the check of two shapes."""
+    """Base of the losses: a function, its settings, which are attributes, and the check of two shapes."""
 
     words: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+    _function: ClassVar[Callable[..., Node]]
+    _settings: ClassVar[tuple[str, ...]] = ("reduction",)
 
     def __init__(self, reduction: str = "mean") -> None:
         """Raises GraphError for another reduction."""
         self.reduction: str = word(type(self).__name__, "reduction", reduction, self.words)
+
+    def forward(self, input: Node, target: Node) -> Node:
+        shape, other = known_shape(input), known_shape(target)
+        self.require_beside(shape is None or other is None or self._fits(shape, other), input, target)
+        return type(self)._function(input, target, **{name: getattr(self, name) for name in self._settings})
+
+    def _fits(self, shape: Shape, target: Shape) -> bool:
+        """Whether an input takes a target of this shape."""
+        return target == shape
 
     def require_beside(self, fits: bool, x: Node, y: Node) -> None:
         """Raise a ShapeError that names both shapes where they do not fit."""
@@ -347,6 +359,8 @@ class NLLLoss(_Loss):
     Numbers equal to `ignore_index` count nothing, the mean is over the others, each times its class's `weight` (C,)."""
 
     weight: Any
+    _function = F.nll_loss
+    _settings: ClassVar[tuple[str, ...]] = ("reduction", "weight", "ignore_index")
 
     def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         """Raises GraphError."""
@@ -356,23 +370,18 @@ class NLLLoss(_Loss):
             raise GraphError(f"{type(self).__name__}: ignore_index must be an integer, not {ignore_index!r}")
         self.ignore_index = ignore_index
 
-    def _require_targets(self, input: Node, target: Node) -> None:
-        """Raises ShapeError for targets that are neither class numbers nor of the input's shape."""
-        shape, other = known_shape(input), known_shape(target)
-        if shape is not None:
-            each = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
-            self.require_beside(len(shape) > 0 and other in (None, each, shape), input, target)
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self._require_targets(input, target)
-        settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        return F.nll_loss(input, target, self.weight, **settings)  # type: ignore[arg-type]
+    def _fits(self, shape: Shape, target: Shape) -> bool:
+        each = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
+        return len(shape) > 0 and target in (each, shape)
 
 
 class CrossEntropyLoss(NLLLoss):
     """The cross-entropy of logits (N, C), (N, C, d1, ...), (C,) with targets: class numbers (N, d1, ...) of an integer
     dtype, or probabilities of the logits' shape. Numbers equal to `ignore_index` count nothing, the mean is over the
     others, each times its class's `weight` (C,)."""
+
+    _function = F.cross_entropy
+    _settings = (*NLLLoss._settings, "label_smoothing")
 
     def __init__(
         self,
@@ -386,92 +395,68 @@ class CrossEntropyLoss(NLLLoss):
         super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
         self.label_smoothing: float = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
 
-    def forward(self, input: Node, target: Node) -> Node:
-        self._require_targets(input, target)
-        settings = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
-        return F.cross_entropy(input, target, self.weight, reduction=self.reduction, **settings)  # type: ignore[arg-type]
 
-
-class _OfEqualShapes(_Loss):
-    """A loss of two tensors of one shape."""
-
-    def forward(self, input: Node, target: Node) -> Node:
-        mine, other = known_shape(input), known_shape(target)
-        self.require_beside(mine is None or other is None or mine == other, input, target)
-        return self.loss(input, target)
-
-    def loss(self, input: Node, target: Node) -> Node:
-        """The loss; a subclass defines it."""
-        raise NotImplementedError
-
-
-class MSELoss(_OfEqualShapes):
+class MSELoss(_Loss):
     """(x - y)^2."""
 
-    def loss(self, input: Node, target: Node) -> Node:
-        return F.mse_loss(input, target, self.reduction)
+    _function = F.mse_loss
 
 
-class L1Loss(_OfEqualShapes):
+class L1Loss(_Loss):
     """|x - y|."""
 
-    def loss(self, input: Node, target: Node) -> Node:
-        return F.l1_loss(input, target, self.reduction)
+    _function = F.l1_loss
 
 
-class SmoothL1Loss(_OfEqualShapes):
+class SmoothL1Loss(_Loss):
     """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2."""
+
+    _function = F.smooth_l1_loss
+    _settings = ("reduction", "beta")
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         """Raises GraphError for a negative beta."""
         super().__init__(reduction)
         self.beta: float = number("SmoothL1Loss", "beta", beta)
 
-    def loss(self, input: Node, target: Node) -> Node:
-        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
 
-
-class KLDivLoss(_OfEqualShapes):
+class KLDivLoss(_Loss):
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; "batchmean" is the sum
     over the number of examples."""
 
     words: ClassVar[tuple[*tuple[str, ...], str]] = (*_Loss.words, "batchmean")
+    _function = F.kl_div
+    _settings = ("reduction", "log_target")
 
     def __init__(self, reduction: str = "mean", *, log_target: bool = False) -> None:
         """Raises GraphError."""
         super().__init__(reduction)
         self.log_target: bool = flag("KLDivLoss", "log_target", log_target)
 
-    def loss(self, input: Node, target: Node) -> Node:
-        return F.kl_div(input, target, self.reduction, self.log_target)
 
-
-class BCELoss(_OfEqualShapes):
+class BCELoss(_Loss):
     """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`."""
 
     weight: Any
+    _function = F.binary_cross_entropy
+    _settings = ("reduction", "weight")
 
     def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
         """Raises GraphError."""
         super().__init__(reduction)
         self.register_buffer("weight", weight)
 
-    def loss(self, input: Node, target: Node) -> Node:
-        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
-
-class BCEWithLogitsLoss(_OfEqualShapes):
+class BCEWithLogitsLoss(_Loss):
     """-y log s - (1 - y) log(1 - s) with s = sigmoid(x), times `weight`; the first term times `pos_weight` too."""
 
     weight: Any
     pos_weight: Any
+    _function = F.binary_cross_entropy_with_logits
+    _settings = ("reduction", "weight", "pos_weight")
 
     def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
         """Raises GraphError."""
         super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
-
-    def loss(self, input: Node, target: Node) -> Node:
-        settings = {"reduction": self.reduction, "pos_weight": self.pos_weight}
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, **settings)

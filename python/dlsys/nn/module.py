@@ -14,6 +14,7 @@ from ..devices import host_array
 from ..errors import DTypeError, GraphError, ShapeError, StateError
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
+from ..tensors.creation import tensors_in
 from ..tensors.differentiate import zero_gradients
 from ..tensors.hooks import Removable
 from .casts import move
@@ -67,16 +68,6 @@ class Parameters(list[LeafType]):
         return self.pop(0)
 
 
-def _cache(outputs: Any) -> None:
-    """Have the values of a network's outputs cached when they are computed: of these a program asks the accuracy when
-    the parameters have changed."""
-    if isinstance(outputs, Tensor):
-        outputs.cached = True
-    elif isinstance(outputs, (list, tuple, dict)):
-        for output in outputs.values() if isinstance(outputs, dict) else outputs:
-            _cache(output)
-
-
 class Forward(Protocol[Returned]):
     """A module whose `forward` returns something; a node is always a tensor."""
 
@@ -125,7 +116,8 @@ class Module:
                 replaced = hook(self, args, found)
                 found = found if replaced is None else replaced
         if part.caller is None:
-            _cache(found)
+            for output in tensors_in(found):  # of these a program asks the accuracy when the parameters have changed
+                output.cached = True
         return found
 
     def register_forward_hook(self, hook: Hook) -> Removable:
@@ -158,31 +150,31 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         """Puts a Parameter, a Module or a buffer's new state into its table, anything else among the attributes. Raises
         GraphError for a parameter's or module's name with another kind of value."""
-        tables: dict[str, dict[str, Any]] = {key: self.__dict__[key] for key in ("_parameters", "_buffers", "_modules")}
-        owned = isinstance(value, Parameter)
-        if name in tables["_buffers"] and isinstance(value, Node) and not owned:
-            tables["_buffers"][name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
+        own = f"{type(self).__name__}.{name}"
+        kinds = (
+            (Parameter, self._parameters, "parameter: assign an nn.Parameter"),
+            (Module, self._modules, "module: assign a Module"),
+        )
+        home: dict[str, Any] | None = None
+        for kind, table, told in kinds:
+            if isinstance(value, kind):
+                home = table
+            elif name in table and value is not None:
+                given = "tensor" if isinstance(value, Node) else type(value).__name__
+                raise GraphError(f"{own} is a {told} or None, not a {given}")
+        if name in self._buffers and isinstance(value, Node) and home is None:
+            self._buffers[name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
             return
-        if name in tables["_parameters"] and value is not None and not owned:
-            own, kind = f"{type(self).__name__}.{name}", "tensor" if isinstance(value, Node) else type(value).__name__
-            raise GraphError(f"{own} is a parameter: assign an nn.Parameter or None, not a {kind}")
-        if name in tables["_modules"] and value is not None and not isinstance(value, Module):
-            own = f"{type(self).__name__}.{name}"
-            raise GraphError(f"{own} is a module: assign a Module or None, not a {type(value).__name__}")
-        home = "_parameters" if owned else "_modules" if isinstance(value, Module) else ""
-        for key, table in tables.items():
-            if key != home:
-                table.pop(name, None)
-        if owned:
-            if value.name == f"parameter_{value.id}":
-                value.name = name
-            tables["_parameters"][name] = value
-        elif isinstance(value, Module):
-            tables["_modules"][name] = value
-        else:
-            warn_of_hidden(f"{type(self).__name__}.{name}", value)
+        for other in (self._parameters, self._buffers, self._modules):
+            if other is not home:
+                other.pop(name, None)
+        if home is None:
+            warn_of_hidden(own, value)
             object.__setattr__(self, name, value)
             return
+        if isinstance(value, Parameter) and value.name == f"parameter_{value.id}":
+            value.name = name
+        home[name] = value
         self.__dict__.pop(name, None)
 
     if not TYPE_CHECKING:  # for a checker a name is what `__init__` assigns or the class declares; another is an error

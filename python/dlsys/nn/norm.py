@@ -75,18 +75,9 @@ class _BatchNorm(Module):
             batches = ad.advance_op(self.num_batches_tracked, lambda before: before + 1)
             if momentum is None:
                 momentum = 1.0 / ad.cast_op(batches, self.running_mean.dtype)
-        y = F.batch_norm(
-            x,
-            self.running_mean if moves or not training else None,
-            self.running_var if moves or not training else None,
-            self.weight,
-            self.bias,
-            training,
-            momentum,
-            self.eps,
-            axes,
-            self._all_ranks,
-        )
+        mean, var = (self.running_mean, self.running_var) if moves or not training else (None, None)
+        given = (training, momentum, self.eps, axes, self._all_ranks)
+        y = F.batch_norm(x, mean, var, self.weight, self.bias, *given)
         return ad.with_updates_op(y, [batches]) if moves else y
 
     def _axes(self, x: Node) -> tuple[int, ...]:

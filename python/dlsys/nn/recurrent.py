@@ -7,8 +7,9 @@ or backwards.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -123,6 +124,22 @@ class _GRUGates(_Gates):
 
 
 GATES: dict[str, type[_Gates]] = {"RNN": _Gates, "LSTM": _LSTMGates, "GRU": _GRUGates}
+
+
+def over_layers(
+    layers: Sequence[Sequence[_Gates]], x: Any, start: Sequence[State], between: Callable[[Node], Node]
+) -> tuple[Tensor, list[Node]]:
+    """The last layer's outputs of all steps, and the final states of all layers. A layer's second gates run from the
+    last step on; `between` is applied to the output of each layer but the last."""
+    last: list[State] = []
+    for layer, ways in enumerate(layers):
+        x, outputs = between(x) if layer else x, []
+        for way, gates in enumerate(ways):
+            state, output = gates.over_steps(x, start[len(last)], bool(way))
+            last.append(state)
+            outputs.append(output)
+        x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, -1)
+    return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 
 
 def _given(owner: str, hx: Any, states: int) -> list[Any]:
@@ -278,7 +295,10 @@ class _Recurrent(_Gated):
             x, shape = ad.swapaxes_op(x, 0, 1), (shape[1], shape[0], shape[2])
         if shape[0] < 1:
             raise ShapeError(f"{type(self).__name__}: a sequence needs one step or more, {x.name} is {shape}")
-        output, finals = self._layers(x, self._start(hx, shape[1]))
+        ends = [[f"_l{layer}{way}" for way in _WAYS[: self._ways]] for layer in range(self.num_layers)]
+        gates = [[self._of(end) for end in layer] for layer in ends]
+        dropped = functools.partial(functional.dropout, p=self.dropout, training=self.training)
+        output, finals = over_layers(gates, x, self._start(hx, shape[1]), dropped)
         output = ad.swapaxes_op(output, 0, 1) if self.batch_first else output
         return output, finals[0] if len(finals) == 1 else tuple(finals)
 
@@ -294,20 +314,6 @@ class _Recurrent(_Gated):
             if found not in (None, needed):
                 raise ShapeError(f"{owner}: the initial state {state.name} has shape {found}, not {needed}")
         return [tuple(state[k] for state in given) for k in range(count)]
-
-    def _layers(self, x: Any, start: list[State]) -> tuple[Tensor, list[Node]]:
-        """The last layer's outputs of all steps, and the final states of all layers."""
-        last: list[State] = []
-        for layer in range(self.num_layers):
-            if layer:
-                x = functional.dropout(x, self.dropout, self.training)
-            outputs = []
-            for way in _WAYS[: self._ways]:
-                state, output = self._of(f"_l{layer}{way}").over_steps(x, start[len(last)], bool(way))
-                last.append(state)
-                outputs.append(output)
-            x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, -1)
-        return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 
 
 class RNN(_Recurrent):

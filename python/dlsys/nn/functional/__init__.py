@@ -5,9 +5,9 @@ Some need a shape when they are called: of tensors it is known, of a `Variable` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from ...errors import no_attribute as _no_attribute
+from ...errors import missing_names as _missing_names
 from .activations import (
     dropout as dropout, elu as elu, gelu as gelu, hardsigmoid as hardsigmoid, hardswish as hardswish,
     leaky_relu as leaky_relu, log_softmax as log_softmax, mish as mish, prelu as prelu, relu as relu,
@@ -18,32 +18,23 @@ from .attention import (
     attended as attended, causal_mask as causal_mask,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
-from .distances import (
-    cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance,
-    triplet_margin_loss as triplet_margin_loss,
-)
 from .embeddings import embedding as embedding, embedding_bag as embedding_bag, one_hot as one_hot
 from .losses import (
     binary_cross_entropy as binary_cross_entropy, huber_loss as huber_loss,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cross_entropy as cross_entropy,
-    kl_div as kl_div, l1_loss as l1_loss, mse_loss as mse_loss, nll_loss as nll_loss,
-    smooth_l1_loss as smooth_l1_loss,
+    cosine_similarity as cosine_similarity, kl_div as kl_div, l1_loss as l1_loss, mse_loss as mse_loss,
+    nll_loss as nll_loss, pairwise_distance as pairwise_distance, smooth_l1_loss as smooth_l1_loss,
+    triplet_margin_loss as triplet_margin_loss,
 )
 from .norms import (
     batch_norm as batch_norm, group_norm as group_norm, layer_norm as layer_norm, normalize as normalize,
     rms_norm as rms_norm,
 )
-from .pooling import (
-    adaptive_avg_pool2d as adaptive_avg_pool2d, avg_pool2d as avg_pool2d, max_pool2d as max_pool2d,
-)
 from .products import (
-    conv1d as conv1d, conv2d as conv2d, conv_transpose2d as conv_transpose2d, linear as linear,
-    unfold as unfold,
+    adaptive_avg_pool2d as adaptive_avg_pool2d, avg_pool2d as avg_pool2d, conv1d as conv1d, conv2d as conv2d,
+    conv_transpose2d as conv_transpose2d, linear as linear, max_pool2d as max_pool2d, unfold as unfold,
 )
 from .resizing import interpolate as interpolate, pad as pad, pixel_shuffle as pixel_shuffle
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-
-    def __getattr__(name: str) -> NoReturn:
-        """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise _no_attribute(f"module {__name__!r}", name, globals())
+    __getattr__ = _missing_names(__name__, globals())

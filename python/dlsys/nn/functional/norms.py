@@ -25,11 +25,7 @@ def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> 
     """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
     if not isinstance(p, (int, float)) or p not in (1, 2):
         raise GraphError(f"normalize: p must be 1 or 2, not {p!r}")
-    least = number("normalize", "eps", eps)
-    if p == 1:
-        return input / ad.maximum_op(ad.reducesum_op(ad.abs_op(input), dim, keepdims=True), least)
-    squares = ad.reducesum_op(ad.mul_op(input, input), dim, keepdims=True)
-    return input / ad.sqrt_op(ad.maximum_op(squares, least * least))
+    return input / ad.maximum_op(Tensor.norm(input, p, dim, True), number("normalize", "eps", eps))
 
 
 def batch_norm(

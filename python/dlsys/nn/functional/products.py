@@ -1,4 +1,4 @@
-"""Products with weights: linear maps and convolutions."""
+"""Products with weights, linear maps and convolutions, and maxima and means of windows of images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import autodiff as ad
 from ...autodiff import Node
-from ...checks import integer, integers, pair
+from ...checks import flag, integer, integers, pair
 from ...errors import GraphError, ShapeError
 from ...tensors import Tensor, known_dtype, tensor
 from ...tensors.arguments import node_of
@@ -91,6 +91,31 @@ def conv_transpose2d(
     like = ad.full_op(made, 0.0, known_dtype(input) or "float32")
     y = ad.conv2d_input_gradient_op(weight, input, like, *settings, groups)
     return y if bias is None else y + per_channel(bias)
+
+
+def max_pool2d(input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
+    """The maxima of windows of images (N, C, H, W). Raises GraphError."""
+    return ad.max_pool2d_op(input, kernel_size, stride, padding)
+
+
+def avg_pool2d(
+    input: Node,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The means of windows of images (N, C, H, W), see `autodiff.avg_pool2d_op`. Raises GraphError."""
+    if flag("avg_pool2d", "ceil_mode", ceil_mode):
+        raise GraphError("avg_pool2d: ceil_mode is not supported: pad the images")
+    return ad.avg_pool2d_op(input, kernel_size, stride, padding, count_include_pad)
+
+
+def adaptive_avg_pool2d(input: Node, output_size: Any) -> Tensor:
+    """The means of equal windows of images (N, C, H, W): (N, C, *output_size). Raises GraphError, and ShapeError where
+    H and W are no multiples of it."""
+    return ad.adaptive_avg_pool2d_op(input, output_size)
 
 
 def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
