@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from ..errors import no_attribute as _no_attribute
+from ..errors import missing_names as _missing_names
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .groups import (
     ParameterGroup as ParameterGroup, clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_,
@@ -15,12 +15,11 @@ from .lr_scheduler import (
     LambdaLR as LambdaLR, LinearLR as LinearLR, MultiStepLR as MultiStepLR,
     OneCycleLR as OneCycleLR, ReduceLROnPlateau as ReduceLROnPlateau, SequentialLR as SequentialLR, StepLR as StepLR,
 )
-from .methods import SGD as SGD, Adagrad as Adagrad, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
+from .methods import (
+    SGD as SGD, Adagrad as Adagrad, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop,
+    ZeroRedundancyOptimizer as ZeroRedundancyOptimizer,
+)
 from .optimizer import Optimizer as Optimizer
-from .zero_redundancy import ZeroRedundancyOptimizer as ZeroRedundancyOptimizer
 
 if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-
-    def __getattr__(name: str) -> NoReturn:
-        """Raises AttributeError, which names the nearest, or what to write instead."""
-        raise _no_attribute(f"module {__name__!r}", name, globals())
+    __getattr__ = _missing_names(__name__, globals())

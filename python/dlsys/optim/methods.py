@@ -1,17 +1,20 @@
-"""The optimizers: gradient descent with momentum, RMSprop, Adam and AdamW."""
+"""The optimizers: gradient descent with momentum, RMSprop, Adagrad, Adam, AdamW, and those whose state ranks share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..checks import flag, number
 from ..errors import GraphError
+from .groups import described
 from .optimizer import Like, Nodes, Optimizer, State, with_decay, zeros
+
+Made = TypeVar("Made", bound=Optimizer)
 
 
 class SGD(Optimizer):
@@ -30,14 +33,8 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        """Args:
-            params: Parameters, or parameter groups; see `Optimizer`.
-            lr: the learning rate; changed by `lr = ...` or a schedule.
-            momentum, weight_decay: >= 0; nesterov needs a momentum.
-            dampening: 0; other values are not supported.
-
-        Raises GraphError for an argument out of range.
-        """
+        """See `Optimizer`. momentum, weight_decay: >= 0; nesterov needs a momentum. dampening: 0, others are not
+        supported. Raises GraphError for an argument out of range."""
         if number("SGD", "dampening", dampening):
             raise GraphError(f"SGD: dampening must be 0, not {dampening!r}: others are not supported")
         super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
@@ -84,15 +81,9 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
     ) -> None:
-        """Args:
-            params: Parameters, or parameter groups; see `Optimizer`.
-            lr: the learning rate; changed by `lr = ...` or a schedule.
-            betas: the decay of the running means of the gradient and of its square in a step, each in [0, 1).
-            eps, weight_decay: >= 0.
-            amsgrad: whether v is the largest so far (S. J. Reddi et al.: On the Convergence of Adam, ICLR 2018).
-
-        Raises GraphError for an argument out of range.
-        """
+        """See `Optimizer`. betas: the decay of the running means of the gradient and of its square in a step, each in
+        [0, 1). eps, weight_decay: >= 0. amsgrad: whether v is the largest so far (S. J. Reddi et al.: On the
+        Convergence of Adam, ICLR 2018). Raises GraphError for an argument out of range."""
         super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -171,19 +162,10 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
     ) -> None:
-        """Args:
-            params: Parameters, or parameter groups; see `Optimizer`.
-            lr: the learning rate; changed by `lr = ...` or a schedule.
-            alpha: the decay of the running mean of the squares in a step.
-            eps, weight_decay, momentum: >= 0.
-
-        Raises GraphError for an argument out of range.
-        """
+        """See `Optimizer`. alpha: the decay of the running mean of the squares in a step. eps, weight_decay, momentum:
+        >= 0. Raises GraphError for an argument out of range."""
         options = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, lr, options)
-
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {key: number("RMSprop", key, value) for key, value in options.items()}
 
     def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         names = ["square_avg", "momentum_buffer"] if options["momentum"] else ["square_avg"]
@@ -218,19 +200,10 @@ class Adagrad(Optimizer):
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
     ) -> None:
-        """Args:
-            params: Parameters, or parameter groups; see `Optimizer`.
-            lr: the learning rate; changed by `lr = ...` or a schedule.
-            lr_decay, weight_decay, eps: >= 0.
-            initial_accumulator_value: v before the first step, >= 0.
-
-        Raises GraphError for an argument out of range.
-        """
+        """See `Optimizer`. lr_decay, weight_decay, eps: >= 0. initial_accumulator_value: v before the first step, >= 0.
+        Raises GraphError for an argument out of range."""
         options = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
         super().__init__(params, lr, options | {"initial_accumulator_value": initial_accumulator_value})
-
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {key: number("Adagrad", key, value) for key, value in options.items()}
 
     def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         first = options["initial_accumulator_value"]
@@ -257,3 +230,22 @@ def one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
     else:
         tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
     return tanh * 2.0 / (tanh + 1.0)
+
+
+def ZeroRedundancyOptimizer(params: Iterable[Any], optimizer_class: type[Made], **defaults: Any) -> Made:
+    """An optimizer of that class, of which each of n ranks has 1/n of the state: torch.distributed.optim's, and ZeRO-1
+    of S. Rajbhandari et al.: ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020.
+
+    A rank gets its share of each summed gradient (reduce-scatter), updates that share of the parameter, and all gather
+    the new ones: as many bytes as an all-reduce. Results are those of the optimizer, and in a group of one it is that.
+    A checkpoint has the whole state, so it may be continued by another number of ranks: all ranks call `state_dict`
+    and `load_state_dict`.
+
+    `defaults`: the arguments of `optimizer_class`. Raises GraphError as that does, and for another class.
+    """
+    if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer)):
+        raise GraphError(f"ZeroRedundancyOptimizer: needs a class of dlsys.optim, not {described(optimizer_class)}")
+    optimizer = optimizer_class.__new__(optimizer_class)
+    optimizer.sharded = True  # before any state is made
+    optimizer_class.__init__(optimizer, params, **defaults)
+    return optimizer

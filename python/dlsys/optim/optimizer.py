@@ -49,9 +49,9 @@ class Optimizer:
 
     Attributes:
         groups: the parameter groups, also called `param_groups`. defaults: the settings of groups that do not give
-        their own. state: for each parameter the optimizer's state by PyTorch's names, Parameters of its dtype:
-        "exp_avg" and others
-            have its shape; "step", of shape (), is shared by all parameters of a group and dtype.
+            their own.
+        state: for each parameter the optimizer's state by PyTorch's names, Parameters of its dtype: "exp_avg" and
+            others have its shape; "step", of shape (), is shared by all parameters of a group and dtype.
         sharded: whether each rank of a group of processes has a share of the state only, and updates that share of the
             parameters, see `ZeroRedundancyOptimizer`; "exp_avg" and others then have one axis.
     """
@@ -62,7 +62,8 @@ class Optimizer:
         """Args:
             params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
-            lr, options: the settings of groups that do not give their own.
+            lr: the learning rate; changed by `lr = ...` or a schedule. lr, options: the settings of groups that do not
+                give their own.
 
         Raises GraphError for other arguments, an empty list, a parameter given twice, a setting that is unknown or out
         of range.
@@ -304,9 +305,9 @@ class Optimizer:
         parameters.
 
         In a group of processes all load it, of whatever number of processes it is. Settings that are not given stay as
-        they are. A parameter without state gets the initial state. If a group's
-        parameters have different counts of steps, the group takes the largest. All settings but the learning rates are
-        compiled into a step: load before `minimize` or `update`.
+        they are. A parameter without state gets the initial state. If a group's parameters have different counts of
+        steps, the group takes the largest. All settings but the learning rates are compiled into a step: load before
+        `minimize` or `update`.
 
         Raises GraphError, which names missing and unexpected keys, ShapeError and DTypeError for a value that does not
         fit; then nothing is changed.
@@ -384,8 +385,8 @@ class Optimizer:
         return found
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """A group's options, checked. Raises GraphError."""
-        raise NotImplementedError
+        """A group's options, checked: by default numbers >= 0. Raises GraphError."""
+        return {key: number(type(self).__name__, key, value) for key, value in options.items()}
 
     def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
         """The state of a parameter before its first step, by PyTorch's names, each of its shape and dtype; "step", of

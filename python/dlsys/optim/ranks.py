@@ -16,7 +16,7 @@ from ..ops.collective import AllGather
 
 def weighted(value: ad.Node, samples: ad.Node | None) -> ad.Node:
     """A mean over this rank's samples times their number, a node of shape (); None where all ranks have as many."""
-    return value if samples is None else value * samples_like(samples, value)
+    return value if samples is None else value * ad.cast_like_op(samples, value)
 
 
 def mean_of_ranks(
@@ -32,7 +32,7 @@ def mean_of_ranks(
     total = None if samples is None else ad.all_reduce_op(samples, order=first - 1)
 
     def mean(total_of: ad.Node) -> ad.Node:
-        return total_of * (1.0 / distributed.size()) if total is None else total_of / samples_like(total, total_of)
+        return total_of * (1.0 / distributed.size()) if total is None else total_of / ad.cast_like_op(total, total_of)
 
     if shapes is None:
         return [mean(ad.all_reduce_op(value, order=place[i])) for i, value in enumerate(values)]
@@ -51,11 +51,6 @@ def scaled(value: ad.Node, scale: ad.Node) -> ad.Node:
     if share is None:
         return value * scale
     return ad.all_gather_op(share * scale, value.attrs["shape"], value.attrs["order"])
-
-
-def samples_like(samples: ad.Node, value: ad.Node) -> ad.Node:
-    """A count of samples as a factor of a value."""
-    return ad.cast_like_op(samples, value)
 
 
 def shared(value: np.ndarray, shape: Shape) -> np.ndarray:
