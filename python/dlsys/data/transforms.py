@@ -54,9 +54,8 @@ class Normalize:
             raise DTypeError(f"Normalize: images are arrays of floats, given {getattr(images, 'dtype', images)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if images.ndim < 3 or len(values) not in (1, images.shape[-3]):
-                raise ShapeError(
-                    f"Normalize: {name} of {len(values)} channels for images of shape {images.shape} (..., C, H, W)"
-                )
+                told = f"{name} of {len(values)} channels for images of shape {images.shape} (..., C, H, W)"
+                raise ShapeError(f"Normalize: {told}")
         mean, std = (values.astype(images.dtype)[:, None, None] for values in (self.mean, self.std))
         out = images - mean
         out /= std

@@ -62,6 +62,12 @@ class Dataset:
             x = transform(x)
         return x
 
+    def _transformed(self, images: np.ndarray) -> np.ndarray:
+        """One image, or each of several, through the transforms."""
+        if images.ndim == 3 or not self.transforms:
+            return self.apply_transforms(images)
+        return np.stack([self.apply_transforms(image) for image in images])
+
 
 class NDArrayDataset(Dataset):
     """Rows of arrays of one length: a sample is the tuple of their rows."""
@@ -95,10 +101,7 @@ class MNISTDataset(Dataset):
         return len(self.labels)
 
     def __getitem__(self, index: Any) -> Any:
-        images, labels = self.images[index], self.labels[index]
-        if images.ndim == 3:
-            return self.apply_transforms(images), labels
-        return np.stack([self.apply_transforms(image) for image in images]), labels
+        return self._transformed(self.images[index]), self.labels[index]
 
 
 class CIFAR10Dataset(Dataset):
@@ -121,13 +124,8 @@ class CIFAR10Dataset(Dataset):
         return len(self.y)
 
     def __getitem__(self, index: Any) -> Any:
-        images, labels = self.X[index], self.y[index]
-        if not self.transforms:
-            return images, labels
-        if images.ndim == 3:
-            return self.apply_transforms(images.transpose(1, 2, 0)).transpose(2, 0, 1), labels
-        moved = [self.apply_transforms(image.transpose(1, 2, 0)).transpose(2, 0, 1) for image in images]
-        return np.stack(moved), labels
+        moved = self._transformed(np.moveaxis(self.X[index], -3, -1))
+        return np.moveaxis(moved, -1, -3), self.y[index]
 
 
 class DataLoader:

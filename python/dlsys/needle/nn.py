@@ -368,13 +368,6 @@ class AttentionLayer(Module):
     projection: q (N, L, q_features), k (N, S, k_features), v (N, S, v_features) give (N, L, out_features). k and v are
     q where they are not given. No projection has a bias."""
 
-    prenorm_q: LayerNorm1d
-    prenorm_k: LayerNorm1d
-    prenorm_v: LayerNorm1d
-    q_projection: Linear
-    k_projection: Linear
-    v_projection: Linear
-
     def __init__(
         self,
         q_features: int,
@@ -392,21 +385,24 @@ class AttentionLayer(Module):
         self.dim_head = dim_head
         inner = num_head * dim_head
         sizes = q_features, k_features or q_features, v_features or q_features
-        self.prenorm_q, self.prenorm_k, self.prenorm_v = (LayerNorm1d(size, **where) for size in sizes)
-        projections = [Linear(size, inner, bias=False, **where) for size in sizes]
-        self.q_projection, self.k_projection, self.v_projection = projections
+        self.prenorm_q: LayerNorm1d = LayerNorm1d(sizes[0], **where)
+        self.prenorm_k: LayerNorm1d = LayerNorm1d(sizes[1], **where)
+        self.prenorm_v: LayerNorm1d = LayerNorm1d(sizes[2], **where)
+        self.q_projection: Linear = Linear(sizes[0], inner, bias=False, **where)
+        self.k_projection: Linear = Linear(sizes[1], inner, bias=False, **where)
+        self.v_projection: Linear = Linear(sizes[2], inner, bias=False, **where)
         self.attn: MultiHeadAttention = MultiHeadAttention(dropout=dropout, causal=causal, **where)
         self.out_projection: Linear = Linear(inner, out_features or q_features, bias=False, **where)
 
     def forward(self, q: Any, k: Any = None, v: Any = None) -> Any:
         k, v = q if k is None else k, q if v is None else v
-        heads = []
-        norms = (self.prenorm_q, self.prenorm_k, self.prenorm_v)
-        projections = (self.q_projection, self.k_projection, self.v_projection)
-        for x, norm, projection in zip((q, k, v), norms, projections, strict=True):
-            parts = ops.reshape(projection(norm(x)), (*x.shape[:2], self.num_head, self.dim_head))
-            heads.append(of.transpose_op(parts, (0, 2, 1, 3)))
-        result, self.probs = self.attn(*heads)
+        projected = (
+            self.q_projection(self.prenorm_q(q)),
+            self.k_projection(self.prenorm_k(k)),
+            self.v_projection(self.prenorm_v(v)),
+        )
+        parts = [ops.reshape(x, (*x.shape[:2], self.num_head, self.dim_head)) for x in projected]
+        result, self.probs = self.attn(*(of.transpose_op(part, (0, 2, 1, 3)) for part in parts))
         joined = of.transpose_op(result, (0, 2, 1, 3))
         return self.out_projection(ops.reshape(joined, (*q.shape[:2], self.num_head * self.dim_head)))
 

@@ -32,6 +32,9 @@ relu: Method = Tensor.relu
 tanh: Method = Tensor.tanh
 sigmoid: Method = Tensor.sigmoid
 logsoftmax: Method = Tensor.log_softmax
+logsumexp: Method = ops.logsumexp_op
+stack: Method = ops.stack_op
+flip: Method = ops.flip_op
 
 
 def _with_scalar(name: str, function: Any) -> Any:
@@ -53,16 +56,6 @@ divide_scalar: Any = _with_scalar("divide_scalar", divide)
 power_scalar: Any = _with_scalar("power_scalar", power)
 
 
-def logsumexp(a: Node, axes: Any = None) -> Node:
-    """log(sum(exp(a))) over axes, all for None, without overflow."""
-    return ops.logsumexp_op(a, axes)
-
-
-def stack(args: Sequence[Node], axis: int) -> Node:
-    """Tensors of one shape along a new axis."""
-    return ops.stack_op(args, axis)
-
-
 def split(a: Node, axis: int) -> TensorTuple:
     """The inverse of `stack`: the slices along an axis, which is removed. Raises GraphError for an axis that is not
     there, ShapeError."""
@@ -72,11 +65,6 @@ def split(a: Node, axis: int) -> TensorTuple:
         raise GraphError(f"split: axis {along} of {a.name}, whose shape is {shape}")
     parts = ops.split_op(a, shape[along], along) if shape[along] else ()
     return make_tuple(*(ops.squeeze_op(part, along) for part in parts))
-
-
-def flip(a: Node, axes: Any = None) -> Node:
-    """a turned round along axes."""
-    return ops.flip_op(a, axes)
 
 
 def dilate(a: Node, axes: Any, dilation: int) -> Node:

@@ -55,9 +55,6 @@ class SGD(_Steps):
     ) -> None:
         super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay})
 
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        return options
-
     def _init(self, parameter: Any, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return {"u": zeros(parameter)} if options["momentum"] else {}
 

@@ -128,20 +128,20 @@ class Steps:
             if samples is None:
                 own, samples = deal(len(batch[0]))
                 batch = tuple(value[own] for value in batch)
-            batch = (*batch, np.array([samples, self.asks], self._dtype()))
+            # of the parameters' dtype, in which counts of samples travel in one message with gradients
+            dtype = next((parameter.dtype for parameter in self.model.parameters()), "float32")
+            batch = (*batch, np.array([samples, self.asks], dtype))
         signature = (training, *((value.shape, str(value.dtype)) for value in batch))
         if signature not in self.built:
             self.built[signature] = self._build(batch, training)
         executor, variables = self.built[signature]
         found = executor.run(dict(zip(variables, batch, strict=True)))
-        names = ["loss", *self.metrics]
+        total = len(batch[0])
         if distributed.size() > 1:
             total, asked = found.pop(0).numpy()
             self.asked = self.asked or asked > 0
-            values = {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
-            return values, int(total)
-        values = {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
-        return values, len(batch[0])
+        pairs = zip(["loss", *self.metrics], found, strict=False)
+        return {name: float(value.numpy().reshape(())) for name, value in pairs}, int(total)
 
     def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
         """The executor of a step, or of a measurement, for batches with these shapes and dtypes, and its variables."""
@@ -172,15 +172,8 @@ class Steps:
                 clipped = iter(clip_grad_norm([g for g in gradients if g is not None], self.clip_norm))
                 gradients = [None if g is None else next(clipped) for g in gradients]
             values.append(self.optimizer.update(gradients))
-        return ad.Executor(values, self._context()), variables
-
-    def _dtype(self) -> str:
-        """The dtype of the model's parameters, in which counts of samples travel in one message with gradients."""
-        return next((parameter.dtype for parameter in self.model.parameters()), "float32")
-
-    def _context(self) -> Any:
-        """The device of the model's parameters."""
-        return next((parameter.device for parameter in self.model.parameters()), None)
+        device = next((parameter.device for parameter in self.model.parameters()), None)
+        return ad.Executor(values, device), variables
 
 
 def accuracy(output: ad.Node, target: ad.Node) -> ad.Node:
