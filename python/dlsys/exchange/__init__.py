@@ -1,25 +1,23 @@
 """Models of other frameworks as ours, and ours as files for other programs.
 
-    network.py          `Network`: a graph as a module, what every import gives
+    network.py          `Network`: a graph as a module, what every import gives; `export`: as a shared library
     freeze.py           `freeze`: for inference alone
     quantize.py         `quantize`: the same in integers of eight bits
     channels_last.py    its images NHWC, by the operators of channels_last_ops.py and of winograd.py
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
     onnx_export.py      `to_onnx`
-    batches.py          networks for any batch; onnx_batch.py models of ONNX for any
+    batches.py          networks, and models of ONNX, for any batch
     onnx_layers.py, onnx_indexing.py, onnx_sampling.py    others of them, by subject
     resampling.py       formulas of images between their elements, composed.py others, that both imports use
     torch_import.py     `from_torch`
     torch_operators.py  the operators of torch.export by ours
-    library.py          `export`: a module or an executor as a shared library
 """
 
 from __future__ import annotations
 
 from .freeze import freeze as freeze
-from .library import export as export
-from .network import Network as Network
+from .network import Network as Network, export as export
 from .onnx_export import to_onnx as to_onnx
 from .quantize import quantize as quantize
 from .onnx_import import from_onnx as from_onnx

@@ -1,5 +1,6 @@
-"""Networks for any batch: a graph is made for some batches, and what differs between them is stated without the batch.
-`any_batch` does so for what is imported and for what is frozen. Shapes have a name in the batch's place."""
+"""Networks, and ONNX models, for any batch: a graph is made for some batches, and what differs between them is stated
+without the batch. `any_batch` does so for what is imported and for what is frozen, `with_batch` for a model of ONNX.
+Shapes have a name in the batch's place."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from .network import Network
 
 SIZES = 8, 13, 23
 """The batches for which graphs are made: what is computed with one differs between some of them."""
+_ANOTHER = "with another batch it is another graph"
+_EXTENT = "batch_extent"
 
 
 def symbol_of(owner: str, shapes: Iterable[Any]) -> str | None:
@@ -51,7 +54,7 @@ def any_batch(owner: str, make: Callable[[int], Network], shapes: Sequence[tuple
         joined = _Joined(owner, inputs, list(zip(inputs.values(), shapes, strict=True)), size)
         other = find_topo_sort(make(size).outputs)
         if len(order) != len(other):
-            raise GraphError(f"{owner}: with another batch it is another graph")
+            raise GraphError(f"{owner}: {_ANOTHER}")
         twin = dict(zip(order, other, strict=True))
         for node, its in twin.items():
             if node not in inputs:
@@ -61,6 +64,11 @@ def any_batch(owner: str, make: Callable[[int], Network], shapes: Sequence[tuple
     outputs = [joined.now[node] for node in first.outputs]
     fixed = [joined.leaves.get(leaf, leaf) for leaf in first.fixed]
     return Network(list(inputs.values()), outputs, fixed, shapes).eval()
+
+
+def depends(owner: str, told: str) -> GraphError:
+    """The error for what is another one for another batch."""
+    return GraphError(f"{owner}: the batch's extent decides what is computed: {told}")
 
 
 class _Joined:
@@ -81,8 +89,7 @@ class _Joined:
 
     def depends(self, node: Node) -> GraphError:
         """The error for a node that is another one for another batch."""
-        told = f"{node.op.name} {node.name}, made at {node.location}"
-        return GraphError(f"{self._owner}: the batch's extent decides what is computed: {told}")
+        return depends(self._owner, f"{node.op.name} {node.name}, made at {node.location}")
 
     def enter(self, node: Node, other: Node) -> None:
         """Enter a node, which is `other` in the second graph."""
@@ -154,3 +161,102 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(map(_equal, a, b))
     return type(a) is type(b) and (a is b or bool(a == b) or (a != a and b != b))
+
+
+def with_batch(onnx: Any, models: Sequence[Any], name: str) -> Any:
+    """The first of models for each of `SIZES`, with a named extent in its inputs and outputs: by two a linear
+    function is found, the third one proves it.
+
+    Initial values of integers that are a + b * extent are computed by the model. Raises GraphError, which names the
+    node, for a model that differs otherwise.
+    """
+    first = models[0]
+    graphs = [model.graph for model in models]
+    for nodes in zip(*(graph.node for graph in graphs), strict=False):
+        same = [(n.op_type, len(n.input), [item.SerializeToString() for item in n.attribute]) for n in nodes]
+        if any(other != same[0] for other in same):
+            raise depends("to_onnx", f"{nodes[0].op_type} {nodes[0].name}")
+    if len({(len(graph.node), len(graph.initializer)) for graph in graphs}) > 1:
+        raise GraphError(f"to_onnx: {_ANOTHER}")
+    taken = {value.name for value in [*graphs[0].initializer, *graphs[0].input]}
+    taken.update(output for node in graphs[0].node for output in node.output)
+    writing = _Writing(onnx, first, taken)
+    kept = []
+    for values in zip(*(graph.initializer for graph in graphs), strict=True):
+        arrays = [onnx.numpy_helper.to_array(value) for value in values]
+        if len({(str(array.dtype), array.shape, array.tobytes()) for array in arrays}) == 1:
+            kept.append(values[0])
+        else:
+            writing.linear(values[0].name, arrays)
+    every = [*writing.nodes, *graphs[0].node]
+    del first.graph.node[:], first.graph.initializer[:]
+    first.graph.node.extend(every)
+    first.graph.initializer.extend([*kept, *writing.initial])
+    for kind in ("input", "output"):
+        for infos in zip(*(getattr(graph, kind) for graph in graphs), strict=True):
+            extents = zip(*(info.type.tensor_type.shape.dim for info in infos), strict=True)
+            for own in extents:
+                if len({dim.dim_value for dim in own}) > 1:
+                    is_batch = tuple(dim.dim_value for dim in own) == SIZES
+                    own[0].ClearField("dim_value")
+                    if is_batch:
+                        own[0].dim_param = name
+    return first
+
+
+def free_name(taken: set[str], name: str) -> str:
+    """A name that no other value has, taken from now on: `name`, or `name_1`, `name_2`, ..."""
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    taken.add(found)
+    return found
+
+
+class _Writing:
+    """The nodes that compute numbers from the batch's extent.
+
+    Attributes:
+        nodes, initial: those nodes, and the constants that they read.
+    """
+
+    def __init__(self, onnx: Any, model: Any, taken: set[str]) -> None:
+        self.nodes: list[Any] = []
+        self.initial: list[Any] = []
+        self._onnx, self._model, self._taken = onnx, model, taken
+
+    def linear(self, name: str, arrays: Sequence[np.ndarray]) -> None:
+        """Compute a value of the batch's extent, which is `arrays` for each of `SIZES`."""
+        first, second, _ = SIZES
+        shapes = {(array.shape, str(array.dtype)) for array in arrays}
+        if len(shapes) > 1 or arrays[0].dtype != np.int64:
+            raise depends("to_onnx", f"the value {name}")
+        by = (arrays[1] - arrays[0]) // (second - first)
+        start = arrays[0] - by * first
+        if any((start + by * extent != array).any() for extent, array in zip(SIZES, arrays, strict=True)):
+            raise depends("to_onnx", f"the value {name}")
+        factor, offset = (self._constant(value) for value in (by, start))
+        product = free_name(self._taken, "batch_product")
+        self.nodes.append(self._onnx.helper.make_node("Mul", [self._extent(), factor], [product], product))
+        self.nodes.append(self._onnx.helper.make_node("Add", [product, offset], [name], f"{name}_of_batch"))
+
+    def _extent(self) -> str:
+        """The name of the batch's extent, a number."""
+        if not self.nodes:
+            for info in self._model.graph.input:
+                dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+                if SIZES[0] in dims:
+                    axis = dims.index(SIZES[0])
+                    break
+            self._name = free_name(self._taken, _EXTENT)
+            whole = free_name(self._taken, f"{_EXTENT}_as_row")
+            make = self._onnx.helper.make_node
+            self.nodes.append(make("Shape", [info.name], [whole], whole, start=axis, end=axis + 1))
+            self.nodes.append(make("Squeeze", [whole], [self._name], self._name))
+        return self._name
+
+    def _constant(self, value: np.ndarray) -> str:
+        name = free_name(self._taken, "batch_constant")
+        self.initial.append(self._onnx.numpy_helper.from_array(value, name))
+        return name

@@ -216,7 +216,8 @@ class _Freezing:
         if isinstance(node.op, Conv2d) and isinstance(inputs[1], np.ndarray):
             return _Product(node, inputs[1])
         if isinstance(node.op, MatMul) and isinstance(inputs[1], np.ndarray):
-            return self._matmul(node, inputs[1])
+            shape, is_plain = self._graph.shapes[node], inputs[1].ndim == 2 and not node.matmul_attr_trans_A
+            return self._matmul(node, inputs[1]) if is_plain and len(shape) > 1 and 0 not in shape else None
         shifts, scales = node.op.shifts, node.op.scales
         change = shifts or scales
         if change is None or not any(isinstance(value, _Product) for value in inputs):
@@ -240,12 +241,11 @@ class _Freezing:
 
     def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
         """The product of rows with a known matrix, from panels where kernels would pack it."""
-        a, shape = node.inputs[0], self._graph.shapes[node]
-        if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or b.dtype != np.float32 or 0 in shape:
+        if b.dtype != np.float32:
             return None
         matrix = b.T if node.matmul_attr_trans_B else b
-        rows = round(math.prod(shape[:-1]) * self._scale)
-        return product(self._node(a), matrix, rows, self._names.get(node.inputs[1]))
+        rows = round(math.prod(self._graph.shapes[node][:-1]) * self._scale)
+        return product(self._node(node.inputs[0]), matrix, rows, self._names.get(node.inputs[1]))
 
 
 def _bias(weight: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node, Parameter
+from ..autodiff import Executor, Node, Parameter
 from ..compiler import feed_type
 from ..errors import DlsysError, FeedError, GraphError, ShapeError
 from ..graph import find_topo_sort
@@ -19,6 +19,7 @@ from ..nn import Module
 from ..nn.module import in_mode
 from ..scopes import scope
 from ..tensors import dtype_of, known_shape, shape_of, tensor
+from ..tensors.creation import tensors_in
 
 MOST_FOLDED = 2**28
 """Bytes and operations of the values that are computed while a graph is read."""
@@ -117,16 +118,10 @@ def _place(network: Module, leaf: Node, fixed: bool) -> tuple[Module, str]:
         if part not in home._modules:
             home.add_module(part, Module())
         home = home._modules[part]
-    place, own = home.register_buffer if fixed else home.register_parameter, _free(home, name)
-    place(own, leaf)
-    return home, own
-
-
-def _free(module: Module, name: str) -> str:
-    """The name, which `_` is put behind as long as the module has another attribute of it."""
-    while not name or hasattr(module, name):
+    while not name or hasattr(home, name):
         name += "_"
-    return name
+    (home.register_buffer if fixed else home.register_parameter)(name, leaf)
+    return home, name
 
 
 class Traced(NamedTuple):
@@ -161,18 +156,37 @@ def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) ->
     except TypeError as error:
         raise FeedError(f"{function}: {type(module).__name__}.forward: {error}") from None
     with in_mode(module, False):
-        found = module(*variables)
-    outputs: list[Node] = []
-
-    def collect(value: Any) -> None:
-        if isinstance(value, Node):
-            outputs.append(value)
-        elif isinstance(value, (list, tuple, dict)):
-            for item in value.values() if isinstance(value, dict) else value:
-                collect(item)
-
-    collect(found)
+        outputs: list[Node] = list(tensors_in(module(*variables)))
     return Traced(variables, outputs, names)
+
+
+def export(
+    model: Module | Executor,
+    path: Any,
+    feed_shapes: Mapping[Any, Any] | None = None,
+    *,
+    constants: bool = False,
+    mcpu: str | None = None,
+) -> str:
+    """Writes a run as the function `step` of a shared library, with a header for C and the parameters' values in a
+    safetensors file beside it. Returns what `Executor.export` does.
+
+    Args:
+        model: a module, which is run in evaluation and whose parameters have their dotted names, `0.weight`; or an
+            executor.
+        path: of the library.
+        feed_shapes: for a module a shape or an array for each argument of `forward`, in order, by the name that it
+            shall have; a Network has its own. For an executor see `infer_shape`.
+        constants: whether the values become part of the library.
+        mcpu: the CPU by LLVM's name; None for this one.
+
+    Raises GraphError for another model, and what `Executor.export` and `to_onnx` raise.
+    """
+    if isinstance(model, Executor):
+        return model.export(path, feed_shapes, constants=constants, mcpu=mcpu)
+    inputs, outputs, names = traced("export", model, feed_shapes)
+    shapes = {node: node.attrs["shape"] for node in inputs}
+    return Executor(outputs).export(path, shapes, constants=constants, mcpu=mcpu, names=names)
 
 
 class Folding:

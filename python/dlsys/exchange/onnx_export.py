@@ -22,9 +22,8 @@ from ..ops.slicing import region_of
 from ..ops.types import Cast, number_of
 from ..serialization import as_path
 from ..tensors import Tensor
-from .batches import sized, symbol_of
+from .batches import SIZES, free_name, sized, symbol_of, with_batch
 from .network import Network, require_known, traced
-from .onnx_batch import BATCHES, with_batch
 from .onnx_import import BUFFERS, onnx_package
 
 OPSET = 18
@@ -56,7 +55,7 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     if (symbol := symbol_of("to_onnx", feed_shapes.values())) is None:
         model = _model(onnx, nodes, feed_shapes)
     else:
-        shapes = [{key: sized(shape, size) for key, shape in feed_shapes.items()} for size in BATCHES]
+        shapes = [{key: sized(shape, size) for key, shape in feed_shapes.items()} for size in SIZES]
         model = with_batch(onnx, [_model(onnx, nodes, given) for given in shapes], symbol)
     onnx.checker.check_model(model)
     if path is not None:
@@ -103,7 +102,9 @@ class _Writing:
 
     def model(self) -> Any:
         """The model of the whole graph."""
-        writers: dict[Node, Any] = {node: _writer(node) for node in self.graph.nodes}
+        writers: dict[Node, Any] = {
+            node: _WRITERS.get(node.op) or (_plain if node.op.onnx else None) for node in self.graph.nodes
+        }
         require_known("to_onnx", ((node.op.name, node.name, write) for node, write in writers.items()))
         for node, write in writers.items():
             part = node.part
@@ -136,14 +137,14 @@ class _Writing:
 
     def constant(self, value: Any, dtype: str = "int64") -> str:
         """The name of a constant."""
-        name = self._free("constant")
+        name = free_name(self._taken, "constant")
         self._initial.append(self._arrays.from_array(np.asarray(value, dtype), name))
         return name
 
     def emit(self, kind: str, inputs: Sequence[str], name: str = "", unread: int = 0, **attributes: Any) -> str:
         """The name of an output of a new ONNX node: of the first behind those `unread`."""
-        before = [self._free("unread") for _ in range(unread)]
-        output = self._free(name or kind.lower())
+        before = [free_name(self._taken, "unread") for _ in range(unread)]
+        output = free_name(self._taken, name or kind.lower())
         label = f"{self._part}{output}"
         self._nodes.append(self._helper.make_node(kind, list(inputs), [*before, output], label, **attributes))
         return output
@@ -151,6 +152,10 @@ class _Writing:
     def code(self, dtype: str) -> int:
         """ONNX's number of a dtype."""
         return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    def cast(self, value: str, dtype: str) -> str:
+        """A value in another dtype."""
+        return self.emit("Cast", [value], to=self.code(dtype))
 
     def reshaped(self, value: str, shape: Sequence[int]) -> str:
         """A value in another shape."""
@@ -166,17 +171,8 @@ class _Writing:
         return self._helper.make_tensor_value_info(name, self.code(graph.dtypes[node]), graph.shapes[node])
 
     def _name(self, node: Node) -> str:
-        self._names[node] = name = self._free(self._own.get(node, node.name))
+        self._names[node] = name = free_name(self._taken, self._own.get(node, node.name))
         return name
-
-    def _free(self, name: str) -> str:
-        """A name that no other value has: `name`, or `name_1`, `name_2`, ..."""
-        found, count = name, 0
-        while found in self._taken:
-            count += 1
-            found = f"{name}_{count}"
-        self._taken.add(found)
-        return found
 
 
 Writer = Callable[[_Writing, Node], str]
@@ -206,9 +202,15 @@ def _plain(to: _Writing, node: Node) -> str:
     return found
 
 
-def _writer(node: Node) -> Writer | None:
-    """The function that writes a node; None for an operator that ONNX lacks."""
-    return _WRITERS.get(node.op) or (_plain if node.op.onnx else None)
+writer("cast", "cast_as")(lambda to, node: to.cast(to.inputs(node)[0], to.graph.dtypes[node]))
+writer("softmax", "log_softmax")(lambda to, node: to.emit(node.op.onnx, to.inputs(node), axis=-1))
+writer("concatenate")(lambda to, node: to.emit("Concat", to.inputs(node), axis=node.attrs["axis"]))
+writer("reshape", "expand_dims", "squeeze", "flatten")(
+    lambda to, node: to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node])
+)
+writer("broadcast_shape")(
+    lambda to, node: to.emit("Expand", [*to.inputs(node), to.constant(to.graph.shapes[node])])
+)
 
 
 @writer("clip")
@@ -219,11 +221,6 @@ def _clip(to: _Writing, node: Node) -> str:
         for bound in (node.attrs["low"], node.attrs["high"])
     ]
     return to.emit("Clip", [*to.inputs(node), *bounds])
-
-
-@writer("cast", "cast_as")
-def _cast(to: _Writing, node: Node) -> str:
-    return to.emit("Cast", to.inputs(node)[:1], to=to.code(to.graph.dtypes[node]))
 
 
 @writer("full")
@@ -254,19 +251,17 @@ def _matmul(to: _Writing, node: Node) -> str:
     return to.reshaped(found, shape) if with_vector else found
 
 
+def _geometry(node: Node) -> dict[str, Any]:
+    """ONNX's attributes of a convolution, or a pooling, padded by as much at both ends."""
+    named = {"strides": "stride", "dilations": "dilation", "group": "groups", "kernel_shape": "kernel"}
+    found = {name: node.attrs[own] for name, own in named.items() if own in node.attrs}
+    return {**found, "pads": node.attrs["padding"] * 2}
+
+
 @writer("conv2d")
 def _conv(to: _Writing, node: Node) -> str:
-    """Writes a Conv, padded by as much at both ends."""
-    attrs, of_bytes = node.attrs, to.graph.dtypes[node] != to.graph.dtypes[node.inputs[0]]
-    return to.emit(
-        "ConvInteger" if of_bytes else "Conv",
-        to.inputs(node),
-        strides=attrs["stride"],
-        pads=attrs["padding"] * 2,
-        dilations=attrs["dilation"],
-        group=attrs["groups"],
-        kernel_shape=to.graph.shapes[node.inputs[1]][2:],
-    )
+    kind = "Conv" if to.graph.dtypes[node] == to.graph.dtypes[node.inputs[0]] else "ConvInteger"
+    return to.emit(kind, to.inputs(node), kernel_shape=to.graph.shapes[node.inputs[1]][2:], **_geometry(node))
 
 
 @writer("conv2d_input_gradient")
@@ -279,15 +274,13 @@ def _conv_transposed(to: _Writing, node: Node) -> str:
         attrs["stride"], attrs["padding"], attrs["dilation"], strict=True,
     )  # fmt: skip
     more = [wide - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for wide, n, k, s, p, d in space]
-    given = {"strides": attrs["stride"], "pads": attrs["padding"] * 2, "dilations": attrs["dilation"]}
-    return to.emit("ConvTranspose", [output, filters], output_padding=more, group=attrs["groups"], **given)
+    return to.emit("ConvTranspose", [output, filters], output_padding=more, **_geometry(node))
 
 
 @writer("max_pool2d", "avg_pool2d")
 def _pool(to: _Writing, node: Node) -> str:
     """Writes a MaxPool or AveragePool; averages count the padding."""
-    attrs = node.attrs
-    given = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": attrs["padding"] * 2}
+    given = _geometry(node)
     if not isinstance(node.op, MaxPool2d):
         given["count_include_pad"] = 1
     return to.emit(node.op.onnx, to.inputs(node), **given)
@@ -314,10 +307,10 @@ def _linear(to: _Writing, node: Node) -> str:
         step = step if own == flat else to.reshaped(step, flat)
         return to.emit(node.op.onnx, [value, step, *at], axis=axes[0] if axes else 0)
     if not quantizes:
-        return to.emit("Mul", [to.emit("Sub", [to.emit("Cast", [value], to=to.code(real)), shift]), step])
+        return to.emit("Mul", [to.emit("Sub", [to.cast(value, real), shift]), step])
     rounded = to.emit("Add", [to.emit("Round", [to.emit("Div", [value, step])]), shift])
     bounds = [to.constant(limit, real) for limit in (limits.min, limits.max)]
-    return to.emit("Cast", [to.emit("Clip", [rounded, *bounds])], to=to.code(integer))
+    return to.cast(to.emit("Clip", [rounded, *bounds]), integer)
 
 
 @writer("normalize")
@@ -357,7 +350,7 @@ def _argsort(to: _Writing, node: Node) -> str:
     """Writes a TopK of all elements along the axis, of which only the places are read."""
     axis, (value,) = node.attrs["axis"], to.inputs(node)
     if to.graph.dtypes[node.inputs[0]] == "bool":
-        value = to.emit("Cast", [value], to=to.code("uint8"))
+        value = to.cast(value, "uint8")
     count = to.constant([to.graph.shapes[node][axis]])
     return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
 
@@ -367,24 +360,9 @@ def _cumsum(to: _Writing, node: Node) -> str:
     """Of small integers by way of int32: ONNX's has none."""
     value, dtype = to.of(node.inputs[0]), to.graph.dtypes[node]
     exclusive, reverse, small = int(node.attrs["exclusive"]), int(node.attrs["reverse"]), dtype == "uint8"
-    value = to.emit("Cast", [value], to=to.code("int32")) if small else value
+    value = to.cast(value, "int32") if small else value
     found = to.emit("CumSum", [value, to.constant(node.attrs["axis"])], exclusive=exclusive, reverse=reverse)
-    return to.emit("Cast", [found], to=to.code(dtype)) if small else found
-
-
-@writer("softmax", "log_softmax")
-def _softmax(to: _Writing, node: Node) -> str:
-    return to.emit(node.op.onnx, to.inputs(node), axis=-1)
-
-
-@writer("broadcast_shape")
-def _broadcast(to: _Writing, node: Node) -> str:
-    return to.emit("Expand", [*to.inputs(node), to.constant(to.graph.shapes[node])])
-
-
-@writer("reshape", "expand_dims", "squeeze", "flatten")
-def _reshape(to: _Writing, node: Node) -> str:
-    return to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node])
+    return to.cast(found, dtype) if small else found
 
 
 @writer("transpose", "swapaxes")
@@ -394,11 +372,6 @@ def _transpose(to: _Writing, node: Node) -> str:
     if rank == 0:
         return to.emit("Identity", to.inputs(node))
     return to.emit("Transpose", to.inputs(node), perm=cast(Transpose, node.op).order(node, rank))
-
-
-@writer("concatenate")
-def _concatenate(to: _Writing, node: Node) -> str:
-    return to.emit("Concat", to.inputs(node), axis=node.attrs["axis"])
 
 
 @writer("slice")
@@ -429,7 +402,7 @@ def _take(to: _Writing, node: Node) -> str:
     """Writes a Gather or GatherElements, with indices as int64."""
     value, indices = to.inputs(node)
     if to.graph.dtypes[node.inputs[1]] not in ("int32", "int64"):
-        indices = to.emit("Cast", [indices], to=to.code("int64"))
+        indices = to.cast(indices, "int64")
     return to.emit(node.op.onnx, [value, indices], axis=node.attrs["axis"])
 
 
@@ -437,7 +410,7 @@ def _take(to: _Writing, node: Node) -> str:
 def _in_range(to: _Writing, node: Node) -> str:
     """Writes indices as int64 within [0, extent): negative ones count from the end, others are clamped."""
     extent = max(node.attrs["extent"], 1)
-    indices = to.emit("Cast", to.inputs(node), to=to.code("int64"))
+    indices = to.cast(to.inputs(node)[0], "int64")
     zero, last = to.constant(0), to.constant(extent - 1)
     from_end = to.emit("Add", [indices, to.constant(extent)])
     found = to.emit("Where", [to.emit("Less", [indices, zero]), from_end, indices])
@@ -448,6 +421,6 @@ def _in_range(to: _Writing, node: Node) -> str:
 def _one_hot(to: _Writing, node: Node) -> str:
     """By comparing: ONNX's operator takes negative indices for others."""
     rank, (indices,) = len(to.graph.shapes[node]), to.inputs(node)
-    wide = to.emit("Unsqueeze", [to.emit("Cast", [indices], to=to.code("int64")), to.constant([rank - 1])])
+    wide = to.emit("Unsqueeze", [to.cast(indices, "int64"), to.constant([rank - 1])])
     found = to.emit("Equal", [wide, to.constant(range(node.attrs["classes"]))])
-    return to.emit("Cast", [found], to=to.code(to.graph.dtypes[node]))
+    return to.cast(found, to.graph.dtypes[node])

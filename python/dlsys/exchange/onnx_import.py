@@ -36,7 +36,7 @@ MOST_BYTES = 2**31
 MOST_INLINED = 2**28
 """Bytes of a model's nodes when those of its functions stand in place of the calls."""
 _MOST_LEVELS = 4  # of operators that ONNX defines by others, and these by others
-_LARGE = 1024  # elements
+_LARGE = 1024  # elements of a constant that is one leaf for all that read it, also where it is taken as it is
 _NOT_TRAINED = {
     "BatchNormalization": slice(3, 5), "QuantizeLinear": slice(1, 2), "DequantizeLinear": slice(1, 2),
     "QLinearConv": slice(1, 8), "QLinearMatMul": slice(1, 8),
@@ -101,8 +101,13 @@ def _stated(proto: Any) -> dict[str, tuple[Any, ...]]:
     for info in proto.graph.input:
         shape = info.type.tensor_type.shape if info.type.HasField("tensor_type") else None
         if info.name not in initial and shape is not None and info.type.tensor_type.HasField("shape"):
-            found[info.name] = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
+            found[info.name] = _extents(shape)
     return found
+
+
+def _extents(shape: Any) -> tuple[Any, ...]:
+    """A shape's numbers and names; "" for an extent that has neither."""
+    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
 
 
 def _of_file(onnx: Any, path: Path, source: str) -> Any:
@@ -234,9 +239,9 @@ def _inlined_bytes(proto: Any) -> int:
     return sum(sizes.get(named(node, node.op_type), node.ByteSize()) for node in nested(proto.graph.node))
 
 
-def _is_large(value: Value) -> bool:
-    """Whether it is a constant that is one leaf for all that read it, also where it is taken as it is."""
-    return isinstance(value, np.ndarray) and value.size > _LARGE
+def _told(node: Any) -> str:
+    """A node in errors."""
+    return f"{node.op_type} {node.name or next(filter(None, node.output), 'without a name')}"
 
 
 class _Reading(Reader):
@@ -260,7 +265,10 @@ class _Reading(Reader):
         self._require_operators()
         self._require_nodes(_opset(proto), proto.ir_version)
         for initial in self._graph.initializer:
-            self._values[initial.name] = self._initial(initial)
+            found = self._array(initial, initial.name)
+            is_leaf = str(found.dtype) in FLOATS and found.size > 1
+            trained = initial.name not in self._fixed
+            self._values[initial.name] = self._stored(found, initial.name, trained) if is_leaf else found
         given = [info for info in self._graph.input if info.name not in self._values]
         if unknown := sorted(shapes.keys() - {info.name for info in given}):
             names = ", ".join(info.name for info in given)
@@ -275,10 +283,6 @@ class _Reading(Reader):
 
     def _wrong(self, told: str) -> DataError:
         return DataError(f"{self._source}: {told}")
-
-    def _told(self, node: Any) -> str:
-        """A node in errors."""
-        return f"{node.op_type} {node.name or next(filter(None, node.output), 'without a name')}"
 
     def _require_order(self) -> None:
         """Raises DataError for values that nothing makes, that are made twice, or read before they are made."""
@@ -296,15 +300,15 @@ class _Reading(Reader):
         made = known.union(*(node.output for node in self._graph.node))
         for node in self._graph.node:
             if not any(node.output):
-                raise self._wrong(f"{self._told(node)} has no outputs")
+                raise self._wrong(f"{_told(node)} has no outputs")
             for name in node.input:
                 if name and name not in known:
                     told = "it or a later node makes: nodes stand in order, without circles"
                     told = told if name in made else "nothing makes"
-                    raise self._wrong(f"{self._told(node)} reads {name!r}, which {told}")
+                    raise self._wrong(f"{_told(node)} reads {name!r}, which {told}")
             for name in filter(None, node.output):
                 if name in known:
-                    raise self._wrong(f"{self._told(node)} makes {name!r}, which is there before")
+                    raise self._wrong(f"{_told(node)} makes {name!r}, which is there before")
                 known.add(name)
         for info in self._graph.output:
             if info.name not in known:
@@ -328,7 +332,7 @@ class _Reading(Reader):
             try:
                 self._onnx.checker.check_node(node, context)
             except Exception as error:  # noqa: BLE001  # the checker's own
-                raise self._wrong(f"{self._told(node)}: {first_line(error)}") from None
+                raise self._wrong(f"{_told(node)}: {first_line(error)}") from None
 
     def _array(self, tensor: Any, owner: str) -> np.ndarray:
         """A tensor's numbers."""
@@ -354,13 +358,6 @@ class _Reading(Reader):
             self._leaves[name] = as_leaf(value)
         return self._leaves[name]
 
-    def _initial(self, tensor: Any) -> Value:
-        """The value of an initializer: a leaf for floats of more than one element, else the array itself."""
-        found = self._array(tensor, tensor.name)
-        if str(found.dtype) not in FLOATS or found.size <= 1:
-            return found
-        return self._stored(found, tensor.name, tensor.name not in self._fixed)
-
     def _input_of(self, info: Any, shape: Sequence[int] | None) -> Node:
         """The variable of an input, of the shape that the file states or `shape`. Raises ShapeError where they differ
         or none is known, DataError for what is no tensor."""
@@ -368,7 +365,7 @@ class _Reading(Reader):
         if (held := info.type.WhichOneof("value")) != "tensor_type":
             raise DataError(f"{told} is no tensor, but {held or 'has no type'}")
         kind = info.type.tensor_type
-        stated = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
+        stated = ["?" if extent == "" else extent for extent in _extents(kind.shape)]
         if any(isinstance(extent, int) and extent < 0 for extent in stated):
             raise DataError(f"{told} has the shape ({', '.join(map(str, stated))})")
         is_stated = kind.HasField("shape")
@@ -389,7 +386,7 @@ class _Reading(Reader):
 
     def _apply(self, node: Any) -> None:
         """Compute what the node gives, or make the nodes for it."""
-        told = self._told(node)
+        told = _told(node)
         with self._applying(told):
             found = [self._constant(node)] if node.op_type == "Constant" else self._called(node)
             for value in found:
@@ -416,12 +413,8 @@ class _Reading(Reader):
             raise DataError(f"a Constant has one attribute, its value, not {len(node.attribute)}")
         (item,) = node.attribute
         value = self._attribute(node, item)
-        dtypes = {
-            "value_float": "float32",
-            "value_floats": "float32",
-            "value_int": "int64",
-            "value_ints": "int64",
-        }
+        dtypes = dict.fromkeys(("value_float", "value_floats"), "float32")
+        dtypes |= dict.fromkeys(("value_int", "value_ints"), "int64")
         if item.name != "value" and item.name not in dtypes:
             raise GraphError(f"Constant {node.name} has {item.name}, which is no tensor of numbers")
         return np.asarray(value, dtypes.get(item.name))
@@ -434,8 +427,9 @@ class _Reading(Reader):
         if "outputs" in signature.parameters:
             attributes["outputs"] = len(node.output)
         values = [self._values[name] for name in node.input]
+        large = [isinstance(value, np.ndarray) and value.size > _LARGE for value in values]
         given = [
-            value if place in static and not _is_large(value) else self._node(name)
+            value if place in static and not large[place] else self._node(name)
             for place, (name, value) in enumerate(zip(node.input, values, strict=True))
         ]
         try:

@@ -11,14 +11,9 @@ from ..autodiff import Node
 from ..errors import DataError, GraphError
 from ..ops.indexing import in_range_op
 from ..tensors import dtype_of, shape_of, tensor
-from . import composed
+from ..tensors.index import joint_index
 from .network import Value
 from .onnx_operators import axes_of, dtype_of_code, integers, node, one_of, operator
-
-
-def _flat_index(indices: Node, extents: tuple[int, ...]) -> Node:
-    """Rows of indices, one for each of some axes, as places in these axes together."""
-    return composed.joint_index([indices[..., axis] for axis in range(len(extents))], extents)
 
 
 @operator("GatherND")
@@ -29,8 +24,7 @@ def gather_nd(x: Node, indices: Node, batch_dims: int = 0) -> Node:
     shape, count = shape_of(x), shape_of(indices)[-1]
     if not 0 < count <= len(shape):
         raise DataError(f"GatherND: {count} indices for {len(shape)} axes")
-    rows = ad.reshape_op(x, (math.prod(shape[:count]), *shape[count:]))
-    return ad.take_op(rows, _flat_index(indices, shape[:count]), 0)
+    return x[tuple(indices[..., axis] for axis in range(count))]
 
 
 def _scattered(name: str, x: Node, indices: Node, updates: Node, axis: int, reduction: str) -> Node:
@@ -60,7 +54,7 @@ def scatter_nd(x: Node, indices: Value, updates: Node, reduction: str = "none") 
     if not 0 < count <= len(shape):
         raise DataError(f"ScatterND: {count} indices for {len(shape)} axes")
     width, rows = math.prod(shape[count:]), math.prod(shape[:count])
-    flat = ad.reshape_op(_flat_index(places, shape[:count]), (-1, 1))
+    flat = ad.reshape_op(joint_index(x, [places[..., axis] for axis in range(count)], shape[:count]), (-1, 1))
     total = math.prod(shape_of(places)[:-1])
     index = ad.broadcast_shape_op(flat, (total, width))
     made = _scattered(

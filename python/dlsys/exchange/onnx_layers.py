@@ -13,51 +13,52 @@ from ..nn import functional
 from ..nn.recurrent import GATES
 from ..tensors import dtype_of, shape_of
 from . import composed
+from .composed import Windows
 from .network import Value
 from .onnx_operators import axes_of, integers, operator, pairs_of
 
 
-def padding_of(
-    mode: str, x: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Any
-) -> list[tuple[int, int]]:
-    """The padding that `auto_pad` means: "SAME_...", so much that there are extent / stride windows."""
-    extents = shape_of(x)[2:]
+def windows_of(
+    x: Node,
+    kernel: Sequence[int],
+    kernel_shape: Any = None,
+    auto_pad: str = "NOTSET",
+    strides: Any = None,
+    dilations: Any = None,
+    pads: Any = None,
+) -> Windows:
+    """The windows that attributes state; the `auto_pad` "SAME_..." pads by so much that there are extent / stride of
+    them. Raises DataError."""
+    extents, ones = shape_of(x)[2:], [1] * len(kernel)
+    strides, dilations = strides or ones, dilations or ones
+    if kernel_shape is not None and tuple(kernel_shape) != tuple(kernel):
+        raise DataError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
     if not len(extents) == len(kernel) == len(strides) == len(dilations):
         told = f"{len(kernel)} extents of the kernel, {len(strides)} strides and {len(dilations)} dilations"
         raise DataError(f"x has {len(extents)} axes of space; there are {told}")
-    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise DataError(f"auto_pad is {mode}")
+    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise DataError(f"auto_pad is {auto_pad}")
     if min(strides, default=1) < 1:
         raise DataError(f"strides must be positive, not {list(strides)}")
-    if mode in ("NOTSET", "VALID"):
-        return pairs_of(pads if mode == "NOTSET" else None, len(extents))
-    found = []
-    for extent, width, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
-        whole = max((math.ceil(extent / stride) - 1) * stride + (width - 1) * dilation + 1 - extent, 0)
-        less, more = whole // 2, whole - whole // 2
-        found.append((less, more) if mode == "SAME_UPPER" else (more, less))
-    return found
+    if auto_pad in ("NOTSET", "VALID"):
+        pairs = pairs_of(pads if auto_pad == "NOTSET" else None, len(extents))
+        return Windows(kernel, strides, pairs, dilations)
+    wholes = [
+        max((math.ceil(extent / stride) - 1) * stride + (width - 1) * dilation + 1 - extent, 0)
+        for extent, width, stride, dilation in zip(extents, kernel, strides, dilations, strict=True)
+    ]
+    return Windows(kernel, strides, _halves(wholes, auto_pad == "SAME_UPPER"), dilations)
+
+
+def _halves(wholes: Sequence[int], more_behind: bool) -> list[tuple[int, int]]:
+    """Numbers in two, of which the larger half is behind or before."""
+    return [(n // 2, n - n // 2) if more_behind else (n - n // 2, n // 2) for n in wholes]
 
 
 @operator("Conv")
-def conv(
-    x: Node,
-    weight: Node,
-    bias: Node | None = None,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Node:
+def conv(x: Node, weight: Node, bias: Node | None = None, group: int = 1, **windows: Any) -> Node:
     """The cross-correlation of images or signals."""
-    kernel = shape_of(weight)[2:]
-    if kernel_shape is not None and tuple(kernel_shape) != kernel:
-        raise DataError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
-    ones = [1] * len(kernel)
-    pairs = padding_of(auto_pad, x, kernel, strides or ones, dilations or ones, pads)
-    return composed.convolution(x, weight, bias, strides or ones, pairs, dilations or ones, group)
+    return composed.convolution(x, weight, bias, windows_of(x, shape_of(weight)[2:], **windows), group)
 
 
 def _pool(name: str, counted: int | None) -> None:
@@ -66,20 +67,15 @@ def _pool(name: str, counted: int | None) -> None:
     def pool(
         x: Node,
         kernel_shape: Any,
-        auto_pad: str = "NOTSET",
         ceil_mode: int = 0,
         count_include_pad: int | None = counted,
-        dilations: Any = None,
-        pads: Any = None,
         storage_order: int = 0,
-        strides: Any = None,
+        **windows: Any,
     ) -> Node:
-        ones = [1] * len(kernel_shape)
-        if list(dilations or ones) != ones:
+        given = windows_of(x, kernel_shape, **windows)
+        if set(given.dilations) - {1}:
             raise GraphError(f"{name}: dilations are not supported")
-        pairs = padding_of(auto_pad, x, kernel_shape, strides or ones, ones, pads)
-        count_pad = None if count_include_pad is None else bool(count_include_pad)
-        return composed.pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode), count_pad)
+        return composed.pool(x, given, bool(ceil_mode), None if count_include_pad is None else bool(count_include_pad))
 
     operator(name)(pool)
 
@@ -129,7 +125,7 @@ def batch_norm(
     """x normalized by known statistics."""
     if training_mode:
         raise GraphError("BatchNormalization is read for inference only")
-    return composed.normalized(x, mean, variance, weight, bias, epsilon)
+    return functional.batch_norm(x, mean, variance, weight, bias, eps=epsilon)
 
 
 @operator("LayerNormalization")
@@ -172,32 +168,25 @@ def conv_transposed(
     weight: Node,
     bias: Node | None = None,
     auto_pad: str = "NOTSET",
-    dilations: Any = None,
     group: int = 1,
-    kernel_shape: Any = None,
     output_padding: Any = None,
     output_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    **windows: Any,
 ) -> Node:
     """The gradient of a convolution with respect to its images or signals."""
-    kernel, extents = shape_of(weight)[2:], shape_of(x)[2:]
-    if kernel_shape is not None and tuple(kernel_shape) != kernel:
-        raise DataError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
-    ones = [1] * len(kernel)
-    strides, dilations, more = strides or ones, dilations or ones, output_padding or [0] * len(kernel)
-    if not len(kernel) == len(extents) == len(strides) == len(dilations) == len(more):
+    same = auto_pad.startswith("SAME")
+    given = windows_of(x, shape_of(weight)[2:], auto_pad="VALID" if same else auto_pad, **windows)
+    extents, more = shape_of(x)[2:], output_padding or [0] * len(given.kernel)
+    if len(more) != len(extents):
         raise DataError(f"ConvTranspose: attributes that do not fit {len(extents)} axes of space")
-    pairs = pairs_of(pads if auto_pad == "NOTSET" else None, len(kernel))
-    if auto_pad.startswith("SAME") and output_shape is None:
-        output_shape = [extent * stride for extent, stride in zip(extents, strides, strict=True)]
+    if same and output_shape is None:
+        output_shape = [extent * stride for extent, stride in zip(extents, given.strides, strict=True)]
     if output_shape is not None:
-        pairs = []
-        for i, wanted in enumerate(output_shape[-len(kernel) :]):
-            whole = strides[i] * (extents[i] - 1) + more[i] + (kernel[i] - 1) * dilations[i] + 1 - wanted
-            less = whole // 2
-            pairs.append((less, whole - less) if auto_pad == "SAME_UPPER" else (whole - less, less))
-    return composed.convolution_transposed(x, weight, bias, strides, pairs, more, dilations, group)
+        wanted = output_shape[-len(more) :]
+        spans = zip(extents, more, given.kernel, given.strides, given.dilations, wanted, strict=True)
+        wholes = [s * (n - 1) + extra + (k - 1) * d + 1 - own for n, extra, k, s, d, own in spans]
+        given = given._replace(pairs=_halves(wholes, auto_pad == "SAME_UPPER"))
+    return composed.convolution_transposed(x, weight, bias, given, more, group)
 
 
 def _recurrent(name: str, order: Sequence[int], activations: Sequence[str]) -> None:
@@ -242,12 +231,13 @@ def _recurrent(name: str, order: Sequence[int], activations: Sequence[str]) -> N
         start = ad.full_op((shape_of(x)[1], shape_of(r)[-1]), 0.0, dtype_of(x))
         gates = GATES[name]
         wide = gates.count * shape_of(r)[-1]
-        weights, states = [], []
-        for i in range(len(ways)):
+        outputs, finals = [], []
+        for i, reverse in enumerate(ways):
             biases = (None, None) if b is None else (b[i, :wide], b[i, wide:])
-            weights.append((w[i], r[i], *biases))
-            states.append([start if value is None else value[i] for value in (h, c)[: gates.states]])
-        outputs, finals = composed.recurrent(name, x, weights, states, ways, kind, order)
+            state = tuple(start if value is None else value[i] for value in (h, c)[: gates.states])
+            last, output = gates((w[i], r[i], *biases), kind, order).over_steps(x, state, reverse)
+            outputs.append(output)
+            finals.append(last)
         return ad.stack_op(outputs, 1), *(ad.stack_op(list(states)) for states in zip(*finals, strict=True))
 
     operator(name, 4)(layers)

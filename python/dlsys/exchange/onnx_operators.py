@@ -9,7 +9,6 @@ ONNX's. See https://onnx.ai/onnx/operators.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -128,15 +127,21 @@ def _elementwise(op: Op) -> None:
         operator(op.onnx)(lambda x: op.make([x]))
 
 
-def _quotient(a: Value, b: Value) -> Node:
-    a, b = operands(a, b)
-    return ad.div_op(a, b) if a.op.immediate or b.op.immediate else composed.quotient(a, b)
-
-
 for _op in OPS.values():
     if _op.kind == "elementwise" and len(_op.onnx.split()) == 1:
         _elementwise(_op)
-operator("Div", 0, 1)(_quotient)
+
+
+@operator("Div", 0, 1)
+def _quotient(a: Value, b: Value) -> Node:
+    """a / b; of integers rounded toward zero."""
+    a, b = operands(a, b)
+    if a.op.immediate or b.op.immediate or dtype_of(a) in FLOATS:
+        return ad.div_op(a, b)
+    exact = ad.cast_op(a, "float64") / ad.cast_op(b, "float64")
+    return ad.cast_op(ad.sign_op(exact) * ad.floor_op(ad.abs_op(exact)), dtype_of(a))
+
+
 _OTHERS: dict[str, Callable[..., Any]] = {
     "Sum": OPERATORS["Add"],
     "Identity": lambda x: x,
@@ -153,7 +158,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "Acosh": lambda x: ad.log_op(x + ad.sqrt_op((x - 1.0) * (x + 1.0))),
     "Asinh": lambda x: ad.sign_op(x) * Tensor.log1p(ad.abs_op(x) + x * x / (1.0 + ad.sqrt_op(x * x + 1.0))),
     "HardSwish": functional.hardswish,
-    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: composed.hard_sigmoid(x, alpha, beta),
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: ad.clip_op(x * alpha + beta, 0.0, 1.0),
     "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, alpha),
     "Gelu": lambda x, approximate="none": ad.gelu_op(x, approximate),
     "Where": ad.where_op,
@@ -223,6 +228,14 @@ def _axes(x: Node, axes: Value, noop: int) -> tuple[int, ...] | None:
     return found if found or noop else None
 
 
+def _product(x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
+    """The product over axes."""
+    along, dtype = range(len(shape_of(x))) if axes is None else axes, dtype_of(x)
+    for axis in along:
+        x = Tensor.prod(x, axis, True, dtype=dtype)
+    return x if keep or not along else ad.squeeze_op(x, tuple(along))
+
+
 def _reduction(name: str, function: Callable[[Node, Any, bool], Node]) -> None:
     """Enters a reduction over axes, which newer versions give as an input, by ONNX's name."""
 
@@ -242,20 +255,7 @@ for _name, _reduce in {
     "ReduceSumSquare": lambda x, axes, keep: ad.sum_op(x * x, axes, keep),
 }.items():
     _reduction(_name, _reduce)
-
-
-@operator("ReduceProd", 0, 1)
-def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-    """The product over axes."""
-    over = _axes(node(x), axes, noop_with_empty_axes)
-    if isinstance(x, np.ndarray):
-        found = np.prod(x, over, x.dtype, keepdims=True)
-        return found if keepdims else found.squeeze(over)
-    rank, made = len(shape_of(x)), x
-    along = tuple(range(rank)) if over is None else over
-    for axis in along:
-        made = Tensor.prod(made, axis, True, dtype=dtype_of(x))
-    return made if keepdims or not along else ad.squeeze_op(made, along)
+_reduction("ReduceProd", _product)
 
 
 def _place(name: str, function: Callable[..., Node]) -> None:
@@ -370,9 +370,7 @@ def split(
         widths = integers(sizes, "the sizes of Split")
         if len(widths) != outputs or min(widths) < 0 or sum(widths) != extent:
             raise DataError(f"Split of extent {extent} into {outputs} outputs of sizes {widths}")
-    ends = list(itertools.accumulate(widths))
-    whole = (slice(None),) * axis
-    return [x[(*whole, slice(end - width, end))] for end, width in zip(ends, widths, strict=True)]
+    return list(Tensor.split(x, widths, axis))
 
 
 @operator("Slice", 1, 2, 3, 4)

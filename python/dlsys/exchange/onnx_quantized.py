@@ -21,18 +21,14 @@ from ..ops.quantization import BYTES, product_of_bytes
 from ..tensors import dtype_of, shape_of, tensor
 from . import composed
 from .network import Value
-from .onnx_layers import padding_of
+from .onnx_layers import windows_of
 from .onnx_operators import axes_of, dtype_of_code, node, operator
-
-
-def _extents(value: Value) -> Shape:
-    return value.shape if isinstance(value, np.ndarray) else shape_of(value)
 
 
 def _spread(value: Value, shape: Shape, axis: int, block: int = 0) -> Value:
     """One number, numbers along an axis of a shape, or for each block of it, so that they are broadcast with it. Raises
     DataError for what does not fit."""
-    own = _extents(value)
+    own = value.shape if isinstance(value, np.ndarray) else shape_of(value)
     if math.prod(own) == 1 and len(own) < 2:
         wide: Sequence[int] = ()
     elif block:
@@ -108,28 +104,20 @@ def _matmul(a: Node, b: Node, a_zero: Value, b_zero: Value) -> Node:
     return product_of_bytes(ad.matmul_op(a, b), dtypes, (len(shape_of(a)), len(shape_of(b))), *zeros)
 
 
-def _conv(x: Node, w: Node, x_zero: Value, w_zero: Value, auto_pad: str = "NOTSET", **attributes: Any) -> Node:
+def _conv(x: Node, w: Node, x_zero: Value, w_zero: Value, group: int = 1, **given: Any) -> Node:
     """The int32 cross-correlation of images, or signals, of bytes."""
-    if len(shape_of(w)) == 3:
-        for name, one in (("dilations", 1), ("kernel_shape", 1), ("strides", 1)):
-            if attributes.get(name):
-                attributes[name] = [one, *attributes[name]]
-        if attributes.get("pads"):
-            attributes["pads"] = [0, attributes["pads"][0], 0, attributes["pads"][1]]
-        lifted = composed.as_images(x), composed.as_images(w)
-        return ad.squeeze_op(_conv(*lifted, x_zero, w_zero, auto_pad, **attributes), 2)
-    kernel = shape_of(w)[2:]
-    if attributes.get("kernel_shape") is not None and tuple(attributes["kernel_shape"]) != kernel:
-        raise DataError(f"kernel_shape is {list(attributes['kernel_shape'])}, the weights have {list(kernel)}")
-    strides, dilations = (attributes.get(name) or [1] * len(kernel) for name in ("strides", "dilations"))
-    pairs = padding_of(auto_pad, x, kernel, strides, dilations, attributes.get("pads"))
+    windows, alone = windows_of(x, shape_of(w)[2:], **given), len(shape_of(w)) == 3
+    if alone:
+        x, w, windows = composed.as_images(x), composed.as_images(w), windows.lifted()
     dtypes = _bytes(dtype_of(x), "x"), _bytes(dtype_of(w), "w")
     zeros = _zero(x_zero, shape_of(x), 1), _zero(w_zero, shape_of(w), 0)
-    x, padding = composed.symmetric(x, pairs, (math.inf,) * 2, zeros[0] if isinstance(zeros[0], float) else 0.0)
-    if padding == (0, 0) and any(map(any, pairs)) and isinstance(zeros[0], Node):
+    known = zeros[0] if isinstance(zeros[0], float) else 0.0
+    x, padding = composed.symmetric(x, windows.pairs, (math.inf,) * 2, known)
+    if padding == (0, 0) and any(map(any, windows.pairs)) and isinstance(zeros[0], Node):
         raise GraphError("a padding that is not the same on both sides needs a zero point that is known")
-    product = ad.conv2d_op(x, w, tuple(strides), padding, tuple(dilations), attributes.get("group", 1))
-    return product_of_bytes(product, dtypes, (4, 4), *zeros)
+    product = ad.conv2d_op(x, w, tuple(windows.strides), padding, tuple(windows.dilations), group)
+    found = product_of_bytes(product, dtypes, (4, 4), *zeros)
+    return ad.squeeze_op(found, 2) if alone else found
 
 
 def _requantized(total: Node, a: Value, b: Value, y: Value, y_zero: Value) -> Node:

@@ -104,12 +104,9 @@ class _Quantizing(_Freezing):
         return _scaled(total, step * steps, shift, (-1, 1, 1))
 
     def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
-        a, shape = node.inputs[0], self._graph.shapes[node]
-        if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or 0 in shape or a not in self._ranges:
+        if node.inputs[0] not in self._ranges or not most_of_bytes(b.size // self._graph.shapes[node][-1]):
             return super()._matmul(node, b)
-        if not most_of_bytes(b.size // shape[-1]):
-            return super()._matmul(node, b)
-        rows, step, zero = self._bytes_of(a)
+        rows, step, zero = self._bytes_of(node.inputs[0])
         weights, steps = _weights(b if node.matmul_attr_trans_B else b.T)
         total = ad.matmul_op(rows, tensor(np.ascontiguousarray(weights.T)))
         return _scaled(total, step * steps, -zero * step * steps * weights.sum(1, dtype=np.int64), (-1,))

@@ -6,7 +6,6 @@ are PyTorch's: here stand the others. See https://docs.pytorch.org/docs/stable/t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +14,10 @@ from .. import tensors
 from ..autodiff import Node
 from ..errors import GraphError
 from ..nn import functional
+from ..nn.recurrent import GATES, over_layers
 from ..tensors import Tensor, dtype_of, shape_of
 from . import composed, resampling
+from .composed import Windows
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
@@ -44,28 +45,21 @@ def _at(x: Node, dim: int, item: Any) -> Node:
 OPERATORS |= {
     "_unsafe_view": Tensor.view,
     "add": lambda a, b, alpha=1: Tensor.add(a, b if alpha == 1 else b * alpha),
-    "alias": lambda x: x,
+    **dict.fromkeys(("alias", "clone", "contiguous", "detach", "lift_fresh_copy"), lambda x: x),
     "bitwise_and": lambda a, b: a & b,
     "bitwise_not": lambda x: ~x,
     "bitwise_or": lambda a, b: a | b,
     "bitwise_xor": lambda a, b: a ^ b,
     "clamp_min": Tensor.clamp,
-    "clone": lambda x: x,
-    "contiguous": lambda x: x,
-    "detach": lambda x: x,
     "embedding": lambda weight, indices, *unused: ad.embedding_op(weight, indices),
-    "erf": ad.erf_op,
     "getitem": lambda values, at: values[at],
-    "hardsigmoid": lambda x: composed.hard_sigmoid(x, 1 / 6, 0.5),
     "hardtanh": lambda x, low=-1.0, high=1.0: ad.clip_op(x, low, high),
     "elu": lambda x, alpha=1.0, scale=1.0, inputs=1.0: functional.elu(x * inputs, alpha) * scale,
     "group_norm": lambda x, groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: functional.group_norm(
         x, groups, weight, bias, eps
     ),
-    "index_select": lambda x, dim, indices: ad.take_op(x, indices, dim),
     "layer_norm": lambda x, *given, cudnn_enable=True: functional.layer_norm(x, *given[:4]),
     "linalg_vector_norm": lambda x, p=2, dim=None, keepdim=False: Tensor.norm(x, p, dim, keepdim),
-    "lift_fresh_copy": lambda x: x,
     "reciprocal": lambda x: 1.0 / x,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
     "scalar_tensor": lambda value, dtype="float32": tensors.full((), value, dtype=dtype),
@@ -81,7 +75,8 @@ OPERATORS |= {
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(tensors.arange, tensors.cat, tensors.full, tensors.ones, tensors.ones_like, tensors.stack),
     *(tensors.where, tensors.zeros, tensors.zeros_like),
-    *(functional.adaptive_avg_pool2d, functional.gelu, functional.hardswish, functional.leaky_relu),
+    *(functional.adaptive_avg_pool2d, functional.conv1d, functional.conv2d),
+    *(functional.gelu, functional.hardsigmoid, functional.hardswish, functional.leaky_relu),
     *(functional.linear, functional.relu6, functional.silu, functional.softplus),
 )
 OPERATORS |= {function.__name__: function for function in _FUNCTIONS}
@@ -94,26 +89,15 @@ def to(x: Node, *given: Any, dtype: Any = None, copy: bool = False, non_blocking
     return x if wanted is None else ad.cast_op(x, wanted)
 
 
-@operator("conv2d", "conv1d")
-def conv(
-    x: Node,
-    weight: Node,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Node:
-    """The cross-correlation of images or signals."""
-    space = len(shape_of(weight)) - 2
-    strides, widths, dilations = (_each(value, space) for value in (stride, padding, dilation))
-    return composed.convolution(x, weight, bias, strides, [(p, p) for p in widths], dilations, groups)
-
-
 def _each(value: Any, space: int) -> list[int]:
     """A setting of each axis, given for all or for each."""
     found = [value] if isinstance(value, int) else list(value)
     return found * space if len(found) == 1 else found
+
+
+def _windows(kernel: Sequence[int], stride: Any, padding: Any, dilation: Any = 1) -> Windows:
+    strides, widths, dilations = (_each(value, len(kernel)) for value in (stride, padding, dilation))
+    return Windows(kernel, strides, [(p, p) for p in widths], dilations)
 
 
 @operator("conv_transpose2d", "conv_transpose1d")
@@ -127,12 +111,10 @@ def conv_transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Node:
-    """The gradient of `conv` with respect to its images or signals."""
-    space = len(shape_of(weight)) - 2
-    strides, widths, more, dilations = (_each(v, space) for v in (stride, padding, output_padding, dilation))
-    return composed.convolution_transposed(
-        x, weight, bias, strides, [(p, p) for p in widths], more, dilations, groups
-    )
+    """The gradient of a convolution with respect to its images or signals."""
+    windows = _windows(shape_of(weight)[2:], stride, padding, dilation)
+    more = _each(output_padding, len(windows.kernel))
+    return composed.convolution_transposed(x, weight, bias, windows, more, groups)
 
 
 def _upsample(name: str, mode: str) -> None:
@@ -144,21 +126,15 @@ def _upsample(name: str, mode: str) -> None:
         factors = [*given, *(v for key, v in named.items() if key.startswith("scale"))][mode == "bilinear" :]
         factors = list(factors[0]) if len(factors) == 1 and isinstance(factors[0], list) else factors
         if size is not None:
-            found = functional.interpolate(x, tuple(size), mode=mode, align_corners=corners)
+            sized = functional.interpolate(x, tuple(size), mode=mode, align_corners=corners)
             if all(factor is None for factor in factors):
-                return found
-            return _rescaled(x, shape_of(found)[2:], factors, mode, corners)
-        return functional.interpolate(x, scale_factor=tuple(factors), mode=mode, align_corners=corners)
+                return sized
+        found = functional.interpolate(x, scale_factor=tuple(factors), mode=mode, align_corners=corners)
+        if size is not None and shape_of(found) != shape_of(sized):  # of which the size was computed
+            raise GraphError(f"upsampling by {factors} to {list(size)} is not supported")
+        return found
 
     operator(name)(resized)
-
-
-def _rescaled(x: Node, size: Sequence[int], factors: Sequence[float], mode: str, corners: bool | None) -> Node:
-    """The images in another size, by the factors from which it was computed."""
-    found = functional.interpolate(x, scale_factor=tuple(factors), mode=mode, align_corners=corners)
-    if shape_of(found)[2:] != tuple(size):
-        raise GraphError(f"upsampling by {list(factors)} to {list(size)} is not supported")
-    return found
 
 
 _upsample("upsample_nearest1d", "nearest")
@@ -207,12 +183,11 @@ def max_pool(
     x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Node:
     """The maxima of windows of images or signals."""
-    space = len(shape_of(x)) - 2
-    if set(_each(dilation, space)) != {1}:
+    widths = _each(kernel, len(shape_of(x)) - 2)
+    windows = _windows(widths, stride or widths, padding, dilation)
+    if set(windows.dilations) != {1}:
         raise GraphError("max_pool2d: dilations are not supported")
-    widths = _each(kernel, space)
-    pairs = [(p, p) for p in _each(padding, space)]
-    return composed.pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
+    return composed.pool(x, windows, ceil_mode)
 
 
 @operator("avg_pool2d", "avg_pool1d")
@@ -228,10 +203,8 @@ def mean_pool(
     """The means of windows of images or signals."""
     if divisor_override is not None:
         raise GraphError("avg_pool2d: divisor_override is not supported")
-    space = len(shape_of(x)) - 2
-    widths = _each(kernel, space)
-    pairs = [(p, p) for p in _each(padding, space)]
-    return composed.pool(x, widths, _each(stride or widths, space), pairs, ceil_mode, count_include_pad)
+    widths = _each(kernel, len(shape_of(x)) - 2)
+    return composed.pool(x, _windows(widths, stride or widths, padding), ceil_mode, count_include_pad)
 
 
 @operator("_native_batch_norm_legit_no_training")
@@ -239,7 +212,7 @@ def batch_norm(
     x: Node, weight: Node, bias: Node, mean: Node, variance: Node, momentum: float, eps: float
 ) -> tuple[Node]:
     """x normalized by known statistics."""
-    return (composed.normalized(x, mean, variance, weight, bias, eps),)
+    return (functional.batch_norm(x, mean, variance, weight, bias, eps=eps),)
 
 
 @operator("instance_norm")
@@ -249,7 +222,7 @@ def instance_norm(
     """x normalized over its places, or by known statistics."""
     if of_input:
         return functional.group_norm(x, shape_of(x)[1], weight, bias, eps)
-    return composed.normalized(x, mean, variance, weight, bias, eps)
+    return functional.batch_norm(x, mean, variance, weight, bias, eps=eps)
 
 
 @operator("dropout")
@@ -262,15 +235,8 @@ def dropout(x: Node, p: float, train: bool) -> Node:
 
 @operator("index")
 def indexed(x: Node, indices: Sequence[Node | None]) -> Node:
-    """The slices of x with these numbers along an axis, or along neighbours."""
-    at, given = zip(*((at, value) for at, value in enumerate(indices) if value is not None), strict=True)
-    if at[-1] - at[0] != len(at) - 1 or any(dtype_of(value) == "bool" for value in given):
-        raise GraphError("index: only integers along axes side by side are built")
-    first, last, extents = at[0], at[-1] + 1, shape_of(x)
-    if len(at) > 1:
-        x = ad.reshape_op(x, (*extents[:first], math.prod(extents[first:last]), *extents[last:]))
-        given = (composed.joint_index(given, extents[first:last]),)
-    return ad.take_op(x, given[0], first)
+    """The elements of x at these indices, along each axis that has some."""
+    return x[tuple(slice(None) if index is None else index for index in indices)]
 
 
 @operator("copy")
@@ -324,17 +290,13 @@ def _recurrent(name: str, kind: str, nonlinearity: str = "tanh") -> None:
         if train and dropout:
             raise GraphError(f"{name}: dropout is read for inference only")
         given = [hx] if isinstance(hx, Node) else list(hx)
-        each, finals, x = 4 if has_biases else 2, [], ad.swapaxes_op(x, 0, 1) if batch_first else x
-        ways = (False, True)[: 1 + bidirectional]
-        for layer in range(num_layers):
-            at = range(layer * len(ways), (layer + 1) * len(ways))
-            own = [[*weights[i * each : (i + 1) * each], None, None][:4] for i in at]
-            states = [tuple(value[i] for value in given) for i in at]
-            outputs, last = composed.recurrent(kind, x, own, states, ways, nonlinearity)
-            x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, 2)
-            finals += last
-        x = ad.swapaxes_op(x, 0, 1) if batch_first else x
-        return x, *(ad.stack_op(list(states)) for states in zip(*finals, strict=True))
+        each, ways = 4 if has_biases else 2, 1 + bidirectional
+        own = [[*weights[i : i + each], None, None][:4] for i in range(0, len(weights), each)]
+        gates = [GATES[kind](weight, nonlinearity) for weight in own]
+        layers = [gates[i * ways : (i + 1) * ways] for i in range(num_layers)]
+        start = [tuple(value[i] for value in given) for i in range(num_layers * ways)]
+        x, finals = over_layers(layers, ad.swapaxes_op(x, 0, 1) if batch_first else x, start, lambda x: x)
+        return ad.swapaxes_op(x, 0, 1) if batch_first else x, *finals
 
     operator(name)(layers)
 
