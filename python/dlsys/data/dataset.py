@@ -32,11 +32,8 @@ class Dataset:
 
 class TensorDataset(Dataset):
     """Arrays of one length n; sample i is the tuple of their rows i. If one of them is a tensor of dlsys, samples and
-    batches are tensors, else NumPy arrays.
-
-    Raises ShapeError for 0-d arrays or different lengths; IndexRangeError for an index out of range, DataArgumentError
-    for an index of another kind.
-    """
+    batches are tensors, else NumPy arrays. Raises ShapeError for 0-d arrays or different lengths; IndexRangeError for
+    an index out of range, DataArgumentError for an index of another kind."""
 
     def __init__(self, *arrays: Any) -> None:
         self.tensors = arrays

@@ -69,10 +69,8 @@ def load(
     collection: Collection, directory: str | os.PathLike[str] | None = None, names: Sequence[str] | None = None
 ) -> tuple[dict[str, bytes], str]:
     """The uncompressed content of the collection's files, or of those with these names; where it came from, as text.
-
     Raises DataError for a directory that lacks a file or has a damaged one, UnavailableError if no mirror can deliver
-    the files either.
-    """
+    the files either."""
     wanted = list(collection.files if names is None else names)
     named = named_directory(directory)
     if named is not None:
@@ -131,10 +129,8 @@ def _contents(collection: Collection, paths: Mapping[str, Path], least: int) -> 
 
 def read(path: Path, stated: Callable[[bytes], int] | None = None) -> bytes:
     """The uncompressed content of a file. `stated` computes its length from its first 1,024 bytes; unpacking stops if
-    there is more.
-
-    Raises DataError if the file cannot be read, is incomplete, or has more than `MOST_BYTES`, and what `stated` raises.
-    """
+    there is more. Raises DataError if the file cannot be read, is incomplete, or has more than `MOST_BYTES`, and what
+    `stated` raises."""
     return _uncompressed(read_file(path, MOST_BYTES), path, stated)
 
 

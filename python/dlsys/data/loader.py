@@ -178,10 +178,8 @@ class DataLoader:
         return {"epoch": self.epoch, "batch": self._handed_out, **drawn, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where the loader of `state` was.
-
-        Raises DataArgumentError if that loader had another data set, batch size or order.
-        """
+        """Continue where the loader of `state` was. Raises DataArgumentError if that loader had another data set, batch
+        size or order."""
         if not isinstance(state, Mapping):
             raise DataArgumentError(f"DataLoader: the state must be a dictionary, not {type(state).__name__}")
         for name, value in self._identity().items():

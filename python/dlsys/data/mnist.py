@@ -28,11 +28,8 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 def parse_idx(content: bytes, origin: object, rank: int | None = None) -> np.ndarray:
     """The uint8 array in `content`, of the shape that the header states; read-only, as it shares the memory of
-    `content`.
-
-    Raises DataError, naming `origin`, for another magic number or, with `rank`, another number of dimensions, for a
-    content longer or shorter than the header says, and for a shape that no array can have.
-    """
+    `content`. Raises DataError, naming `origin`, for another magic number or, with `rank`, another number of
+    dimensions, for a content longer or shorter than the header says, and for a shape that no array can have."""
     shape = _shape(content, origin, rank)
     if (size := len(content) - _header(len(shape))) != math.prod(shape):
         raise DataError(f"{origin}: the header says {shape}, {math.prod(shape)} bytes, but {size} follow")
@@ -139,10 +136,8 @@ def scaled(images: np.ndarray) -> np.ndarray:
 
 
 def one_hot(labels: np.ndarray, classes: int = CLASSES, dtype: str = "float32") -> np.ndarray:
-    """Zeros of shape (..., classes) with a one at each label's place, for labels of shape (...).
-
-    Raises DTypeError for labels that are no integers, DataError for one outside 0 to classes - 1.
-    """
+    """Zeros of shape (..., classes) with a one at each label's place, for labels of shape (...). Raises DTypeError for
+    labels that are no integers, DataError for one outside 0 to classes - 1."""
     labels = np.asarray(labels)
     if not np.issubdtype(labels.dtype, np.integer):
         raise DTypeError(f"one_hot: labels are integers, given {labels.dtype}")

@@ -219,9 +219,7 @@ class WordText:
 
 def batchify(tokens: Any, batch_size: int) -> np.ndarray:
     """The tokens in `batch_size` columns, each a part of the sequence, int64 (n, batch_size); the rest is left out.
-
-    Raises ShapeError for fewer tokens than columns.
-    """
+    Raises ShapeError for fewer tokens than columns."""
     tokens = np.asarray(tokens)
     rows = len(tokens) // integer("batchify", "batch_size", batch_size)
     if tokens.ndim != 1 or rows == 0:
@@ -231,11 +229,8 @@ def batchify(tokens: Any, batch_size: int) -> np.ndarray:
 
 
 def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows i to i + bptt of a result of `batchify`, and the row after each of them, flat.
-
-    Returns (m, batch_size) and (m * batch_size,); m is `bptt`, or less at the end of the data. Raises
-    DataArgumentError if no row follows row i.
-    """
+    """Rows i to i + bptt of a result of `batchify`, and the row after each of them, flat. Returns (m, batch_size) and
+    (m * batch_size,); m is `bptt`, or less at the end of the data. Raises DataArgumentError if no row follows row i."""
     integer("get_batch", "bptt", bptt)
     if not 0 <= i < len(data) - 1:
         raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")

@@ -35,10 +35,8 @@ class Compose:
 
 
 class Normalize:
-    """(images - mean) / std for each channel; mean and std are sequences of C numbers, or one for all.
-
-    Raises DTypeError for images that are no floats, ShapeError for another number of channels.
-    """
+    """(images - mean) / std for each channel; mean and std are sequences of C numbers, or one for all. Raises
+    DTypeError for images that are no floats, ShapeError for another number of channels."""
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
         self.mean: np.ndarray = np.atleast_1d(mean).astype(float)

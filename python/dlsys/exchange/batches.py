@@ -43,10 +43,8 @@ def sized(shape: Any, size: int) -> Any:
 
 
 def any_batch(owner: str, make: Callable[[int], Network], shapes: Sequence[tuple[Any, ...]]) -> Network:
-    """The network that `make` gives for a batch, for any. `shapes`: of its inputs, with a name for the batch.
-
-    Raises GraphError, which names the node, where the batch's extent decides what is computed.
-    """
+    """The network that `make` gives for a batch, for any. `shapes`: of its inputs, with a name for the batch. Raises
+    GraphError, which names the node, where the batch's extent decides what is computed."""
     first = make(SIZES[0])
     order = find_topo_sort(first.outputs)
     inputs = {node: ad.Variable(node.name, None, node.attrs["dtype"]) for node in first.inputs}

@@ -59,10 +59,8 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _dictionary(content: bytes) -> dict[str, Any]:
-    """The dictionary of a pickle, its keys as text, with a `_Call` for each of an array's parts.
-
-    Raises ValueError, TypeError, AttributeError or LookupError for a pickle of anything else.
-    """
+    """The dictionary of a pickle, its keys as text, with a `_Call` for each of an array's parts. Raises ValueError,
+    TypeError, AttributeError or LookupError for a pickle of anything else."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}

@@ -24,11 +24,9 @@ from .norm import LayerNorm
 
 class MultiheadAttention(Module):
     """softmax(Q K^T / sqrt(d)) V in `num_heads` heads of width d = embed_dim / num_heads, of linear projections of
-    query, key and value, and a projection of the heads' results.
-
-    Parameters: in_proj_weight (3 embed_dim, embed_dim), in_proj_bias (3 embed_dim,), out_proj.weight, out_proj.bias;
-    the first is uniform by Glorot and Bengio (2010), the biases are 0.
-    """
+    query, key and value, and a projection of the heads' results. Parameters: in_proj_weight (3 embed_dim, embed_dim),
+    in_proj_bias (3 embed_dim,), out_proj.weight, out_proj.bias; the first is uniform by Glorot and Bengio (2010), the
+    biases are 0."""
 
     def __init__(
         self,

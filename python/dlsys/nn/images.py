@@ -119,11 +119,9 @@ class Conv2d(_Conv):
 
 
 class ConvTranspose2d(_Conv):
-    """The gradient of a convolution with respect to its images: (N, in_channels, H, W) -> (N, out_channels, H', W'),
-    H' = (H - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
-
-    Parameters: weight (in_channels, out_channels / groups, *kernel_size), bias (out_channels,), drawn as of Conv2d.
-    """
+    """The gradient of a convolution with respect to its images: (N, in_channels, H, W) -> (N, out_channels, H', W'), H'
+    = (H - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1. Parameters: weight (in_channels,
+    out_channels / groups, *kernel_size), bias (out_channels,), drawn as of Conv2d."""
 
     space = 2
     function: ClassVar[Callable[..., Node]] = F.conv_transpose2d

@@ -20,11 +20,8 @@ from .module import Module
 
 
 class Linear(Module):
-    """y = x W^T + b: (..., in_features) -> (..., out_features).
-
-    Parameters: weight (out_features, in_features), bias (out_features,), uniform in +-1 / sqrt(in_features) as in
-    PyTorch.
-    """
+    """y = x W^T + b: (..., in_features) -> (..., out_features). Parameters: weight (out_features, in_features), bias
+    (out_features,), uniform in +-1 / sqrt(in_features) as in PyTorch."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
@@ -89,11 +86,9 @@ class Unflatten(Module):
 
 class Embedding(Module):
     """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
-    IndexRangeError for a number that is no row's, if its value is known.
-
-    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The row
-    `padding_idx` is 0 at first and has no gradient.
-    """
+    IndexRangeError for a number that is no row's, if its value is known. Parameters: weight (num_embeddings,
+    embedding_dim), drawn from the standard normal distribution. The row `padding_idx` is 0 at first and has no
+    gradient."""
 
     def __init__(
         self,
@@ -131,10 +126,8 @@ class Embedding(Module):
 
 class EmbeddingBag(Module):
     """The mean, sum or maximum of the rows of `weight` with the numbers of each bag, (bags, length) or (numbers,) with
-    offsets, see `functional.embedding_bag`: (bags, embedding_dim).
-
-    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution.
-    """
+    offsets, see `functional.embedding_bag`: (bags, embedding_dim). Parameters: weight (num_embeddings, embedding_dim),
+    drawn from the standard normal distribution."""
 
     def __init__(
         self,
@@ -243,10 +236,8 @@ class Mish(_Function):
 
 
 class PReLU(Module):
-    """x where x > 0, else weight x.
-
-    Parameters: weight (num_parameters,): one slope for all, or one for each channel of (N, C, *space).
-    """
+    """x where x > 0, else weight x. Parameters: weight (num_parameters,): one slope for all, or one for each channel of
+    (N, C, *space)."""
 
     def __init__(
         self, num_parameters: int = 1, init: float = 0.25, *, device: Any = None, dtype: Any = None

@@ -394,11 +394,9 @@ class Module:
         return {prefix + name: np.array(parameter) for name, parameter in self._saved().items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.
-
-        Returns the missing and the unexpected names. Raises StateError, a RuntimeError as PyTorch's, that lists them
-        all if `strict`, or all shapes that differ; DTypeError for what is no array. Nothing is changed then.
-        """
+        """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes. Returns the
+        missing and the unexpected names. Raises StateError, a RuntimeError as PyTorch's, that lists them all if
+        `strict`, or all shapes that differ; DTypeError for what is no array. Nothing is changed then."""
         own, strict = self._saved(), flag("load_state_dict", "strict", strict)
         if not isinstance(state, Mapping):
             raise StateError(f"load_state_dict: needs a dictionary, not {type(state).__name__}")

@@ -142,10 +142,8 @@ def _positive(owner: str, shape: int | Sequence[int]) -> Shape:
 
 
 class LayerNorm(Module):
-    """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes: Ba et al. (2016).
-
-    Parameters: weight, bias of `normalized_shape`, ones and zeros.
-    """
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes: Ba et al. (2016). Parameters: weight, bias
+    of `normalized_shape`, ones and zeros."""
 
     normalized_shape: Shape
 
@@ -174,10 +172,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """y = x / sqrt(mean(x^2) + eps) * weight over the last axes: Zhang and Sennrich (2019).
-
-    Parameter: weight of `normalized_shape`, ones.
-    """
+    """y = x / sqrt(mean(x^2) + eps) * weight over the last axes: Zhang and Sennrich (2019). Parameter: weight of
+    `normalized_shape`, ones."""
 
     normalized_shape: Shape
 
@@ -205,9 +201,7 @@ class RMSNorm(Module):
 
 class GroupNorm(Module):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over groups of the channels, axis 1: Wu and He (2018).
-
-    Parameters: weight, bias (num_channels,), ones and zeros.
-    """
+    Parameters: weight, bias (num_channels,), ones and zeros."""
 
     def __init__(
         self,

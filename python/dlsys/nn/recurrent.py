@@ -205,10 +205,8 @@ class _Cell(_Gated):
 
 
 class RNNCell(_Cell):
-    """h' = tanh(x W_ih^T + b_ih + h W_hh^T + b_hh), or relu.
-
-    Parameters: weight_ih (hidden_size, input_size), weight_hh (hidden_size, hidden_size), bias_ih and bias_hh
-    (hidden_size,). Returns h'; the state is zeros where none is given.
+    """h' = tanh(x W_ih^T + b_ih + h W_hh^T + b_hh), or relu. Parameters: weight_ih (hidden_size, input_size), weight_hh
+    (hidden_size, hidden_size), bias_ih and bias_hh (hidden_size,). Returns h'; the state is zeros where none is given.
     """
 
     def __init__(
@@ -228,10 +226,8 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of `LSTM`, Hochreiter and Schmidhuber (1997): returns (h', c') of x and (h, c).
-
-    Parameters as of `RNNCell`, with rows for the gates i, f, g, o one below another.
-    """
+    """One step of `LSTM`, Hochreiter and Schmidhuber (1997): returns (h', c') of x and (h, c). Parameters as of
+    `RNNCell`, with rows for the gates i, f, g, o one below another."""
 
     _gates = _LSTMGates
 
@@ -240,10 +236,8 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of `GRU`, Cho et al. (2014): returns h' of x and h.
-
-    Parameters as of `RNNCell`, with rows for the gates r, z, n one below another.
-    """
+    """One step of `GRU`, Cho et al. (2014): returns h' of x and h. Parameters as of `RNNCell`, with rows for the gates
+    r, z, n one below another."""
 
     _gates = _GRUGates
 
@@ -350,10 +344,8 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """`LSTMCell` over the steps of sequences, Hochreiter and Schmidhuber (1997).
-
-    As `RNN`, with a pair (h, c) for each state: returns (output, (h_n, c_n)).
-    """
+    """`LSTMCell` over the steps of sequences, Hochreiter and Schmidhuber (1997). As `RNN`, with a pair (h, c) for each
+    state: returns (output, (h_n, c_n))."""
 
     _gates = _LSTMGates
 

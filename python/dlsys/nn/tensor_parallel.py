@@ -71,9 +71,7 @@ class _ParallelLinear(Linear):
 
 class ColumnParallelLinear(_ParallelLinear):
     """This rank's columns of y = x W^T + b: (..., in_features) -> (..., out_features / ranks). All ranks have x.
-
-    Parameters: weight (out_features / ranks, in_features), bias (out_features / ranks,), see `Linear`.
-    """
+    Parameters: weight (out_features / ranks, in_features), bias (out_features / ranks,), see `Linear`."""
 
     axis = 0
 
@@ -83,9 +81,7 @@ class ColumnParallelLinear(_ParallelLinear):
 
 class RowParallelLinear(_ParallelLinear):
     """y = x W^T + b, of this rank's columns of x: (..., in_features / ranks) -> (..., out_features). All ranks get y.
-
-    Parameters: weight (out_features, in_features / ranks), bias (out_features,), which all ranks have; see `Linear`.
-    """
+    Parameters: weight (out_features, in_features / ranks), bias (out_features,), which all ranks have; see `Linear`."""
 
     axis = 1
 
@@ -98,11 +94,8 @@ class RowParallelLinear(_ParallelLinear):
 
 class ParallelMultiheadAttention(MultiheadAttention):
     """`MultiheadAttention` of which each rank computes num_heads / ranks heads. All ranks have the inputs and get the
-    output.
-
-    Parameters: in_proj_weight (3 embed_dim / ranks, embed_dim), in_proj_bias (3 embed_dim / ranks,), and those of
-    out_proj, a `RowParallelLinear`. With dropout a rank's heads have the masks of the other ranks' heads.
-    """
+    output. Parameters: in_proj_weight (3 embed_dim / ranks, embed_dim), in_proj_bias (3 embed_dim / ranks,), and those
+    of out_proj, a `RowParallelLinear`. With dropout a rank's heads have the masks of the other ranks' heads."""
 
     def __init__(
         self,

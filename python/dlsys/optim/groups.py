@@ -208,11 +208,9 @@ def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Nod
 
 def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
     """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
-
     Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
     GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
-    where `grad` is of this rank alone.
-    """
+    where `grad` is of this rank alone."""
     if distributed.size() > 1:
         told = "each rank has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
         raise GraphError(f"clip_grad_norm_: {told}")

@@ -227,11 +227,8 @@ class Optimizer:
 
     def update(self, gradients: Iterable[ad.Node | None]) -> ad.Node:
         """A node whose evaluation takes one step with these gradients, in the order of `parameters`; None leaves a
-        parameter as it is.
-
-        Raises GraphError for another number of gradients and for gradients that are no nodes. Wrong shapes and dtypes
-        are an error when the node is evaluated.
-        """
+        parameter as it is. Raises GraphError for another number of gradients and for gradients that are no nodes. Wrong
+        shapes and dtypes are an error when the node is evaluated."""
         name, parameters = f"{type(self).__name__}.update", self.parameters
         if isinstance(gradients, (ad.Node, np.ndarray)) or not isinstance(gradients, Iterable):
             raise GraphError(f"{name}: needs a list of gradients, not {described(gradients)}")

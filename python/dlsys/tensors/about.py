@@ -41,10 +41,8 @@ def to(
     non_blocking: bool = False,
 ) -> Tensor:
     """x in another dtype, given by name, or as that of a tensor; or on another device, "cpu", "cuda:0" or a context.
-
     Raises DTypeError for an unknown dtype, DeviceError for a device that is not there and for what cannot move (see
-    `values.moved`).
-    """
+    `values.moved`)."""
     if non_blocking:
         has_no_effect("to", "non_blocking=True", "what is computed afterwards waits for the copy")
     node = node_of(x)

@@ -287,10 +287,8 @@ def arange(
     requires_grad: bool = False,
     device: Device = None,
 ) -> Tensor:
-    """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32.
-
-    Raises GraphError for a step that does not lead from start to end.
-    """
+    """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32. Raises
+    GraphError for a step that does not lead from start to end."""
     if end is None:
         start, end = 0, start
     for value in (start, end, step):
@@ -318,10 +316,8 @@ def linspace(
     requires_grad: bool = False,
     device: Device = None,
 ) -> Tensor:
-    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None.
-
-    Raises GraphError for what are no finite numbers, and for a number of steps below 0.
-    """
+    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None. Raises
+    GraphError for what are no finite numbers, and for a number of steps below 0."""
     known = dtype_name("linspace", "float32" if dtype is None else dtype)
     count = integer("linspace", "steps", steps, 0)
     if told := too_large((count,)):

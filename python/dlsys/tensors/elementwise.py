@@ -326,10 +326,8 @@ class Elementwise(TensorNode):
         return ops.less_op(ops.abs_op(float_of(self)), math.inf)
 
     def masked_fill(self: ArrayLike, mask: ArrayLike, value: ArrayLike) -> Tensor:
-        """x, but `value`, cast to x's dtype, where the mask holds: fractions are cut off beside integers.
-
-        Raises DTypeError for a number that x's dtype does not hold, as infinity beside integers.
-        """
+        """x, but `value`, cast to x's dtype, where the mask holds: fractions are cut off beside integers. Raises
+        DTypeError for a number that x's dtype does not hold, as infinity beside integers."""
         node = node_of(self)
         if isinstance(value, Node):
             return ops.where_op(node_of(mask), ops.cast_like_op(value, node), node)

@@ -180,12 +180,9 @@ class Indexing(TensorNode):
     __slots__ = ()
 
     def __getitem__(self, key: Index) -> Tensor:
-        """self[key].
-
-        Raises IndexRangeError for an integer out of range, where its shape and the integer are known; GraphError for a
-        key that is no index, and where an index needs values or a shape that are not known; ShapeError for a mask that
-        does not fit. Integers that are computed later are clamped into range.
-        """
+        """self[key]. Raises IndexRangeError for an integer out of range, where its shape and the integer are known;
+        GraphError for a key that is no index, and where an index needs values or a shape that are not known; ShapeError
+        for a mask that does not fit. Integers that are computed later are clamped into range."""
         given = key if isinstance(key, tuple) else (key,)
         items = [list(item) if isinstance(item, range) else item for item in given]
         if sum(item is Ellipsis for item in items) > 1:

@@ -119,11 +119,9 @@ def _place(node: Node, target: np.ndarray, key: tuple[Any, ...], value: np.ndarr
 
 
 def setitem(node: TensorNode, key: Index, value: Nested) -> None:
-    """Set indexed values of a leaf, by NumPy's rules, cast to its dtype.
-
-    Raises GraphError for a computed tensor, for a leaf that requires a gradient, outside of no_grad(), and for a value
-    that has a history; IndexRangeError and ShapeError for what does not fit.
-    """
+    """Set indexed values of a leaf, by NumPy's rules, cast to its dtype. Raises GraphError for a computed tensor, for a
+    leaf that requires a gradient, outside of no_grad(), and for a value that has a history; IndexRangeError and
+    ShapeError for what does not fit."""
     require_writable(node)
     require_no_history(node)
     if isinstance(value, Node) and is_grad_enabled() and leaves_that_require_grad(value):

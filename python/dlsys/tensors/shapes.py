@@ -124,9 +124,7 @@ class Shapes(TensorNode):
         self: ArrayLike, split_size_or_sections: Size, dim: int = 0, *, axis: int | None = None
     ) -> list[Tensor]:
         """Parts of so many elements along `dim`, the last one smaller; or of the sizes in a list. The shape must be
-        known.
-
-        Raises ShapeError for sizes that do not add up, GraphError for a size that is not positive."""
+        known. Raises ShapeError for sizes that do not add up, GraphError for a size that is not positive."""
         node, dim = node_of(self), dim if axis is None else axis
         axis = dim_of("split", node, dim)
         extent, given = shape_of(node)[axis], split_size_or_sections
@@ -159,10 +157,8 @@ class Shapes(TensorNode):
         return ops.flip_op(node_of(self), given(along, dims))
 
     def repeat(self: ArrayLike, *sizes: Size) -> Tensor:
-        """x repeated along each axis, as by PyTorch's `repeat` (NumPy's `tile`). The shape must be
-        known.
-
-        Raises ShapeError for fewer numbers than axes."""
+        """x repeated along each axis, as by PyTorch's `repeat` (NumPy's `tile`). The shape must be known. Raises
+        ShapeError for fewer numbers than axes."""
         node = node_of(self)
         times = given(sizes)
         shape = shape_of(node)

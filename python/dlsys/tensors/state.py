@@ -58,10 +58,8 @@ def forget() -> None:
 def advance_op(parameter: Node, after: Callable[[Made], Node]) -> Made:
     """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
     each finds the value that the one before it left. For running means and counters. Of tensors that hold data the
-    state changes now: its cell holds the assignment.
-
-    Raises GraphError for a first argument that is no Parameter, and a second that is no function.
-    """
+    state changes now: its cell holds the assignment. Raises GraphError for a first argument that is no Parameter, and a
+    second that is no function."""
     if not callable(after):
         raise GraphError(f"advance: the second argument must be a function of the value, not {after!r}")
     if not isinstance(parameter, Node) or parameter.cell is None:

@@ -24,10 +24,8 @@ from .trace import Compiled, Recorded, Trace, require_not_overwritten
 def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array | None]:
     """The values of the nodes, each computed at most once; assignments among them, and changes of state that belong to
     them, are made after all have read the old values. None for a group. `differentiated`: the nodes are gradients, for
-    which all is computed anew: what they read of the forward pass is too much to cache.
-
-    Raises GraphError for a graph with variables, and what the operators raise.
-    """
+    which all is computed anew: what they read of the forward pass is too much to cache. Raises GraphError for a graph
+    with variables, and what the operators raise."""
     found = Trace(nodes, differentiated)
     if found.outputs:
         compiled, given = compiled_values(found)
