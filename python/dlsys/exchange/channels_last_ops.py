@@ -7,6 +7,7 @@ copy, results are stored as vectors, and planes are convolved and pooled along v
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from .. import compute
 from ..checks import integer
 from ..errors import GraphError
 from ..graph import Formula, Node, Op, Shape, error_at, register, shape_error
-from ..ops.conv import Pair, conv_attributes, conv_output_shape, convolved, geometry_of
+from ..ops.conv import GEOMETRY, Pair, conv_attributes, conv_output_shape, convolved
 from ..ops.pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
@@ -42,6 +43,7 @@ class _Convolution(_ChannelsLast):
     """A convolution of images NHWC, whose shapes are those of `conv2d` in another order."""
 
     kind = "contraction"
+    takes: ClassVar[Sequence[str]] = ("shape", *GEOMETRY[:3])
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, filters = _first(input_shapes[0]), self.filters(node, input_shapes[1])
@@ -53,9 +55,6 @@ class _Convolution(_ChannelsLast):
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * math.prod(self.filters(node, input_shapes[1])[1:])
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *geometry_of(node)[:3]
 
 
 def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
@@ -161,14 +160,12 @@ class TransformTiles(_Tiles):
     name = "transform_tiles"
     formula: ClassVar[Formula] = compute.transform_tiles
     reference = _transform_tiles
+    takes: ClassVar[Sequence[str]] = ("axis", "count", "stride", "padding")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found = self.extents(node, input_shapes, 0)
         found[node.attrs["axis"]] = node.attrs["count"]
         return input_shapes[1][0], *found
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return tuple(node.attrs[name] for name in ("axis", "count", "stride", "padding"))
 
 
 def _join_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, extent: int) -> np.ndarray:
@@ -186,6 +183,7 @@ class JoinTiles(_Tiles):
     name = "join_tiles"
     formula: ClassVar[Formula] = compute.join_tiles
     reference = _join_tiles
+    takes: ClassVar[Sequence[str]] = ("axis", "extent")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found, (rows, kinds), axis = self.extents(node, input_shapes, 1), input_shapes[1], node.attrs["axis"]
@@ -193,9 +191,6 @@ class JoinTiles(_Tiles):
             raise shape_error(node, f"{input_shapes[0]} are no tiles of {node.attrs['extent']} by {input_shapes[1]}")
         found[axis] = node.attrs["extent"]
         return tuple(found)
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return node.attrs["axis"], node.attrs["extent"]
 
 
 def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:

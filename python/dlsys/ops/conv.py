@@ -21,12 +21,13 @@ from .rules import in_product_dtype, product_dtype
 
 Pair = tuple[int, int]
 Geometry = tuple[Pair, Pair, Pair, int]
+GEOMETRY = ("stride", "padding", "dilation", "groups")
 
 
 def geometry_of(node: Node) -> Geometry:
     """The node's stride, padding, dilation and groups."""
-    attrs = node.attrs
-    return attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
+    stride, padding, dilation, groups = (node.attrs[name] for name in GEOMETRY)
+    return stride, padding, dilation, groups
 
 
 def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
@@ -103,6 +104,7 @@ class _Convolution(Op):
     the last one gives the result's shape alone."""
 
     kind = "contraction"
+    takes: ClassVar[Sequence[str]] = ("shape", *GEOMETRY)
     reads: ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -137,9 +139,6 @@ class _Convolution(Op):
         gradients = [_GIVES[what].of(values, node.attrs) for what in self.reads[:2]]
         return [*gradients, *[None] * len(self.shape_only)]
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (*([shape] if self.shape_only else []), *geometry_of(node))
-
 
 @register
 class Conv2d(_Convolution):
@@ -152,6 +151,7 @@ class Conv2d(_Convolution):
     reads: ClassVar[tuple[str, str]] = ("images", "filters")
     formula: ClassVar[Formula] = compute.conv2d
     reference = convolved
+    takes: ClassVar[Sequence[str]] = GEOMETRY
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return product_dtype(self, node, input_dtypes)

@@ -7,7 +7,7 @@ logits' shape and dtype.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class _CrossEntropy(Op):
 
     kind = "rows"
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
+    takes: ClassVar[Sequence[str]] = ("ignore_index",)
 
     def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
         """The targets' shape. Raises ShapeError."""
@@ -42,9 +43,6 @@ class _CrossEntropy(Op):
             more = "; variables of probabilities declare their dtype" if targets == logits else ""
             raise shape_error(node, told + more)
         return each
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["ignore_index"],)
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
         logits = input_shapes[0]

@@ -190,18 +190,13 @@ class OneHot(Op):
     flops = 0
     flat = True
     dtypes = INTEGERS
+    result = "dtype"
     formula: ClassVar[Formula] = compute.one_hot
     reference = _one_hot
+    takes: ClassVar[Sequence[str]] = ("classes", "dtype")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (*input_shapes[0], node.attrs["classes"])
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return node.attrs["classes"], node.attrs["dtype"]
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange:
         count = node.attrs["classes"]

@@ -13,7 +13,7 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, Formula, Made, Node, Op, Shape, error_at, register, shape_error
 from .rules import dtype_attribute, holds, real_constant, shape_attribute
 from .shape import broadcast_shape_op
 from .types import NUMBER
@@ -80,12 +80,9 @@ class Full(Op):
     flops = 0
     kind = "elementwise"
     lifts = True
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.full(shape, node.attrs["value"], dtype)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
+    formula: ClassVar[Formula] = compute.full
+    reference: ClassVar[Formula] = np.full
+    takes: ClassVar[Sequence[str]] = ("shape", "value", "dtype")
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         return (node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)

@@ -96,6 +96,7 @@ class MatMul(Op):
     dtypes = NUMBERS
     formula: ClassVar[Formula] = compute.matmul
     reference = _matmul
+    takes: ClassVar[Sequence[str]] = ("trans_A", "trans_B")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
@@ -112,9 +113,6 @@ class MatMul(Op):
             matmul_gradient_op(b, output_grad, a, "A", *flags),
             matmul_gradient_op(a, output_grad, b, "B", *flags),
         ]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return _flags(node)
 
 
 @register
@@ -211,6 +209,7 @@ class PackPanels(Op):
     flops = 0
     formula: ClassVar[Formula] = compute.pack_panels
     reference = _pack_panels
+    takes: ClassVar[Sequence[str]] = ("shape", "trans")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if len(input_shapes[0]) != 2:
@@ -219,9 +218,6 @@ class PackPanels(Op):
         if n != node.attrs["n"]:
             raise shape_error(node, f"the matrix {input_shapes[0]} has {n} columns, not {node.attrs['n']}")
         return (-(-n // node.attrs["width"]), k, node.attrs["width"])
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, node.attrs["trans"]
 
 
 @register
@@ -233,6 +229,7 @@ class MatMulPanels(Op):
     kind = "contraction"
     formula: ClassVar[Formula] = compute.matmul_panels
     reference = _matmul_panels
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
@@ -245,9 +242,6 @@ class MatMulPanels(Op):
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * input_shapes[0][-1]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
 
 
 def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Made:

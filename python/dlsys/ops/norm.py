@@ -47,6 +47,7 @@ class Normalize(Op):
     kind = "elementwise"
     formula: ClassVar[Formula] = compute.normalize
     reference = _normalize
+    takes: ClassVar[Sequence[str]] = ("eps",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         x, *others = input_shapes
@@ -81,9 +82,6 @@ class Normalize(Op):
             return [dx, None, None, *[along, total][: len(affine)]]
         of_affine = [mul_op(output_grad, n()), output_grad]
         return [dx, None, None, *(sum_to_like_op(*pair) for pair in zip(of_affine, affine, strict=False))]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["eps"],)
 
 
 @register

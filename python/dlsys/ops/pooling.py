@@ -136,6 +136,7 @@ class MaxPool2dGradient(Indexed):
     shape_only: ClassVar[Sequence[int]] = (2,)
     formula: ClassVar[Formula] = compute.max_pool_gradient
     reference = _max_pool_gradient
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, place, like = input_shapes
@@ -145,9 +146,6 @@ class MaxPool2dGradient(Indexed):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         values, place = (flatten_op(x, 2) for x in (output_grad, node.inputs[1]))
         return [reshape_like_op(TakeAlongAxis.make([values, place], {"axis": 2}), node.inputs[1]), None, None]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
 
 
 @register

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import compute
-from ..graph import FLOATS, Node, Shape, register
+from ..graph import FLOATS, Node, register
 from .arithmetic import mul_op, neg_op, sub_op
 from .elementary import bitwise_xor_op
 from .family import ZERO, Pointwise, Zero
@@ -36,14 +36,8 @@ class QuantizeLinear(Pointwise):
 
     name, onnx = "quantize_linear", "QuantizeLinear"
     broadcasts, derivative = True, ZERO
-    formula, reference = compute.quantize_linear, _quantized
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["dtype"],)
+    result = "dtype"
+    formula, reference, takes = compute.quantize_linear, _quantized, ("dtype",)
 
 
 def _dequantized(q: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:

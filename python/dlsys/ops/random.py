@@ -81,14 +81,12 @@ class RandomBits(Op):
     shape_only: ClassVar[Sequence[int]] = (1,)
     formula: ClassVar[Formula] = compute.random_bits
     reference = _random_bits
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != (4,):
             raise shape_error(node, f"the key must have shape (4,), not {input_shapes[0]}")
         return input_shapes[1]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
 
 
 _uniform: OfNode = unary(

@@ -14,10 +14,9 @@ import numpy as np
 
 from .. import compute
 from ..checks import in_dtype
-from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Made, Node, Op, Shape, error_at, register
-from .rules import axes_attribute, dtype_attribute, require_constant
+from ..graph import DTYPES, FLOATS, Formula, Made, Node, Op, Shape, error_at, register
+from .rules import Linear, axes_attribute, dtype_attribute, require_constant
 
 
 @register
@@ -26,38 +25,28 @@ class Cast(Op):
 
     name = "cast"
     dtypes = DTYPES
+    result = "dtype"
     flops = 0
     kind = "elementwise"
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
+    formula: ClassVar[Formula] = compute.cast
+    reference: ClassVar[Formula] = np.ndarray.astype
+    takes: ClassVar[Sequence[str]] = ("dtype",)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]) if node.attrs["dtype"] in FLOATS else None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.cast(inputs[0], dtype)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(inputs[0], node.attrs["dtype"], order="C")
-
 
 @register
-class CastAs(Op):
+class CastAs(Linear):
     """x in the dtype of `like`, whose values are not read."""
 
-    name = "cast_as"
+    name = adjoint = "cast_as"
     dtypes = DTYPES
     shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
         return str(input_dtypes[1])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [cast_like_op(output_grad, node.inputs[0]), None]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         return node.inputs[0] if dtypes[0] == dtypes[1] else cast_op(node.inputs[0], dtypes[1])
