@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import integer
 from ..compiler import Plan
 from ..devices import to_tensor
 from ..graph import Node
 from ..kernels import Call, Place, choices, unrolled_calls
 from ..rpc.server import library
 from ..tvm_import import with_compiler
-from .profile import Profile, Times, arguments_of, dtype_of, peaks_of, profile_of, require_runs, timed
+from .profile import Profile, Times, arguments_of, dtype_of, peaks_of, profile_of, timed
 
 _EMPTY = ctypes.c_uint8()
 TIMED = "dlsys.inspect.timed"
@@ -25,7 +26,7 @@ TIMED = "dlsys.inspect.timed"
 
 def profile(where: str, executor: Any, plan: Plan, feeds: Mapping[Node, Any], runs: int) -> Profile:
     """The Profile of `runs` runs on a device of an executor's plan for these feeds. Raises DeviceError."""
-    require_runs(runs)
+    integer("profile", "the number of runs", runs, 1)
     device = with_compiler("rpc.client").remote(where)
     step = device.load(executor)
     step.feed(feeds)
