@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import Made, Node, Op, Shape, register, shape_error
 from .rules import in_product_dtype, product_dtype
 
 Pair = tuple[int, int]
@@ -149,8 +149,7 @@ class Conv2d(_Convolution):
 
     name = "conv2d"
     reads: ClassVar[tuple[str, str]] = ("images", "filters")
-    formula: ClassVar[Formula] = compute.conv2d
-    reference = convolved
+    formula, reference = compute.conv2d, convolved
     takes: ClassVar[Sequence[str]] = GEOMETRY
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
@@ -163,9 +162,8 @@ class Conv2dInputGradient(_Convolution):
 
     name = "conv2d_input_gradient"
     reads: ClassVar[tuple[str, str, str]] = ("filters", "output", "images")
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.conv2d_input_gradient
-    reference = images_gradient
+    shape_only = (2,)
+    formula, reference = compute.conv2d_input_gradient, images_gradient
 
     def scatters(self, node: Node) -> bool:
         return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
@@ -177,9 +175,8 @@ class Conv2dFilterGradient(_Convolution):
 
     name = "conv2d_filter_gradient"
     reads: ClassVar[tuple[str, str, str]] = ("images", "output", "filters")
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.conv2d_filter_gradient
-    reference = _filter_gradient
+    shape_only = (2,)
+    formula, reference = compute.conv2d_filter_gradient, _filter_gradient
 
 
 _GIVES = {"output": Conv2d, "images": Conv2dInputGradient, "filters": Conv2dFilterGradient}

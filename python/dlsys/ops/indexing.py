@@ -126,8 +126,7 @@ class Take(Linear, IndexedAlong):
     onnx = "Gather"
     adjoint = "take_gradient"
     flops = 0
-    formula: ClassVar[Formula] = compute.take
-    reference = _take
+    formula, reference = compute.take, _take
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -144,9 +143,8 @@ class TakeGradient(Adjoint, IndexedAlong):
 
     name = "take_gradient"
     forward = "take"
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.take_gradient
-    reference = _take_gradient
+    shape_only = (2,)
+    formula, reference = compute.take_gradient, _take_gradient
 
 
 @register
@@ -177,9 +175,8 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
 
     name = "take_along_axis_gradient"
     forward = "take_along_axis"
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.take_gradient
-    reference = _take_along_axis_gradient
+    shape_only = (2,)
+    formula, reference = compute.take_gradient, _take_along_axis_gradient
 
 
 @register
@@ -191,9 +188,8 @@ class OneHot(Op):
     flat = True
     dtypes = INTEGERS
     result = "dtype"
-    formula: ClassVar[Formula] = compute.one_hot
-    reference = _one_hot
-    takes: ClassVar[Sequence[str]] = ("classes", "dtype")
+    formula, reference = compute.one_hot, _one_hot
+    takes = ("classes", "dtype")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (*input_shapes[0], node.attrs["classes"])
@@ -212,8 +208,7 @@ class InRange(Op):
     flat = True
     kind = "elementwise"
     dtypes = INTEGERS
-    formula: ClassVar[Formula] = compute.in_range
-    reference = _inside
+    formula, reference = compute.in_range, _inside
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (max(node.attrs["extent"], 1),)
