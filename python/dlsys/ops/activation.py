@@ -57,6 +57,8 @@ class _RowWise(Op):
     """An operator of the rows of its input, which lie along the last axis."""
 
     kind = "rows"
+    flops = 0
+    flops_of_input = 5
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not input_shapes[0]:
@@ -70,8 +72,6 @@ class Softmax(_RowWise):
 
     name = "softmax"
     onnx = "Softmax"
-    flops = 0
-    flops_of_input = 5
     formula, reference = compute.softmax, softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -85,8 +85,6 @@ class LogSoftmax(_RowWise):
 
     name = "log_softmax"
     onnx = "LogSoftmax"
-    flops = 0
-    flops_of_input = 5
     formula, reference = compute.log_softmax, log_softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

@@ -110,14 +110,15 @@ class CrossEntropyGradient(_CrossEntropy):
         (logits, targets, g), v = node.inputs, output_grad
         share = softmax_op(logits, 1)
         mean = reducesum_op(mul_op(share, v), 1, keepdims=True)
-        amount = broadcast_axes_op(mul_op(g, _counted(targets, node.attrs["ignore_index"], g)), logits, 1)
+        counted = cast_like_op(_counts(targets, node.attrs["ignore_index"]), g)
+        amount = broadcast_axes_op(mul_op(g, counted), logits, 1)
         once = CrossEntropyGradient.make([logits, targets, oneslike_op(g)], node.attrs)
         return [mul_op(mul_op(share, sub_op(v, mean)), amount), None, reducesum_op(mul_op(v, once), 1)]
 
 
-def _counted(targets: Node, ignore_index: int, like: Node) -> Made:
-    """1 of each class number that counts, 0 of one that is ignored, in the dtype of `like`."""
-    return cast_like_op(not_equal_op(cast_op(targets, "int64"), ignore_index), like)
+def _counts(targets: Node, ignore_index: int) -> Made:
+    """Whether each class number counts, and is not ignored."""
+    return not_equal_op(cast_op(targets, "int64"), ignore_index)
 
 
 def _are_probabilities(logits: Node, targets: Node) -> bool:
@@ -157,7 +158,7 @@ def cross_entropy_op(
         logs = logs if by_class is None else mul_op(logs, by_class)
         even = neg_op(div_by_extent_op(reducesum_op(logs, 1), logits, 1))
         if counts is not None:
-            even = where_op(not_equal_op(cast_op(targets, "int64"), ignored), even, 0.0)
+            even = where_op(_counts(targets, ignored), even, 0.0)
         losses = add_op(mul_byconst_op(losses, 1 - smoothing), mul_byconst_op(even, smoothing))
     return reduced("cross_entropy", losses, reduction, counts)
 
@@ -168,13 +169,13 @@ def class_losses(
     """The cross-entropy with each class number, times its class's weight, and what each counts in a mean. Raises
     ShapeError for a weight that is not (C,)."""
     losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
-    counts = _counted(targets, ignored, losses)
+    counts = cast_like_op(_counts(targets, ignored), losses)
     if weight is None:
         return losses, counts
     shape, given = known_shape(logits), known_shape(weight)
     if shape is not None and given not in (None, shape[1:2]):
         raise ShapeError(f"{op}: weight {given} of {weight.name} is not of the {shape[1:2]} classes")
-    classes = where_op(not_equal_op(cast_op(targets, "int64"), ignored), targets, 0)
+    classes = where_op(_counts(targets, ignored), targets, 0)
     counts = mul_op(counts, take_op(weight, classes))
     return mul_op(losses, counts), counts
 

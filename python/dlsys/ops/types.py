@@ -250,19 +250,13 @@ def promoted(*operands: Node) -> list[Node]:
     ]
 
 
-def dtype_beside(dtype: str, number: Any) -> str:
-    """The dtype of what is computed of a value and a Python number, which is weak: the value's own unless the number's
-    category is higher, then int64 or float32."""
-    kind = _category_of(number)
-    return dtype if dtype in FLOATS or category(dtype) >= kind else DEFAULT[kind]
-
-
 def beside_number(node: Node, number: Any) -> Node:
-    """The node in the dtype that it has beside a Python number, see `dtype_beside`."""
+    """The node in the dtype that it has beside a Python number, which is weak: its own unless the number's category is
+    higher, then int64 or float32."""
     dtype = known_dtype(node)
-    if dtype is None or (joint := dtype_beside(dtype, number)) == dtype:
+    if dtype is None or category(dtype) >= (kind := _category_of(number)):
         return node
-    return cast_op(node, joint)
+    return cast_op(node, DEFAULT[kind])
 
 
 def as_float(node: Node) -> Node:
