@@ -15,19 +15,7 @@ import numpy as np
 from .. import compute
 from ..checks import integer
 from ..errors import IndexRangeError
-from ..graph import (
-    DTYPES,
-    INTEGERS,
-    Formula,
-    IndexRange,
-    Made,
-    Node,
-    Op,
-    Shape,
-    error_at,
-    register,
-    shape_error,
-)
+from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
 from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
@@ -155,8 +143,7 @@ class TakeAlongAxis(Linear, IndexedAlong):
     onnx = "GatherElements"
     adjoint = "take_along_axis_gradient"
     flops = 0
-    formula: ClassVar[Formula] = compute.take_along_axis
-    reference: ClassVar[Formula] = lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
+    formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
