@@ -247,7 +247,11 @@ class Op:
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         """The arguments of `formula` and `reference` after the inputs, from the inputs' shapes and the result's."""
-        return tuple(shape if name == "shape" else node.attrs[name] for name in self.takes)
+        try:
+            return tuple([shape if name == "shape" else node.attrs[name] for name in self.takes])
+        except KeyError as error:
+            told = f"its formula takes the attribute {error}, which the node has not"
+            raise error_at(node, GraphError, told) from None
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         """The result as a `te.Tensor`, computed from those of the inputs; of inputs in `shape_only` only the shape is
