@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import integer
 from ..compiler import Plan
 from ..devices import to_tensor
 from ..graph import Node
@@ -26,7 +25,6 @@ TIMED = "dlsys.inspect.timed"
 
 def profile(where: str, executor: Any, plan: Plan, feeds: Mapping[Node, Any], runs: int) -> Profile:
     """The Profile of `runs` runs on a device of an executor's plan for these feeds. Raises DeviceError."""
-    integer("profile", "the number of runs", runs, 1)
     device = with_compiler("rpc.client").remote(where)
     step = device.load(executor)
     step.feed(feeds)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from ..checks import integer
 from ..compiler import Key, Plan, is_message
 from ..devices import Array, array, get_num_threads, view_of
 from ..graph import Node
@@ -132,9 +131,8 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     """The Profile of `runs` runs, in each of which every kernel is timed alone, and then the step.
 
     `prepare` returns the plan, and the feeds on its device, as `Executor.run` prepares them. Parameters and arena are
-    copies. Raises GraphError for a number of runs that is not positive, and what `prepare` raises.
+    copies. Raises what `prepare` raises.
     """
-    integer("profile", "the number of runs", runs, 1)
     plan, feeds = prepare()
     twin, copies, every = twin_of(plan, feeds)
     calls = [call for call in every if not isinstance(call[0], Callback)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..checks import integer
 from ..compiler import Plan, TypedGraph
 from ..devices import Array, Context
 from ..graph import Node
@@ -107,6 +108,7 @@ class Stages:
         away, for which the step is compiled, and where it is timed; its step is `run` without Python. Raises what `run`
         raises, and GraphError for a number of runs that is not positive.
         """
+        runs = integer("profile", "the number of runs", runs, 1)
         with self._lock:
             self._check_kernels()
             if remote is not None:
@@ -128,8 +130,7 @@ class Stages:
 
     def specs(self, feed_shapes: Shapes = None) -> list[Any]:
         """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
-        with self._lock:
-            return list(self._with_kernels(feed_shapes).specs.values())
+        return [spec for spec, _ in self.specs_and_calls(feed_shapes)]
 
     def specs_and_calls(self, feed_shapes: Shapes = None) -> list[tuple[Any, int]]:
         """The same, each with how often a step calls it, in a loop more than once."""
