@@ -284,11 +284,13 @@ class Executor(Stages):
             return plan.export(Path(path), [*(feed_shapes or ()), *fed], names or {}, constants, mcpu)
 
     def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
+        """The plan for feeds of these shapes, or the latest."""
         if feed_shapes is not None:
             self.infer_shape(feed_shapes)
         return self.latest_plan()
 
     def _with_kernels(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
+        """The same; raises DeviceError where there are no kernels."""
         self._check_kernels()
         return self._planned(feed_shapes)
 

@@ -87,13 +87,14 @@ class Op:
     """Positions of inputs whose dtype is one of these, whatever that of the others: indices, conditions, random bits.
     """
     result: ClassVar[str] = ""
-    """The result's dtype, if it is not that of these inputs."""
+    """The result's dtype, or the name of the attribute that is it, where it is not that of these inputs."""
     flat: ClassVar[bool] = False
     """Whether all its gradients are zero."""
     formula: ClassVar[Formula | None] = None
     reference: ClassVar[Formula]
+    takes: ClassVar[Sequence[str]] = ()
     """The same function as a tensor expression and in NumPy. Both get the inputs that are read for their values, then
-    the `arguments`."""
+    the `arguments`: by default the attributes that `takes` names, of which "shape" is the result's."""
     onnx: ClassVar[str] = ""
     """ONNX's operator of the same inputs and meaning; or several, each of which is applied to the result of the one
     before."""
@@ -156,7 +157,7 @@ class Op:
         `dtypes`, and for one that is not as `apart` says."""
         dtype = input_dtypes[0] if input_dtypes and not self.shape_only and not self.apart else ""
         if dtype in self.dtypes and input_dtypes.count(dtype) == len(input_dtypes):
-            return self.result or dtype  # the usual case, fast
+            return node.attrs.get(self.result, self.result) or dtype  # the usual case, fast
         if not input_dtypes:
             return node.attrs["dtype"]
         read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
@@ -170,7 +171,7 @@ class Op:
             if dtype != found and i not in self.apart:
                 told = f"dtypes differ: {node.inputs[first].name} is {found}, {node.inputs[i].name} is {dtype}"
                 raise error_at(node, DTypeError, told)
-        return self.result or found
+        return node.attrs.get(self.result, self.result) or found
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
@@ -246,7 +247,11 @@ class Op:
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         """The arguments of `formula` and `reference` after the inputs, from the inputs' shapes and the result's."""
-        return ()
+        try:
+            return tuple([shape if name == "shape" else node.attrs[name] for name in self.takes])
+        except KeyError as error:
+            told = f"its formula takes the attribute {error}, which the node has not"
+            raise error_at(node, GraphError, told) from None
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         """The result as a `te.Tensor`, computed from those of the inputs; of inputs in `shape_only` only the shape is

@@ -105,6 +105,19 @@ def test_a_formula_that_is_none_of_te_is_refused() -> None:
         assert "has no formula" in error_of(GraphError, run, lacking.make([v]), {v: X})
 
 
+def test_a_formula_takes_attributes_and_the_result_s_shape() -> None:
+    facts = {"formula": lambda x, n, shape: compute.cast(compute.mul_by_const(x, n), "float64"), "result": "dtype"}
+    facts |= {"takes": ("n", "shape"), "reference": lambda x, n, shape: np.broadcast_to(x * np.float64(n), shape)}
+    with own_operators():
+        v, scaled = ad.Variable("v"), defined(**facts)
+        for ctx in (None, "numpy"):
+            found = run(scaled.make([v], {"n": 3.0, "dtype": "float64"}), {v: X}, ctx)
+            assert found.dtype == "float64" and np.allclose(found, 3 * X, rtol=1e-6)
+            message = error_of(GraphError, run, scaled.make([v], {"dtype": "float64"}), {v: X}, ctx)
+            assert "takes the attribute 'n'" in message and "test_own_operators.py:" in message
+        assert "name of a dtype" in error_of(DTypeError, run, scaled.make([v], {"n": 3.0}), {v: X})
+
+
 def _gradient_of(node: Node, x: Node, feed: dict[Node, Any]) -> Any:
     return run(ad.gradients(node, [x])[0], feed)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -116,18 +118,14 @@ def _parser() -> Parser:
     return parser
 
 
-def _count(text: str) -> int:
-    """An argument that is an integer >= 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of 1 or more, not {text!r}")
+def _count(text: str, told: str = "an integer of 1 or more", least: int = 1, beyond: float = math.inf) -> int:
+    """An argument that is an integer from `least` to below `beyond`."""
+    if not text.isdecimal() or not least <= int(text) < beyond:
+        raise argparse.ArgumentTypeError(f"must be {told}, not {text!r}")
     return int(text)
 
 
-def _port(text: str) -> int:
-    """An argument that is a port's number."""
-    if not text.isdecimal() or int(text) >= 2**16:
-        raise argparse.ArgumentTypeError(f"must be a port's number, 0 for any, not {text!r}")
-    return int(text)
+_port = functools.partial(_count, told="a port's number, 0 for any", least=0, beyond=2**16)
 
 
 def _info(options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from .. import __version__
 from ..devices import cuda, get_num_threads
 from ..errors import DeviceError
 from ..kernels.disk import cache_directory, cache_size
+from ..planner import table
 from ..schedule import host_target, machine_of
 from ..schedule.target import described
 from ..system import THREADS, available_cores, cache_folder
@@ -80,5 +81,4 @@ def _cache(folder: Path, count: int, nbytes: float) -> str:
 
 def as_text(found: dict[str, str]) -> str:
     """The facts as text, one line each."""
-    width = max(map(len, found))
-    return "\n".join(f"{name:{width}}  {text}" for name, text in found.items())
+    return table([*found.items()], "<<")

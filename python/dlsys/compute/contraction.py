@@ -160,9 +160,12 @@ def _grouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
     return te.compute((*extents[:axis], groups, own, *extents[axis + 1 :]), at, name="grouped")
 
 
-def _ungrouped(x: te.Tensor, shape: Shape) -> te.Tensor:
-    """x in a shape in which its groups are one axis with what they consist of."""
-    return x if shape_of(x) == shape else reshape(x, shape)
+def _of_groups(name: str, at: Any, shape: Shape, axis: int, groups: int) -> te.Tensor:
+    """The result of `shape`, computed at indices in which `axis` is two, as `_grouped` has them."""
+    if groups == 1:
+        return te.compute(shape, at, name=name)
+    within = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    return reshape(te.compute(within, at, name=name), shape)
 
 
 def conv2d(
@@ -186,8 +189,7 @@ def conv2d(
         value = padded(n, *g, channel, y * sy + i * dy, z * sz + j * dz)
         return te.sum(_times(value, own(*g, o, c, i, j)), axis=[*lead, i, j])
 
-    within = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
-    return _ungrouped(te.compute(within, at, name="conv2d"), (batch, filters, *space))
+    return _of_groups("conv2d", at, (batch, filters, *space), 1, groups)
 
 
 def conv2d_input_gradient(
@@ -215,8 +217,7 @@ def conv2d_input_gradient(
         turned = own(*g, o, channel, fy - 1 - i, fz - 1 - j)
         return te.sum(spread(n, *g, o, y + i * dy, z + j * dz) * turned, axis=[*lead, i, j])
 
-    within = (batch, *([groups] if groups > 1 else []), shape[1] // groups, *shape[2:])
-    return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), shape)
+    return _of_groups("conv2d_input_gradient", at, shape, 1, groups)
 
 
 def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair) -> te.Tensor:
@@ -276,8 +277,7 @@ def conv2d_filter_gradient(
         value = padded(n, *g, o + c if depthwise else c, y * sy + i * dy, z * sz + j * dz)
         return te.sum(grads(n, *g, o, y, z) * value, axis=[n, y, z])
 
-    within = (*([groups] if groups > 1 else []), shape[0] // groups, *shape[1:])
-    return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), shape)
+    return _of_groups("conv2d_filter_gradient", at, shape, 0, groups)
 
 
 def _split(filters: Shape, groups: int) -> tuple[int, bool]:

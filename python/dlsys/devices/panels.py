@@ -22,12 +22,12 @@ OVERHEAD = 0.3  # of the loop's counter and branch
 VECTOR = 0.1  # more for each vector of B, whose cache line may not be there yet
 
 
-def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) -> int:
-    """The best number of columns of B's panels for a product of (m, k) and (k, n) on a machine, by default this CPU; 0
-    if B should not be packed."""
+def panel_columns(m: int, n: int, dtype: str) -> int:
+    """The best number of columns of B's panels for a product of (m, k) and (k, n) on this CPU; 0 if B should not be
+    packed."""
     if m <= DIRECT_ROWS or not scopes.own_schedules:
         return 0
-    machine = machine or host_machine()
+    machine = host_machine()
     lanes = machine.lanes(dtype)
 
     def cost(tile: tuple[int, int]) -> float:
@@ -38,12 +38,12 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) ->
     return min(whole or tiles, key=cost)[1] * lanes
 
 
-def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine | None = None) -> int:
-    """The best number of columns of the filters' panels for a convolution with results of `space` (height, width) on a
-    machine, by default this CPU; 0 if no number divides the filters."""
+def filter_columns(space: tuple[int, int], filters: int, dtype: str) -> int:
+    """The best number of columns of the filters' panels for a convolution with results of `space` (height, width) on
+    this CPU; 0 if no number divides the filters."""
     if not scopes.own_schedules:
         return 0
-    machine = machine or host_machine()
+    machine = host_machine()
     lanes = machine.lanes(dtype)
     tiles = [tile for tile in tiles_of(boxes(space), machine) if filters % (tile[1] * lanes) == 0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import tvm_ffi
 Shape = tuple[int, ...]
 
 _to_host = tvm_ffi.get_global_func("runtime.TVMTensorCopyToBytes")
-_between = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")
+between: Callable[[Any, Any], None] = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")
+"""Copies a GPU's array, the first one, to another one on it, of the same shape and dtype."""
 _from_host = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromBytes")
 
 
@@ -20,11 +22,6 @@ def to_host(tensor: Any, dtype: str) -> np.ndarray:
     found = np.empty(tuple(tensor.shape), dtype)
     _to_host(tensor, ctypes.c_void_p(found.ctypes.data), found.nbytes)
     return found
-
-
-def between(source: Any, target: Any) -> None:
-    """Copy a GPU's array to another one on it, of the same shape and dtype."""
-    _between(source, target)
 
 
 def from_host(tensor: Any, value: np.ndarray) -> None:

@@ -7,7 +7,7 @@ copy, results are stored as vectors, and planes are convolved and pooled along v
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,8 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import Formula, Node, Op, Shape, error_at, register, shape_error
-from ..ops.conv import Pair, conv_attributes, conv_output_shape, convolved, geometry_of
+from ..graph import Node, Op, Shape, error_at, register, shape_error
+from ..ops.conv import GEOMETRY, Pair, conv_attributes, conv_output_shape, convolved
 from ..ops.pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
@@ -42,6 +42,7 @@ class _Convolution(_ChannelsLast):
     """A convolution of images NHWC, whose shapes are those of `conv2d` in another order."""
 
     kind = "contraction"
+    takes = ("shape", *GEOMETRY[:3])
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, filters = _first(input_shapes[0]), self.filters(node, input_shapes[1])
@@ -53,9 +54,6 @@ class _Convolution(_ChannelsLast):
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * math.prod(self.filters(node, input_shapes[1])[1:])
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *geometry_of(node)[:3]
 
 
 def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
@@ -77,8 +75,7 @@ class Conv2dPanels(_Convolution):
     """conv2d of images (N, H, W, C) with filters that lie in panels (see `filters_in_panels`)."""
 
     name = "conv2d_panels"
-    formula: ClassVar[Formula] = compute.conv2d_panels
-    reference = _conv2d_panels
+    formula, reference = compute.conv2d_panels, _conv2d_panels
 
     def filters(self, node: Node, given: Shape) -> Shape:
         if len(given) != 5 or given[0] != -(-node.attrs["filters"] // given[4]):
@@ -99,8 +96,7 @@ class Conv2dPlanes(_Convolution):
     """Each channel of images (N, H, W, C) convolved with a filter of its own, f (h, w, C)."""
 
     name = "conv2d_planes"
-    formula: ClassVar[Formula] = compute.conv2d_planes
-    reference = _conv2d_planes
+    formula, reference = compute.conv2d_planes, _conv2d_planes
 
     def filters(self, node: Node, given: Shape) -> Shape:
         if len(given) != 3 or given[2] != node.attrs["groups"]:
@@ -117,8 +113,7 @@ class PoolLast(_ChannelsLast):
     """The maximum of each window of images (N, H, W, C), or the mean, as max_pool2d's and avg_pool2d's."""
 
     name = "pool_last"
-    formula: ClassVar[Formula] = compute.pool_last
-    reference = _pool_last
+    formula, reference = compute.pool_last, _pool_last
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _last(pooled_shape(node, _first(input_shapes[0])))
@@ -159,16 +154,13 @@ class TransformTiles(_Tiles):
     before x, `padding` of them, and behind it."""
 
     name = "transform_tiles"
-    formula: ClassVar[Formula] = compute.transform_tiles
-    reference = _transform_tiles
+    formula, reference = compute.transform_tiles, _transform_tiles
+    takes = ("axis", "count", "stride", "padding")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found = self.extents(node, input_shapes, 0)
         found[node.attrs["axis"]] = node.attrs["count"]
         return input_shapes[1][0], *found
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return tuple(node.attrs[name] for name in ("axis", "count", "stride", "padding"))
 
 
 def _join_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, extent: int) -> np.ndarray:
@@ -184,8 +176,8 @@ class JoinTiles(_Tiles):
     the result, up to `extent`."""
 
     name = "join_tiles"
-    formula: ClassVar[Formula] = compute.join_tiles
-    reference = _join_tiles
+    formula, reference = compute.join_tiles, _join_tiles
+    takes = ("axis", "extent")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found, (rows, kinds), axis = self.extents(node, input_shapes, 1), input_shapes[1], node.attrs["axis"]
@@ -193,9 +185,6 @@ class JoinTiles(_Tiles):
             raise shape_error(node, f"{input_shapes[0]} are no tiles of {node.attrs['extent']} by {input_shapes[1]}")
         found[axis] = node.attrs["extent"]
         return tuple(found)
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return node.attrs["axis"], node.attrs["extent"]
 
 
 def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 from typing import Any
 
-from .. import timing
 from ..compiler import Key, Plan, is_message
 from ..devices import Array, array, get_num_threads, view_of
-from ..errors import GraphError
 from ..graph import Node
 from ..kernels import Call, Callback, each_call, unrolled_calls
 from ..planner import table
@@ -133,12 +131,11 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     """The Profile of `runs` runs, in each of which every kernel is timed alone, and then the step.
 
     `prepare` returns the plan, and the feeds on its device, as `Executor.run` prepares them. Parameters and arena are
-    copies. Raises GraphError for a number of runs that is not positive, and what `prepare` raises.
+    copies. Raises what `prepare` raises.
     """
-    require_runs(runs)
     plan, feeds = prepare()
-    twin, copies, calls = twin_of(plan, feeds)
-
+    twin, copies, every = twin_of(plan, feeds)
+    calls = [call for call in every if not isinstance(call[0], Callback)]
     waits: list[dict[int, float]] = []  # how long each message was waited for
 
     def step() -> None:
@@ -170,12 +167,13 @@ class Times:
     threads: int
 
 
-Timed = Sequence[tuple[int, Callable[..., object], Sequence[Any]]]
-"""Calls in the order of a step: the kernel's number, its function and its arguments."""
+Called = tuple[Any, Callable[..., object], Sequence[Any]]
+"""A call of a step: the kernel's number, or the call of a message; its function; its arguments."""
 
 
-def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, Array], Timed]:
-    """The plan once more, whose runs change copies of what they write; these copies; and the calls of a run."""
+def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, Array], list[Called]]:
+    """The plan once more, whose runs change copies of what they write; these copies; and the calls of a run, in order,
+    those of messages too."""
     twin = Plan(plan.program, plan.ctx)
     twin.kernel_of = plan.kernel_of
     written = {parameter for parameter, _ in plan.program.graph.updates}
@@ -185,47 +183,47 @@ def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, A
         if node not in feeds or node in written
     }
     twin._parameters.update(copies)
-    every = every_call(twin, {**feeds, **copies})
-    calls = [(of, function, arguments) for of, function, arguments in every if not isinstance(of, Callback)]
+    given = {**feeds, **copies}
+    tensors = [given[node].tensor for node in twin.given]
+    functions = [kernel.function for kernel in twin.kernel_of.values()]
+    numbers, bound, calls = iter(range(len(functions))), twin.bound_calls, list[Called]()
+    written_calls = [call if isinstance(call, Callback) else next(numbers) for call in each_call(bound)]
+    for position, call in unrolled_calls(bound):
+        of = written_calls[position]
+        if isinstance(of, Callback):
+            calls.append((of, twin.function_of(of), ()))
+        else:
+            calls.append((of, functions[of], arguments_of(call, tensors, twin.arena)))
     return twin, copies, calls
 
 
-def every_call(
-    plan: Plan, given: Mapping[Node, Array]
-) -> list[tuple[int | Callback, Callable[..., object], Sequence[Any]]]:
-    """The calls of a run in order: the number of the kernel, or the call of a message; the function; its arguments."""
-    tensors = [given[node].tensor for node in plan.given]
-    functions = [kernel.function for kernel in plan.kernel_of.values()]
-    numbers, calls = iter(range(len(functions))), plan.bound_calls
-    written = [call if isinstance(call, Callback) else next(numbers) for call in each_call(calls)]
-    found: list[tuple[int | Callback, Callable[..., object], Sequence[Any]]] = []
-    for position, call in unrolled_calls(calls):
-        of = written[position]
-        if isinstance(of, Callback):
-            found.append((of, plan.function_of(of), ()))
-        else:
-            found.append((of, functions[of], arguments_of(call, tensors, plan.arena)))
+def spans_of(
+    calls: Iterable[Called], wait: Callable[[], object] | None = None
+) -> list[tuple[Any, float, float]]:
+    """Makes the calls one by one: of each what it is of, its start, after that of all, and its seconds. `wait`: returns
+    when a GPU's work is done."""
+    found, begun = [], time.perf_counter()
+    for of, function, arguments in calls:
+        first = time.perf_counter()
+        function(*arguments)
+        if wait is not None:
+            wait()
+        found.append((of, first - begun, time.perf_counter() - first))
     return found
 
 
 def timed(
-    calls: Timed, step: Callable[[], object], runs: int, wait: Callable[[], object] | None = None
+    calls: Sequence[Called], step: Callable[[], object], runs: int, wait: Callable[[], object] | None = None
 ) -> Times:
-    """Times each call alone, then the step, in each of some runs. `wait`: returns when a GPU's work is done."""
-
-    def seconds_of(call: Callable[[], object]) -> float:
-        return timing.seconds(lambda _: (call(), wait and wait()))
-
-    count = max((at + 1 for at, *_ in calls), default=0)
-    kernels, steps = [[0.0] * (WARM_UP + runs) for _ in range(count)], []
-    bound = [(at, partial(function, *arguments)) for at, function, arguments in calls]
+    """Times each call of a kernel alone, then the step, in each of some runs."""
+    last = {at: arguments for at, _, arguments in calls}
+    kernels, steps = [[0.0] * (WARM_UP + runs) for _ in last], []
     for run in range(WARM_UP + runs):
-        for at, call in bound:
-            kernels[at][run] += seconds_of(call)
-        steps.append(seconds_of(step))
+        for at, _, seconds in spans_of(calls, wait):
+            kernels[at][run] += seconds
+        steps.append(spans_of([(None, step, ())], wait)[0][-1])
     nothing = with_compiler("kernels.peak").NOTHING
-    last = {at: partial(nothing, *arguments) for at, _, arguments in calls}
-    idle = [0.0 if wait else median(seconds_of(last[at]) for _ in range(9)) for at in range(count)]
+    idle = [0.0 if wait else median(s for *_, s in spans_of([(at, nothing, last[at])] * 9)) for at in range(len(last))]
     return Times([found[WARM_UP:] for found in kernels], idle, steps[WARM_UP:], get_num_threads())
 
 
@@ -248,12 +246,6 @@ def profile_of(
     rows = _rows(plan, specs or plan.tuned_specs, {key: median(found) for key, found in own.items()}, *peaks)
     steps = times.steps
     return Profile(rows, median(steps), least, min(steps), len(steps), times.threads, *peaks)
-
-
-def require_runs(runs: Any) -> None:
-    """Raises GraphError for a number of runs that is not positive."""
-    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-        raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
 
 
 def dtype_of(plan: Plan) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..checks import integer
 from ..compiler import Plan, TypedGraph
 from ..devices import Array, Context
 from ..graph import Node
@@ -14,6 +15,11 @@ from ..tvm_import import with_compiler
 
 if TYPE_CHECKING:
     from .profile import Profile
+
+
+Shapes = Mapping[Node, Any] | None
+"""Of the feeds, see `Executor.infer_shape`; None for those of the latest run."""
+Feeds = Mapping[Node, Any]
 
 
 class Stages:
@@ -24,30 +30,17 @@ class Stages:
     _lock: threading.RLock
     _current: Plan | None
     _analysed: dict[Plan, TypedGraph]
+    _planned: Callable[[Shapes], Plan]
+    _with_kernels: Callable[[Shapes], Plan]
+    _prepare: Callable[[Feeds], tuple[Plan, Mapping[Node, Array]]]
+    _check_kernels: Callable[[], None]
 
-    def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
-        """The plan for feeds of these shapes, or the latest."""
-        raise NotImplementedError
-
-    def _with_kernels(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
-        """The same; raises DeviceError where there are no kernels."""
-        raise NotImplementedError
-
-    def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, Mapping[Node, Array]]:
-        """The plan, and an Array for each feed that it needs."""
-        raise NotImplementedError
-
-    def _check_kernels(self) -> None:
-        raise NotImplementedError
-
-    def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+    def memory_report(self, feed_shapes: Shapes = None) -> str:
         """The text of `plan`, in every context. Raises FeedError if no feed shapes are known yet."""
         with self._lock:
             return _shown().text.format_plan(self._planned(feed_shapes))
 
-    def graph(
-        self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False
-    ) -> str:
+    def graph(self, optimized: bool = False, feed_shapes: Shapes = None, *, reasons: bool = False) -> str:
         """The graph as text, one line per node: as the user wrote it, or `optimized`, after the passes, with types, and
         with `reasons` one more line for each change, with its reason.
 
@@ -62,30 +55,25 @@ class Stages:
             typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph
             return _shown().text.format_graph(typed, reasons)
 
-    def groups(self, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False) -> str:
+    def groups(self, feed_shapes: Shapes = None, *, reasons: bool = False) -> str:
         """The kernels as text, one line each, in the order in which they run: number, name, kind, what it reads and
         writes; with `reasons` also why nodes share a kernel, and why neighbours do not."""
         with self._lock:
             return _shown().text.format_groups(self._with_kernels(feed_shapes), reasons)
 
-    def plan(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+    def plan(self, feed_shapes: Shapes = None) -> str:
         """The memory plan as text, with the kernels' numbers of `groups`; also which values are views or in a
         parameter's memory."""
         with self._lock:
             return _shown().text.format_plan(self._with_kernels(feed_shapes))
 
-    def script(self, kernel: int | str | None = None, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+    def script(self, kernel: int | str | None = None, feed_shapes: Shapes = None) -> str:
         """The calls of a run and the loops of all kernels as TVMScript; or the loops of one, by its number or name in
         `groups`. Raises GraphError for an unknown kernel."""
         with self._lock:
             return _shown().text.format_script(self._with_kernels(feed_shapes), kernel)
 
-    def source(
-        self,
-        form: str = "asm",
-        kernel: int | str | None = None,
-        feed_shapes: Mapping[Node, Any] | None = None,
-    ) -> str:
+    def source(self, form: str = "asm", kernel: int | str | None = None, feed_shapes: Shapes = None) -> str:
         """The generated code of all kernels or one (see `script`): "asm" (machine code), "ll" (LLVM IR); for a GPU
         "cuda" and "ptx".
 
@@ -93,7 +81,7 @@ class Stages:
         with self._lock:
             return _shown().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
-    def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
+    def draw(self, path: Any, feed_shapes: Shapes = None) -> None:
         """Draw the graph with its fused groups into a file, .svg or .png.
 
         Raises GraphError for another suffix, or a graph too large for a picture.
@@ -101,7 +89,7 @@ class Stages:
         with self._lock:
             _shown().draw.draw_graph(self._with_kernels(feed_shapes), path)
 
-    def draw_memory(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
+    def draw_memory(self, path: Any, feed_shapes: Shapes = None) -> None:
         """Draw the arena into a file: kernels across, bytes up, a box for each value. See `draw`."""
         with self._lock:
             _shown().draw.draw_memory(self._with_kernels(feed_shapes), path)
@@ -113,13 +101,14 @@ class Stages:
                 return None
             return _shown().notebook.graph(self._current)
 
-    def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20, remote: str | None = None) -> Profile:
+    def profile(self, feed_dict: Feeds, runs: int = 20, remote: str | None = None) -> Profile:
         """The times of every kernel and of the whole step; `print` the result, or use its `rows`.
 
         Works on copies: neither the parameters nor the last results change. `remote`: HOST:PORT/NAME of a device far
         away, for which the step is compiled, and where it is timed; its step is `run` without Python. Raises what `run`
         raises, and GraphError for a number of runs that is not positive.
         """
+        runs = integer("profile", "the number of runs", runs, 1)
         with self._lock:
             self._check_kernels()
             if remote is not None:
@@ -127,7 +116,7 @@ class Stages:
                 return with_compiler("inspect.far").profile(remote, self, plan, feeds, runs)
             return _shown().profile.measure(lambda: self._prepare(feed_dict), runs)
 
-    def trace(self, path: Any, feed_dict: Mapping[Node, Any]) -> None:
+    def trace(self, path: Any, feed_dict: Feeds) -> None:
         """Write a step's kernels over time, each call with its kind, group, operations and bytes, its messages to other
         processes as flows, and the bytes in use in the arena, as a JSON file for https://ui.perfetto.dev or
         chrome://tracing.
@@ -139,12 +128,11 @@ class Stages:
             self._check_kernels()
             _shown().trace.record(lambda: self._prepare(feed_dict), Path(path))
 
-    def specs(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[Any]:
+    def specs(self, feed_shapes: Shapes = None) -> list[Any]:
         """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
-        with self._lock:
-            return list(self._with_kernels(feed_shapes).specs.values())
+        return [spec for spec, _ in self.specs_and_calls(feed_shapes)]
 
-    def specs_and_calls(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[tuple[Any, int]]:
+    def specs_and_calls(self, feed_shapes: Shapes = None) -> list[tuple[Any, int]]:
         """The same, each with how often a step calls it, in a loop more than once."""
         with self._lock:
             plan = self._with_kernels(feed_shapes)

@@ -8,7 +8,6 @@ from where it was started to where it was waited for.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from ..compiler import Plan
 from ..devices import Array
 from ..errors import DataError
 from ..graph import Node
-from .profile import WARM_UP, every_call, twin_of, work_of
+from .profile import WARM_UP, spans_of, twin_of, work_of
 from .text import number
 
 FLOW = "message"
@@ -30,21 +29,12 @@ Event = dict[str, Any]
 def record(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], path: Path) -> None:
     """Writes the trace of one run, whose calls are made one by one; see `Executor.trace`."""
     plan, feeds = prepare()
-    twin, copies, _ = twin_of(plan, feeds)
-    calls = every_call(twin, {**feeds, **copies})
-    wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
+    _, _, calls = twin_of(plan, feeds)
+    wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else None
     for _ in range(WARM_UP):
-        for _, function, arguments in calls:
-            function(*arguments)
-    wait()
-    spans = []
+        spans_of(calls, wait)
     distributed.barrier()  # the ranks' clocks begin together
-    begun = time.perf_counter()
-    for of, function, arguments in calls:
-        first = time.perf_counter()
-        function(*arguments)
-        wait()
-        spans.append((of, first - begun, time.perf_counter() - first))
+    spans = spans_of(calls, wait)
     events = _of_all_ranks([_named("thread_name", "kernels"), *_events(plan, spans)], plan)
     if distributed.rank() == 0:
         content = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1)

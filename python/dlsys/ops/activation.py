@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, word
 from ..errors import GraphError, ShapeError
-from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
 from .family import ZERO, OfNode, OfNodes, binary, unary
@@ -57,6 +57,8 @@ class _RowWise(Op):
     """An operator of the rows of its input, which lie along the last axis."""
 
     kind = "rows"
+    flops = 0
+    flops_of_input = 5
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not input_shapes[0]:
@@ -70,10 +72,7 @@ class Softmax(_RowWise):
 
     name = "softmax"
     onnx = "Softmax"
-    flops = 0
-    flops_of_input = 5
-    formula: ClassVar[Formula] = compute.softmax
-    reference = softmax_func
+    formula, reference = compute.softmax, softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         inner = reducesum_op(mul_op(output_grad, node), -1, keepdims=True)
@@ -86,10 +85,7 @@ class LogSoftmax(_RowWise):
 
     name = "log_softmax"
     onnx = "LogSoftmax"
-    flops = 0
-    flops_of_input = 5
-    formula: ClassVar[Formula] = compute.log_softmax
-    reference = log_softmax_func
+    formula, reference = compute.log_softmax, log_softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)

@@ -16,17 +16,18 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import Made, Node, Op, Shape, register, shape_error
 from .rules import in_product_dtype, product_dtype
 
 Pair = tuple[int, int]
 Geometry = tuple[Pair, Pair, Pair, int]
+GEOMETRY = ("stride", "padding", "dilation", "groups")
 
 
 def geometry_of(node: Node) -> Geometry:
     """The node's stride, padding, dilation and groups."""
-    attrs = node.attrs
-    return attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
+    stride, padding, dilation, groups = (node.attrs[name] for name in GEOMETRY)
+    return stride, padding, dilation, groups
 
 
 def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
@@ -103,6 +104,7 @@ class _Convolution(Op):
     the last one gives the result's shape alone."""
 
     kind = "contraction"
+    takes: ClassVar[Sequence[str]] = ("shape", *GEOMETRY)
     reads: ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -137,9 +139,6 @@ class _Convolution(Op):
         gradients = [_GIVES[what].of(values, node.attrs) for what in self.reads[:2]]
         return [*gradients, *[None] * len(self.shape_only)]
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (*([shape] if self.shape_only else []), *geometry_of(node))
-
 
 @register
 class Conv2d(_Convolution):
@@ -150,8 +149,8 @@ class Conv2d(_Convolution):
 
     name = "conv2d"
     reads: ClassVar[tuple[str, str]] = ("images", "filters")
-    formula: ClassVar[Formula] = compute.conv2d
-    reference = convolved
+    formula, reference = compute.conv2d, convolved
+    takes: ClassVar[Sequence[str]] = GEOMETRY
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return product_dtype(self, node, input_dtypes)
@@ -163,9 +162,8 @@ class Conv2dInputGradient(_Convolution):
 
     name = "conv2d_input_gradient"
     reads: ClassVar[tuple[str, str, str]] = ("filters", "output", "images")
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.conv2d_input_gradient
-    reference = images_gradient
+    shape_only = (2,)
+    formula, reference = compute.conv2d_input_gradient, images_gradient
 
     def scatters(self, node: Node) -> bool:
         return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
@@ -177,9 +175,8 @@ class Conv2dFilterGradient(_Convolution):
 
     name = "conv2d_filter_gradient"
     reads: ClassVar[tuple[str, str, str]] = ("images", "output", "filters")
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.conv2d_filter_gradient
-    reference = _filter_gradient
+    shape_only = (2,)
+    formula, reference = compute.conv2d_filter_gradient, _filter_gradient
 
 
 _GIVES = {"output": Conv2d, "images": Conv2dInputGradient, "filters": Conv2dFilterGradient}

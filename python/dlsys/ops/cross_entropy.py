@@ -7,14 +7,14 @@ logits' shape and dtype.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, Formula, IndexRange, Made, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
 from .arithmetic import add_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
@@ -31,6 +31,7 @@ class _CrossEntropy(Op):
 
     kind = "rows"
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
+    takes = ("ignore_index",)
 
     def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
         """The targets' shape. Raises ShapeError."""
@@ -42,9 +43,6 @@ class _CrossEntropy(Op):
             more = "; variables of probabilities declare their dtype" if targets == logits else ""
             raise shape_error(node, told + more)
         return each
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["ignore_index"],)
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
         logits = input_shapes[0]
@@ -83,8 +81,7 @@ class CrossEntropy(_CrossEntropy):
     """-log_softmax(logits) at each target's class; 0 for a number that is ignored, NaN for one that is no class."""
 
     name = "cross_entropy"
-    formula: ClassVar[Formula] = compute.cross_entropy
-    reference = _losses
+    formula, reference = compute.cross_entropy, _losses
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return self._of_targets(node, *input_shapes)
@@ -101,8 +98,7 @@ class CrossEntropyGradient(_CrossEntropy):
     """
 
     name = "cross_entropy_gradient"
-    formula: ClassVar[Formula] = compute.cross_entropy_gradient
-    reference = _loss_gradient
+    formula, reference = compute.cross_entropy_gradient, _loss_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         each = self._of_targets(node, *input_shapes[:2])
@@ -114,14 +110,15 @@ class CrossEntropyGradient(_CrossEntropy):
         (logits, targets, g), v = node.inputs, output_grad
         share = softmax_op(logits, 1)
         mean = reducesum_op(mul_op(share, v), 1, keepdims=True)
-        amount = broadcast_axes_op(mul_op(g, _counted(targets, node.attrs["ignore_index"], g)), logits, 1)
+        counted = cast_like_op(_counts(targets, node.attrs["ignore_index"]), g)
+        amount = broadcast_axes_op(mul_op(g, counted), logits, 1)
         once = CrossEntropyGradient.make([logits, targets, oneslike_op(g)], node.attrs)
         return [mul_op(mul_op(share, sub_op(v, mean)), amount), None, reducesum_op(mul_op(v, once), 1)]
 
 
-def _counted(targets: Node, ignore_index: int, like: Node) -> Made:
-    """1 of each class number that counts, 0 of one that is ignored, in the dtype of `like`."""
-    return cast_like_op(not_equal_op(cast_op(targets, "int64"), ignore_index), like)
+def _counts(targets: Node, ignore_index: int) -> Made:
+    """Whether each class number counts, and is not ignored."""
+    return not_equal_op(cast_op(targets, "int64"), ignore_index)
 
 
 def _are_probabilities(logits: Node, targets: Node) -> bool:
@@ -161,7 +158,7 @@ def cross_entropy_op(
         logs = logs if by_class is None else mul_op(logs, by_class)
         even = neg_op(div_by_extent_op(reducesum_op(logs, 1), logits, 1))
         if counts is not None:
-            even = where_op(not_equal_op(cast_op(targets, "int64"), ignored), even, 0.0)
+            even = where_op(_counts(targets, ignored), even, 0.0)
         losses = add_op(mul_byconst_op(losses, 1 - smoothing), mul_byconst_op(even, smoothing))
     return reduced("cross_entropy", losses, reduction, counts)
 
@@ -172,13 +169,13 @@ def class_losses(
     """The cross-entropy with each class number, times its class's weight, and what each counts in a mean. Raises
     ShapeError for a weight that is not (C,)."""
     losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
-    counts = _counted(targets, ignored, losses)
+    counts = cast_like_op(_counts(targets, ignored), losses)
     if weight is None:
         return losses, counts
     shape, given = known_shape(logits), known_shape(weight)
     if shape is not None and given not in (None, shape[1:2]):
         raise ShapeError(f"{op}: weight {given} of {weight.name} is not of the {shape[1:2]} classes")
-    classes = where_op(not_equal_op(cast_op(targets, "int64"), ignored), targets, 0)
+    classes = where_op(_counts(targets, ignored), targets, 0)
     counts = mul_op(counts, take_op(weight, classes))
     return mul_op(losses, counts), counts
 

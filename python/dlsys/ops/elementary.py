@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import compute
 from ..errors import GraphError
-from ..graph import DTYPES, INTEGERS, NUMBERS, Formula, Made, Node, Shape, register
+from ..graph import DTYPES, INTEGERS, NUMBERS, Made, Node, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .family import ZERO, OfConst, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
 from .inputs import constant_op, number_pair, zeroslike_op
@@ -190,8 +190,7 @@ class Where(Pointwise):
     broadcasts = True
     dtypes = DTYPES
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {0: ("bool",)}
-    formula: ClassVar[Formula] = compute.where
-    reference: ClassVar[Formula] = np.where
+    formula, reference = compute.where, np.where
 
     @staticmethod
     def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Zero, Node, Node]:
@@ -238,8 +237,8 @@ class Clip(Pointwise):
 
     name = "clip"
     dtypes = NUMBERS
-    formula: ClassVar[Formula] = compute.clip
-    reference = _clipped
+    formula, reference = compute.clip, _clipped
+    takes = ("low", "high")
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         dtype = super().infer_dtype(node, input_dtypes)
@@ -254,9 +253,6 @@ class Clip(Pointwise):
         inside += [] if high is None else [less_equal_op(x, high)]
         held = inside[0] if len(inside) == 1 else logical_and_op(*inside)
         return [where_op(held, output_grad, zeroslike_op(output_grad))]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return node.attrs["low"], node.attrs["high"]
 
 
 def clip_op(x: Node, low: float | None = None, high: float | None = None) -> Made:

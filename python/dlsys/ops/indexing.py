@@ -15,19 +15,7 @@ import numpy as np
 from .. import compute
 from ..checks import integer
 from ..errors import IndexRangeError
-from ..graph import (
-    DTYPES,
-    INTEGERS,
-    Formula,
-    IndexRange,
-    Made,
-    Node,
-    Op,
-    Shape,
-    error_at,
-    register,
-    shape_error,
-)
+from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
 from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
@@ -126,8 +114,7 @@ class Take(Linear, IndexedAlong):
     onnx = "Gather"
     adjoint = "take_gradient"
     flops = 0
-    formula: ClassVar[Formula] = compute.take
-    reference = _take
+    formula, reference = compute.take, _take
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -144,9 +131,8 @@ class TakeGradient(Adjoint, IndexedAlong):
 
     name = "take_gradient"
     forward = "take"
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.take_gradient
-    reference = _take_gradient
+    shape_only = (2,)
+    formula, reference = compute.take_gradient, _take_gradient
 
 
 @register
@@ -157,8 +143,7 @@ class TakeAlongAxis(Linear, IndexedAlong):
     onnx = "GatherElements"
     adjoint = "take_along_axis_gradient"
     flops = 0
-    formula: ClassVar[Formula] = compute.take_along_axis
-    reference: ClassVar[Formula] = lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
+    formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -177,9 +162,8 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
 
     name = "take_along_axis_gradient"
     forward = "take_along_axis"
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.take_gradient
-    reference = _take_along_axis_gradient
+    shape_only = (2,)
+    formula, reference = compute.take_gradient, _take_along_axis_gradient
 
 
 @register
@@ -190,18 +174,12 @@ class OneHot(Op):
     flops = 0
     flat = True
     dtypes = INTEGERS
-    formula: ClassVar[Formula] = compute.one_hot
-    reference = _one_hot
+    result = "dtype"
+    formula, reference = compute.one_hot, _one_hot
+    takes = ("classes", "dtype")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (*input_shapes[0], node.attrs["classes"])
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return node.attrs["classes"], node.attrs["dtype"]
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange:
         count = node.attrs["classes"]
@@ -217,8 +195,7 @@ class InRange(Op):
     flat = True
     kind = "elementwise"
     dtypes = INTEGERS
-    formula: ClassVar[Formula] = compute.in_range
-    reference = _inside
+    formula, reference = compute.in_range, _inside
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (max(node.attrs["extent"], 1),)

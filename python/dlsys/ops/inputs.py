@@ -25,6 +25,7 @@ class Placeholder(Op):
 
     name = "placeholder"
     variable = True
+    never = "a variable has no value but the one it is fed"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if node.attrs.get("shape") is None:
@@ -38,9 +39,6 @@ class Placeholder(Op):
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.placeholder(shape, dtype, node.name)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        raise error_at(node, GraphError, "a variable has no value but the one it is fed")
 
 
 class _Constant(Op):
@@ -80,12 +78,8 @@ class Full(Op):
     flops = 0
     kind = "elementwise"
     lifts = True
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.full(shape, node.attrs["value"], dtype)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
+    formula, reference = compute.full, np.full
+    takes = ("shape", "value", "dtype")
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         return (node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)

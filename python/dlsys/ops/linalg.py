@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, word
 from ..errors import ShapeError
-from ..graph import NUMBERS, Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import NUMBERS, Made, Node, Op, Shape, register, shape_error
 from .rules import broadcast_rule, in_product_dtype, product_dtype
 from .shape import reshape_op
 from .types import known_shape
@@ -94,8 +94,8 @@ class MatMul(Op):
     name = "matmul"
     kind = "contraction"
     dtypes = NUMBERS
-    formula: ClassVar[Formula] = compute.matmul
-    reference = _matmul
+    formula, reference = compute.matmul, _matmul
+    takes = ("trans_A", "trans_B")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
@@ -113,9 +113,6 @@ class MatMul(Op):
             matmul_gradient_op(a, output_grad, b, "B", *flags),
         ]
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return _flags(node)
-
 
 @register
 class MatMulGradient(Op):
@@ -129,9 +126,8 @@ class MatMulGradient(Op):
     name = "matmul_gradient"
     kind = "contraction"
     dtypes = NUMBERS
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.matmul_gradient
-    reference = _matmul_gradient
+    shape_only = (2,)
+    formula, reference = compute.matmul_gradient, _matmul_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         other, grad, like = input_shapes
@@ -209,8 +205,8 @@ class PackPanels(Op):
 
     name = "pack_panels"
     flops = 0
-    formula: ClassVar[Formula] = compute.pack_panels
-    reference = _pack_panels
+    formula, reference = compute.pack_panels, _pack_panels
+    takes = ("shape", "trans")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if len(input_shapes[0]) != 2:
@@ -220,9 +216,6 @@ class PackPanels(Op):
             raise shape_error(node, f"the matrix {input_shapes[0]} has {n} columns, not {node.attrs['n']}")
         return (-(-n // node.attrs["width"]), k, node.attrs["width"])
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, node.attrs["trans"]
-
 
 @register
 class MatMulPanels(Op):
@@ -231,8 +224,8 @@ class MatMulPanels(Op):
 
     name = "matmul_panels"
     kind = "contraction"
-    formula: ClassVar[Formula] = compute.matmul_panels
-    reference = _matmul_panels
+    formula, reference = compute.matmul_panels, _matmul_panels
+    takes = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
@@ -245,9 +238,6 @@ class MatMulPanels(Op):
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * input_shapes[0][-1]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
 
 
 def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Made:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import real
 from ..errors import GraphError
-from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, add_op, div_op, mul_op, sub_op
 from .collective import all_gather_op, all_reduce_op
 from .elementary import minimum_op, rsqrt_op
@@ -45,8 +45,8 @@ class Normalize(Op):
 
     name = "normalize"
     kind = "elementwise"
-    formula: ClassVar[Formula] = compute.normalize
-    reference = _normalize
+    formula, reference = compute.normalize, _normalize
+    takes = ("eps",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         x, *others = input_shapes
@@ -81,9 +81,6 @@ class Normalize(Op):
             return [dx, None, None, *[along, total][: len(affine)]]
         of_affine = [mul_op(output_grad, n()), output_grad]
         return [dx, None, None, *(sum_to_like_op(*pair) for pair in zip(of_affine, affine, strict=False))]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["eps"],)
 
 
 @register

@@ -14,23 +14,8 @@ import numpy as np
 from ..devices import host_array
 from ..errors import DTypeError, GraphError
 from ..graph import INTEGERS, Made, Node, set_arithmetic
+from . import elementary
 from .arithmetic import add_op, div_op, mul_op, neg_op, sub_op, whole_power
-from .elementary import (
-    bitwise_and_op,
-    bitwise_not_op,
-    bitwise_or_op,
-    bitwise_xor_op,
-    equal_op,
-    greater_equal_op,
-    greater_op,
-    less_equal_op,
-    less_op,
-    logical_and_op,
-    logical_not_op,
-    logical_or_op,
-    not_equal_op,
-    power_op,
-)
 from .inputs import constant_op, is_number, oneslike_op
 from .linalg import matmul_op
 from .rules import holds
@@ -148,7 +133,7 @@ def _power(a: Any, b: Any) -> Any:
         return NotImplemented
     node, exponent = found
     if not (exponent.op.immediate and known_dtype(node) in INTEGERS):
-        return power_op(node, exponent)
+        return elementary.power_op(node, exponent)
     count = int(exponent.attrs["value"])
     if count < 0:
         raise GraphError(f"integers are not raised to negative powers, as {count}: cast to a float")
@@ -157,22 +142,22 @@ def _power(a: Any, b: Any) -> Any:
 
 set_arithmetic(
     {
-        "+": _of_pair(add_op, logical_or_op),
+        "+": _of_pair(add_op, elementary.logical_or_op),
         "-": _of_pair(sub_op),
-        "*": _of_pair(mul_op, logical_and_op),
+        "*": _of_pair(mul_op, elementary.logical_and_op),
         "/": _divide,
         "@": _matmul,
         "**": _power,
-        "==": _compared(equal_op),
-        "!=": _compared(not_equal_op),
-        "<": _compared(less_op, _as_integers(less_op)),
-        "<=": _compared(less_equal_op, _as_integers(less_equal_op)),
-        ">": _compared(greater_op, _as_integers(greater_op)),
-        ">=": _compared(greater_equal_op, _as_integers(greater_equal_op)),
-        "&": _of_pair(bitwise_and_op, logical_and_op),
-        "|": _of_pair(bitwise_or_op, logical_or_op),
-        "^": _of_pair(bitwise_xor_op, not_equal_op),
-        "~": lambda node: logical_not_op(node) if known_dtype(node) == "bool" else bitwise_not_op(node),
+        "==": _compared(elementary.equal_op),
+        "!=": _compared(elementary.not_equal_op),
+        "<": _compared(elementary.less_op, _as_integers(elementary.less_op)),
+        "<=": _compared(elementary.less_equal_op, _as_integers(elementary.less_equal_op)),
+        ">": _compared(elementary.greater_op, _as_integers(elementary.greater_op)),
+        ">=": _compared(elementary.greater_equal_op, _as_integers(elementary.greater_equal_op)),
+        "&": _of_pair(elementary.bitwise_and_op, elementary.logical_and_op),
+        "|": _of_pair(elementary.bitwise_or_op, elementary.logical_or_op),
+        "^": _of_pair(elementary.bitwise_xor_op, elementary.not_equal_op),
+        "~": lambda x: (elementary.logical_not_op if known_dtype(x) == "bool" else elementary.bitwise_not_op)(x),
         "neg": neg_op,
     }
 )

@@ -6,8 +6,7 @@ first in its window; its own gradient is what lies there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from .. import compute
 from ..checks import pair
 from ..compute import Windows
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op
 from .conv import images_gradient, padded, windows_of
 from .indexing import Indexed, TakeAlongAxis, scattered
@@ -103,8 +102,7 @@ class MaxPool2d(_Windowed):
 
     name = "max_pool2d"
     onnx = "MaxPool"
-    formula: ClassVar[Formula] = compute.max_pool
-    reference = max_pool
+    formula, reference = compute.max_pool, max_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -119,8 +117,7 @@ class MaxPool2dPlace(_Windowed):
     name = "max_pool2d_place"
     result = "int32"
     flat = True
-    formula: ClassVar[Formula] = compute.max_pool_place
-    reference = _place
+    formula, reference = compute.max_pool_place, _place
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, super().infer_shape(node, input_shapes), input_shapes[1])
@@ -133,9 +130,9 @@ class MaxPool2dGradient(Indexed):
 
     name = "max_pool2d_gradient"
     dtypes = FLOATS
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.max_pool_gradient
-    reference = _max_pool_gradient
+    shape_only = (2,)
+    formula, reference = compute.max_pool_gradient, _max_pool_gradient
+    takes = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, place, like = input_shapes
@@ -146,9 +143,6 @@ class MaxPool2dGradient(Indexed):
         values, place = (flatten_op(x, 2) for x in (output_grad, node.inputs[1]))
         return [reshape_like_op(TakeAlongAxis.make([values, place], {"axis": 2}), node.inputs[1]), None, None]
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
-
 
 @register
 class AvgPool2d(Linear, _Windowed):
@@ -157,8 +151,7 @@ class AvgPool2d(Linear, _Windowed):
     name = "avg_pool2d"
     onnx = "AveragePool"
     adjoint = "avg_pool2d_gradient"
-    formula: ClassVar[Formula] = compute.mean_pool
-    reference = mean_pool
+    formula, reference = compute.mean_pool, mean_pool
 
 
 @register
@@ -167,9 +160,8 @@ class AvgPool2dGradient(Adjoint):
 
     name = "avg_pool2d_gradient"
     forward = "avg_pool2d"
-    shape_only: ClassVar[Sequence[int]] = (1,)
-    formula: ClassVar[Formula] = compute.mean_pool_gradient
-    reference = _mean_pool_gradient
+    shape_only = (1,)
+    formula, reference = compute.mean_pool_gradient, _mean_pool_gradient
 
 
 def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import compute
-from ..graph import FLOATS, Node, Shape, register
+from ..graph import FLOATS, Node, register
 from .arithmetic import mul_op, neg_op, sub_op
 from .elementary import bitwise_xor_op
 from .family import ZERO, Pointwise, Zero
@@ -36,18 +36,8 @@ class QuantizeLinear(Pointwise):
 
     name, onnx = "quantize_linear", "QuantizeLinear"
     broadcasts, derivative = True, ZERO
-    formula, reference = compute.quantize_linear, _quantized
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["dtype"],)
-
-
-def _dequantized(q: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    return (q.astype(scale.dtype) - zero) * scale
+    result = "dtype"
+    formula, reference, takes = compute.quantize_linear, _quantized, ("dtype",)
 
 
 @register
@@ -57,7 +47,7 @@ class DequantizeLinear(Pointwise):
     name, onnx = "dequantize_linear", "DequantizeLinear"
     broadcasts = True
     apart: ClassVar = {0: (*BYTES, "int32")}
-    formula, reference = compute.dequantize_linear, _dequantized
+    formula, reference = compute.dequantize_linear, lambda q, scale, zero: (q.astype(scale.dtype) - zero) * scale
 
     @staticmethod
     def derivative(g: Node, node: Node, q: Node, scale: Node, zero: Node) -> tuple[Zero, Node, Node | Zero]:
@@ -98,7 +88,8 @@ def product_of_bytes(product: Node, dtypes: tuple[str, str], ranks: tuple[int, i
     (x, x_zero), (w, w_zero) = _as(x, dtypes[0], x_zero, "uint8"), _as(w, dtypes[1], w_zero, "int8")
     padded = not is_matmul and any(attrs["padding"])
     if not (is_number(w_zero) and w_zero == 0) or min(ranks) < 2 or (padded and isinstance(x_zero, Node)):
-        wide = [sub_op(cast_op(one, "float64"), _wide(zero)) for one, zero in ((x, x_zero), (w, w_zero))]
+        zeros = (cast_op(z, "float64") if isinstance(z, Node) else constant_op(z) for z in (x_zero, w_zero))
+        wide = [sub_op(cast_op(one, "float64"), zero) for one, zero in zip((x, w), zeros, strict=True)]
         return cast_op(op.make(wide, attrs), "int32")
     if is_number(x_zero) and x_zero == 0:
         return op.make([x, w], attrs)
@@ -124,10 +115,6 @@ def _as(x: Node, dtype: str, zero: Any, wanted: str) -> tuple[Node, Any]:
     by = 128 if wanted == "uint8" else -128
     flipped = bitwise_xor_op(cast_op(x, wanted), constant_op(by))
     return flipped, zero + by
-
-
-def _wide(zero: Any) -> Node:
-    return cast_op(zero, "float64") if isinstance(zero, Node) else constant_op(zero)
 
 
 def most_of_bytes(terms: int) -> bool:

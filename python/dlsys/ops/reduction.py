@@ -68,7 +68,7 @@ class DivByExtent(Op):
     """
 
     name = "div_by_extent"
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    shape_only = (1,)
 
     def _divisor(self, node: Node, like: Shape) -> float:
         axes = node.attrs["axes"]
@@ -102,8 +102,7 @@ class LogSumExp(Reduction):
     name = "logsumexp"
     onnx = "ReduceLogSumExp"
     kind = "rows"
-    formula: ClassVar[Formula] = compute.logsumexp
-    reference = _logsumexp
+    formula, reference = compute.logsumexp, _logsumexp
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs

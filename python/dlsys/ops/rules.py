@@ -154,13 +154,16 @@ def in_product_dtype(*factors: np.ndarray) -> list[np.ndarray]:
 
 
 class Linear(Op):
-    """An operator that is linear in its first input; the operator named `adjoint` is the gradient, see `Adjoint`."""
+    """An operator that is linear in its first input, x: the gradient is the operator named `adjoint`, applied to
+    (gradient, the other inputs that are read, x), with the same attributes if it is an `Adjoint`."""
 
     adjoint: ClassVar[str]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        like, *others = node.inputs
-        return [OPS[self.adjoint].make([output_grad, *others, like], node.attrs), *[None] * len(others)]
+        x, *others = self.differentiated(node)
+        adjoint = OPS[self.adjoint]
+        attrs = node.attrs if isinstance(adjoint, Adjoint) else None
+        return [adjoint.make([output_grad, *others, x], attrs), *[None] * (len(node.inputs) - 1)]
 
 
 class Adjoint(Op):

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import DTYPES, OPS, Formula, Made, Node, Op, Shape, register, shape_error
-from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
+from ..graph import DTYPES, OPS, Made, Node, Op, Shape, register, shape_error
+from .rules import Linear, axes_attribute, require_broadcast, reshaped, resolve_axes, shape_attribute
 from .types import over_axes
 from .views import View
 
 
 @register
-class BroadcastTo(Op):
+class BroadcastTo(Linear):
     """a repeated to the shape of b by NumPy's rule; b's values are not read."""
 
     name = "broadcastto"
+    adjoint = "sum_to_like"
     dtypes = DTYPES
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, *input_shapes)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [sum_to_like_op(output_grad, node.inputs[0]), None]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         x = node.inputs[0]
@@ -37,46 +35,39 @@ class BroadcastTo(Op):
 
 
 @register
-class BroadcastShape(Op):
+class BroadcastShape(Linear):
     """a repeated to the shape `attrs["shape"]` by NumPy's rule."""
 
     name = "broadcast_shape"
+    adjoint = "sum_to_like"
     picks = True
     flops = 0
     dtypes = DTYPES
     kind = "elementwise"
-    formula: ClassVar[Formula] = compute.broadcast_to
-    reference: ClassVar[Formula] = np.broadcast_to
+    formula, reference = compute.broadcast_to, np.broadcast_to
+    takes = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, input_shapes[0], node.attrs["shape"])
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [sum_to_like_op(output_grad, node.inputs[0])]
-
     def view(self, node: Node, x: View) -> View:
         return x.expanded(self.infer_shape(node, [x.shape]))
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
-
 
 @register
-class SumToLike(Op):
+class SumToLike(Linear):
     """a summed to the shape of b over what a broadcast of b to a's shape would repeat.
 
     b's values are not read. Where the shapes are equal it is the identity.
     """
 
     name = "sum_to_like"
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    adjoint = "broadcastto"
+    shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         require_broadcast(node, input_shapes[1], input_shapes[0])
         return input_shapes[1]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [broadcastto_op(output_grad, node.inputs[0]), None]
 
     def adds_up(self, node: Node, like: Node) -> bool:
         return node.inputs[1] is like
@@ -92,21 +83,16 @@ class SumToLike(Op):
         return reshape_op(total, shape) if lead and inner else total
 
 
-class _View(Op):
+class _View(Linear):
     """The same elements under a shape that follows from the input's."""
 
+    adjoint = "reshape_like"
     flops = 0
     picks = True
     dtypes = DTYPES
     kind = "view"
-    formula: ClassVar[Formula] = compute.reshape
-    reference: ClassVar[Formula] = np.reshape
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reshape_like_op(output_grad, node.inputs[0])]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
+    formula, reference = compute.reshape, np.reshape
+    takes = ("shape",)
 
 
 @register
@@ -120,18 +106,15 @@ class Reshape(_View):
 
 
 @register
-class ReshapeLike(Op):
+class ReshapeLike(Linear):
     """a under the shape of b, whose values are not read."""
 
-    name = "reshape_like"
+    name = adjoint = "reshape_like"
     dtypes = DTYPES
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reshaped(node, *input_shapes)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reshape_like_op(output_grad, node.inputs[0]), None]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         return reshape_op(node.inputs[0], shapes[1])
@@ -145,8 +128,7 @@ class Transpose(Op):
     picks = True
     flops = 0
     dtypes = DTYPES
-    formula: ClassVar[Formula] = compute.transpose
-    reference: ClassVar[Formula] = np.transpose
+    formula, reference = compute.transpose, np.transpose
 
     def order(self, node: Node, rank: int) -> tuple[int, ...]:
         """For each axis of the result the input's axis that it is. Raises ShapeError."""
@@ -201,7 +183,7 @@ class Squeeze(_View):
         for axis in axes:
             if shape[axis] != 1:
                 raise shape_error(node, f"axis {axis} of {shape} has extent {shape[axis]}, not 1")
-        return reduced_shape(shape, axes, False)
+        return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 @register
@@ -231,7 +213,7 @@ class SwapAxes(Transpose):
         return tuple(order)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [swapaxes_op(output_grad, *node.attrs["axes"])]
+        return [SwapAxes.make([output_grad], node.attrs)]
 
 
 def broadcastto_op(a: Node, b: Node) -> Made:

@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,12 +133,19 @@ def _read(item: Any, extent: int) -> range:
     return range(*slice(*item).indices(extent))
 
 
-def _indices(region: Region) -> tuple[Any, ...]:
-    """The region as NumPy's index of the whole array, without dropped and new axes."""
+def _indices(counts: Shape, starts: Shape, steps: Shape) -> tuple[Any, ...]:
+    """A region as NumPy's index of the whole array, without dropped and new axes."""
     return tuple(
         slice(start, start + count * step if start + count * step >= 0 else None, step)
-        for count, start, step in zip(region.counts, region.starts, region.steps, strict=True)
+        for count, start, step in zip(counts, starts, steps, strict=True)
     )
+
+
+def _placed(x: np.ndarray, shape: Shape, counts: Shape, starts: Shape, steps: Shape, fill: float = 0.0) -> np.ndarray:
+    """The elements of x in a region of an array that is else `fill`, by NumPy."""
+    result = np.full(shape, in_dtype(fill, x.dtype), x.dtype)
+    result[_indices(counts, starts, steps)] = x.reshape(counts)
+    return result
 
 
 class _WithKey(Op):
@@ -206,7 +213,8 @@ class Slice(Linear, _WithKey):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         region = region_of(node, inputs[0].shape)
-        return np.array(inputs[0][_indices(region)], order="C").reshape(region.shape)
+        found = inputs[0][_indices(region.counts, region.starts, region.steps)]
+        return np.array(found, order="C").reshape(region.shape)
 
 
 @register
@@ -217,17 +225,12 @@ class SliceGradient(Adjoint, _WithKey):
     forward = "slice"
     flops = 0
     dtypes = DTYPES
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    shape_only = (1,)
+    formula, reference = compute.strided_place, _placed
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         region = region_of(node, shape)
-        return compute.strided_place(inputs[0], shape, region.counts, region.starts, region.steps)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        region = region_of(node, inputs[1].shape)
-        result = np.zeros(inputs[1].shape, inputs[0].dtype)
-        result[_indices(region)] = inputs[0].reshape(region.counts)
-        return result
+        return shape, region.counts, region.starts, region.steps
 
 
 @register
@@ -237,6 +240,7 @@ class Pad(Op):
     name = "pad"
     flops = 0
     dtypes = DTYPES
+    formula, reference = compute.strided_place, _placed
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, padding = input_shapes[0], node.attrs["padding"]
@@ -253,17 +257,9 @@ class Pad(Op):
         key = tuple((before, -after if after else None, None) for before, after in node.attrs["padding"])
         return [Slice.make([output_grad], {"key": key})]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        starts = [before for before, _ in node.attrs["padding"]]
-        own, value = compute.shape_of(inputs[0]), node.attrs["value"]
-        return compute.strided_place(inputs[0], shape, own, starts, (1,) * len(own), value)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, padding = inputs[0], node.attrs["padding"]
-        shape = self.infer_shape(node, [x.shape])
-        result = np.full(shape, in_dtype(node.attrs["value"], x.dtype), x.dtype)
-        result[tuple(slice(b, b + n) for (b, _), n in zip(padding, x.shape, strict=True))] = x
-        return result
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        starts = tuple(before for before, _ in node.attrs["padding"])
+        return shape, shapes[0], starts, (1,) * len(shape), node.attrs["value"]
 
 
 def key_at(axis: int, item: Any) -> Key:

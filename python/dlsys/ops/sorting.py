@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, integer
 from ..errors import GraphError
-from ..graph import DTYPES, Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, Made, Node, Op, Shape, register, shape_error
 from .indexing import take_along_axis_op
 from .rules import own_axis
 from .types import known_shape
@@ -32,8 +32,7 @@ class Argsort(Op):
     flat = True
     flops = 0
     dtypes = DTYPES
-    formula: ClassVar[Formula] = compute.argsort
-    reference = _argsort
+    formula, reference = compute.argsort, _argsort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,) = input_shapes

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import in_dtype
-from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, Made, Node, Op, Shape, error_at, register
-from .rules import axes_attribute, dtype_attribute, require_constant
+from .rules import Linear, axes_attribute, dtype_attribute, require_constant
 
 
 @register
@@ -26,38 +25,27 @@ class Cast(Op):
 
     name = "cast"
     dtypes = DTYPES
+    result = "dtype"
     flops = 0
     kind = "elementwise"
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
+    formula, reference = compute.cast, np.ndarray.astype
+    takes = ("dtype",)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]) if node.attrs["dtype"] in FLOATS else None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.cast(inputs[0], dtype)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(inputs[0], node.attrs["dtype"], order="C")
-
 
 @register
-class CastAs(Op):
+class CastAs(Linear):
     """x in the dtype of `like`, whose values are not read."""
 
-    name = "cast_as"
+    name = adjoint = "cast_as"
     dtypes = DTYPES
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    shape_only = (1,)
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
         return str(input_dtypes[1])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [cast_like_op(output_grad, node.inputs[0]), None]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         return node.inputs[0] if dtypes[0] == dtypes[1] else cast_op(node.inputs[0], dtypes[1])
@@ -69,7 +57,7 @@ class AsGradient(Op):
     read. Type inference compares them, and puts the gradient in this node's place."""
 
     name = "as_gradient"
-    shape_only: ClassVar[Sequence[int]] = (1,)
+    shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, own = input_shapes
@@ -262,19 +250,13 @@ def promoted(*operands: Node) -> list[Node]:
     ]
 
 
-def dtype_beside(dtype: str, number: Any) -> str:
-    """The dtype of what is computed of a value and a Python number, which is weak: the value's own unless the number's
-    category is higher, then int64 or float32."""
-    kind = _category_of(number)
-    return dtype if dtype in FLOATS or category(dtype) >= kind else DEFAULT[kind]
-
-
 def beside_number(node: Node, number: Any) -> Node:
-    """The node in the dtype that it has beside a Python number, see `dtype_beside`."""
+    """The node in the dtype that it has beside a Python number, which is weak: its own unless the number's category is
+    higher, then int64 or float32."""
     dtype = known_dtype(node)
-    if dtype is None or (joint := dtype_beside(dtype, number)) == dtype:
+    if dtype is None or category(dtype) >= (kind := _category_of(number)):
         return node
-    return cast_op(node, joint)
+    return cast_op(node, DEFAULT[kind])
 
 
 def as_float(node: Node) -> Node:

@@ -154,8 +154,9 @@ def fused_module(
     names = [name.name_hint for name in module.get_global_vars()]
     if MAIN not in names:
         raise GraphError(f"relax.compile: the module has no function {MAIN}, but {', '.join(names) or 'none'}")
+    laid_out = () if layout is None else (transform.ConvertLayout({"relax.nn.conv2d": LAYOUTS[layout]}),)
     with target:
-        fused = _passes((*_laid_out(layout), *(_FUSING if fuse else _FUSING[:1])))(module)
+        fused = _passes((*laid_out, *(_FUSING if fuse else _FUSING[:1])))(module)
     for name, function in kernels_of(fused).items():
         extents = [extent for value in function.params if tirx.is_buffer_var(value) for extent in value.shape]
         if not all(isinstance(extent, tirx.IntImm) for extent in extents):
@@ -200,11 +201,6 @@ _LOWERING = (
     transform.VMShapeLower(),
     transform.AttachGlobalSymbol(),
 )
-
-
-def _laid_out(layout: str | None) -> Sequence[tvm.transform.Pass]:
-    """The passes that convert convolutions to a layout."""
-    return () if layout is None else (transform.ConvertLayout({"relax.nn.conv2d": LAYOUTS[layout]}),)
 
 
 def _passes(passes: Sequence[tvm.transform.Pass]) -> tvm.transform.Pass:

@@ -35,10 +35,10 @@ def to_relax(
     values of the assigned parameters: one value, or a tuple of several.
 
     Args:
-        nodes: the nodes to compute. Groups of updates have no value, but are executed. feed_shapes: a shape or array
-        for every variable that is needed; float32 unless it declares its dtype. params: "inputs" for parameters as
-        inputs, with copies of their values in `main.attrs["params"]` and the number of
-            feeds in `main.attrs["num_input"]`, as TVM's importers have it; "constants" for constants of the module.
+        nodes: the nodes to compute. Groups of updates have no value, but are executed.
+        feed_shapes: a shape or array for every variable that is needed; float32 unless it declares its dtype.
+        params: "inputs" for parameters as inputs, with copies of their values in `main.attrs["params"]` and the number
+            of feeds in `main.attrs["num_input"]`, as TVM's importers have it; "constants" for constants of the module.
         names: of nodes, in place of their own.
 
     Assigned parameters are overwritten, by calls in place after all others.
