@@ -119,6 +119,13 @@ class SlicesGradient(Op):
     name = "slices_gradient"
     shape_only: ClassVar[Sequence[int]] = (0,)
 
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        like, *grads = input_shapes
+        for x, key, shape in zip(node.inputs[1:], node.attrs["keys"], grads, strict=True):
+            part = SliceGradient.make([x, node.inputs[0]], {"key": key})
+            part.op.infer_shape(part, [shape, like])
+        return like
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, *(Slice.make([output_grad], {"key": key}) for key in node.attrs["keys"])]
 
@@ -154,7 +161,9 @@ def _of_slices(x: Node, grads: Sequence[Node], keys: Sequence[Key], shape: Shape
             if start < end:
                 found.append(grad)
                 continue
-            joined += [*zeros(axis, end, start), reshape_op(grad.inputs[0], region.counts)]
+            value = grad.inputs[0]
+            value = value if region.shape == region.counts else reshape_op(value, region.counts)
+            joined += [*zeros(axis, end, start), value]
             end = start + region.counts[axis]
         found.append(concatenate_op([*joined, *zeros(axis, end, shape[axis])], axis))
     return reduce(add_op, found)
