@@ -114,7 +114,10 @@ class ReduceScatter(Collective):
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         alone = super().known(node, shapes, dtypes)
-        return alone if alone is None or not node.attrs.get("flat") else reshape_op(alone, (-1,))
+        if alone is None or not node.attrs.get("flat"):
+            return alone
+        flat = reshape_op(alone, (-1,))
+        return flat if math.prod(shapes[0]) else pad_op(flat, ((0, 1),))  # of nothing the share is a zero
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         (x,) = inputs
