@@ -12,7 +12,7 @@ from .base import TypedGraph, drop_dead, rewrite
 from .patterns import Rules
 from .rules import TABLE
 
-PASSES = ("fold", "simplify", "bytes", "taps", "slices", "cse", "dead")
+PASSES = (*TABLE, "cse", "dead")
 """From graph to graph: rules by their names, common subexpressions, what nothing depends on."""
 
 NAMES = (*PASSES, "pack", "views", "fuse")
