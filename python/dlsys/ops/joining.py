@@ -177,7 +177,7 @@ def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
     rest = [grad for grad in grads if not isinstance(grad.op, SliceGradient)]
     own, keys = [grad.inputs[0] for grad in slices], tuple(grad.attrs["key"] for grad in slices)
     shape, dtype = known_shape(x), known_dtype(x)
-    if shape is None or dtype is None:
+    if shape is None or dtype is None or None in map(known_shape, slices):
         return [*rest, SlicesGradient.make([x, *own], {"keys": keys})]
     return [*rest, _of_slices(x, own, keys, shape, dtype)]  # at once, so that integers of keys may become inputs
 
