@@ -288,6 +288,17 @@ class Executor(Stages):
             self.infer_shape(feed_shapes)
         return self.latest_plan()
 
+    def _with_kernels(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
+        self._check_kernels()
+        return self._planned(feed_shapes)
+
+    def _check_kernels(self) -> None:
+        """Raises DeviceError in the `numpy` context, which has no kernels."""
+        if self.ctx.kind == "numpy":
+            raise DeviceError(
+                "the numpy context computes node by node, without kernels and plans: use dlsys.cpu(0)"
+            )
+
     def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, Mapping[Node, Array]]:
         """The plan, and an Array for each feed that it needs."""
         feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
