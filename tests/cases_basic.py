@@ -154,7 +154,7 @@ CASES: dict[str, list[Case]] = {
     + cases_of(lambda x: ops.all_gather_op(x, (3, 2)), ((6,),)),
     "all_gather_like": cases_of(lambda a, b: OPS["all_gather_like"].make([a, b]), ((6,), (3, 2)), ((3,), (3,))),
     "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),))
-    + cases_of(lambda x: ops.reduce_scatter_op(x, flat=True), ((3, 2),)),
+    + cases_of(lambda x: ops.reduce_scatter_op(x, flat=True), ((3, 2),), ((0, 2),)),
     "copy_to_tensor_parallel": unary(ops.copy_to_tensor_parallel_op),
     "reduce_from_tensor_parallel": unary(ops.reduce_from_tensor_parallel_op),
     "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),

@@ -45,6 +45,12 @@ def _slice_gradient() -> list[Case]:
     return cases
 
 
+# shape, shapes of the gradients, keys: side by side, one of them twice; on top of each other; with steps
+TAKEN_APART: list[tuple[Shape, tuple[Shape, ...], tuple[Any, ...]]] = [
+    ((6, 4), ((2, 4), (4,), (2, 4)), (((4, 6, None),), (1,), ((4, 6, None),))),
+    ((3, 5), ((3, 3), (3, 2)), ((..., (0, 3, None)), (..., (-3, -1, None)))),
+    ((2, 6), ((2, 3), (2,), (6,)), ((..., (None, None, 2)), (..., -1), (0,))),
+]
 PADDED: list[tuple[Any, ...]] = [
     ((), ()),
     ((7,), ((2, 0),), 1.5),
@@ -184,6 +190,9 @@ def _dropout() -> list[Case]:
 CASES: dict[str, list[Case]] = {
     "slice": _by(ops.slice_op, *SLICES) + _by(ops.flip_op, ((2, 3, 4), (-3, -1)), ((3, 31), 1), ((3, 5), ())),
     "slice_gradient": _slice_gradient(),
+    "slices_gradient": [
+        Case(_make("slices_gradient", keys=keys), (shape, *parts)) for shape, parts, keys in TAKEN_APART
+    ],
     "pad": _by(ops.pad_op, *PADDED),
     "concatenate": [Case(lambda *x, a=axis: ops.concatenate_op(x, a), shapes) for shapes, axis in JOINED],
     "stack": [Case(lambda *x, a=axis: ops.stack_op(x, a), shapes) for shapes, axis in STACKED],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from .errors import DTypeError, GraphError
 from .system import warn
@@ -38,18 +38,25 @@ class _Scopes(threading.local):
         self.deals = False
         self.samples: Any = None
 
+    @contextlib.contextmanager
+    def inside(self, setting: str, value: Any) -> Iterator[None]:
+        """Inside, a setting has this value."""
+        before = getattr(self, setting)
+        setattr(self, setting, value)
+        try:
+            yield
+        finally:
+            setattr(self, setting, before)
+
 
 scopes: _Scopes = _Scopes()
+Setting: TypeAlias = "contextlib._GeneratorContextManager[None]"
+"""A context, or a decorator."""
 
 
-@contextlib.contextmanager
-def scope(part: Any) -> Iterator[None]:
+def scope(part: Any) -> Setting:
     """Nodes made inside belong to this module call, which is printed after their source line."""
-    before, scopes.part = scopes.part, part
-    try:
-        yield
-    finally:
-        scopes.part = before
+    return scopes.inside("part", part)
 
 
 def is_grad_enabled() -> bool:
@@ -57,25 +64,15 @@ def is_grad_enabled() -> bool:
     return not scopes.no_grad
 
 
-@contextlib.contextmanager
-def precision(dtype: str | None) -> Iterator[None]:
+def precision(dtype: str | None) -> Setting:
     """Products made inside may round their inputs to this dtype, see `_Scopes`."""
-    before, scopes.precision = scopes.precision, dtype
-    try:
-        yield
-    finally:
-        scopes.precision = before
+    return scopes.inside("precision", dtype)
 
 
-@contextlib.contextmanager
-def in_place_of(origin: Any) -> Iterator[None]:
+def in_place_of(origin: Any) -> Setting:
     """Nodes made inside take the source line and the precision of `origin`. Inside, `scopes.origin` may be set to
     another node."""
-    before, scopes.origin = scopes.origin, origin
-    try:
-        yield
-    finally:
-        scopes.origin = before
+    return scopes.inside("origin", origin)
 
 
 @contextlib.contextmanager
@@ -102,31 +99,16 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
         yield
 
 
-@contextlib.contextmanager
-def dealing() -> Iterator[None]:
+def dealing() -> Setting:
     """Loops that begin inside get this rank's share of a loader's batches."""
-    before, scopes.deals = scopes.deals, True
-    try:
-        yield
-    finally:
-        scopes.deals = before
+    return scopes.inside("deals", True)
 
 
-@contextlib.contextmanager
-def counting(samples: Any) -> Iterator[None]:
+def counting(samples: Any) -> Setting:
     """Inside, nodes that compute statistics of all ranks' samples leave this rank's out where `samples` is 0."""
-    before, scopes.samples = scopes.samples, samples
-    try:
-        yield
-    finally:
-        scopes.samples = before
+    return scopes.inside("samples", samples)
 
 
-@contextlib.contextmanager
-def default_schedules() -> Iterator[None]:
+def default_schedules() -> Setting:
     """Inside, kernels are built with TVM's default loops instead of our schedules, for comparisons."""
-    before, scopes.own_schedules = scopes.own_schedules, False
-    try:
-        yield
-    finally:
-        scopes.own_schedules = before
+    return scopes.inside("own_schedules", False)

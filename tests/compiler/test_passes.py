@@ -14,7 +14,7 @@ from dlsys import nn, ops, optim
 from dlsys.autodiff import Parameter
 from dlsys.compiler import NAMES, PASSES, fuse, run_passes, select
 from dlsys.compiler.base import rewrite
-from dlsys.compiler.passes import drop_dead, join_slices, swept
+from dlsys.compiler.passes import drop_dead, swept
 from dlsys.compiler.patterns import Rule, Rules, p
 from dlsys.compiler.rematerialize import HERE, rematerialized
 from dlsys.errors import GraphError
@@ -364,7 +364,7 @@ def test_long_chains_take_one_sweep() -> None:
         node = v.x
         for _ in range(3000):
             node = step(node, v)
-        graph = drop_dead(join_slices(swept(typed_graph([node], [], fed), PASSES)))
+        graph = drop_dead(swept(typed_graph([node], [], fed), PASSES))
         assert len(graph.nodes) == count
 
 

@@ -11,7 +11,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.compiler import PASSES, TypedGraph, fuse, run_passes
-from dlsys.compiler.passes import drop_dead, join_slices, swept
+from dlsys.compiler.passes import drop_dead, swept
 from dlsys.graph import Node, Shape
 from drawn import Drawn
 from helpers import check_groups_reasons, check_reasons, typed_graph
@@ -100,7 +100,7 @@ def test_every_rule_gives_its_reason() -> None:
 
 
 def one_pass(graph: TypedGraph, name: str) -> TypedGraph:
-    return {"slices": join_slices, "dead": drop_dead}.get(name, lambda graph: swept(graph, [name]))(graph)
+    return drop_dead(graph) if name == "dead" else swept(graph, [name])
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def rewrite(
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs, which get the node's
     source line and precision, are made `plain`, and which the rule sees too; of a smaller shape they are broadcast.
     So every node of the result is in normal form: rules that look at a node and what is below it need one sweep.
-    Types are up to date when the rule asks for them; `nodes` and `uses` are those of the graph before.
+    Types and `current` are up to date when the rule asks for them; `nodes` and `uses` are those of the graph before.
 
     `origins`, if given, is filled with the former node of each that is made anew. `now`: what is given, and stands for
     other nodes. `name` is the pass's, `why` the reason of changes for which the rule gives none. `merge`: of the nodes
@@ -116,8 +116,8 @@ def rewrite(
     for all.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    typed = replace(graph, shapes=shapes, dtypes=dtypes)
     now = dict(now or {})
+    typed = replace(graph, shapes=shapes, dtypes=dtypes, current=now)
     nodes: dict[Node, None] = {}
     reasons: list[Reason] = []
     normal: dict[object, Node] = {}  # by the node, or where equal ones are merged by what it computes

@@ -38,29 +38,22 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
     return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
 
 
-class _Copies:
-    """Copies added to a graph."""
-
-    def __init__(self, graph: TypedGraph) -> None:
-        self.nodes = list(graph.nodes)
-        self.shapes, self.dtypes = graph.shapes, graph.dtypes
-
-    def add(self, node: Node) -> Node:
-        """A copy of the node."""
-        copy = copy_op(node)
-        copy.placed_as(node)
-        self.shapes[copy], self.dtypes[copy] = self.shapes[node], self.dtypes[node]
-        self.nodes.append(copy)
-        return copy
+def _copy(node: Node, graph: TypedGraph, nodes: list[Node]) -> Node:
+    """A copy of a node, with its type in the graph and a place among the nodes."""
+    copy = copy_op(node)
+    copy.placed_as(node)
+    graph.shapes[copy], graph.dtypes[copy] = graph.shapes[node], graph.dtypes[node]
+    nodes.append(copy)
+    return copy
 
 
 def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
     updated value that is not a computation's own. Of a view of a whole value, that is written into the parameter."""
     uncomputed = aliases.uncomputed
-    copies = _Copies(replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)))
+    graph, nodes = replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), list(graph.nodes)
     others = (node for node in graph.outputs if node is not None and aliases.source(node) in graph.fed)
-    made: dict[Node | None, Node] = {node: copies.add(node) for node in dict.fromkeys(others)}
+    made: dict[Node | None, Node] = {node: _copy(node, graph, nodes) for node in dict.fromkeys(others)}
     updates = []
     taken: set[Node] = set()
     for parameter, value in graph.updates:
@@ -68,17 +61,11 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
         if whole not in aliases.lies_in and whole.op.kind not in ("communication", "scan"):
             value = whole
         if value in graph.fed or value in uncomputed or value in taken:
-            value = copies.add(value)
+            value = _copy(value, graph, nodes)
         taken.add(value)
         updates.append((parameter, value))
-    return replace(
-        graph,
-        nodes=tuple(copies.nodes),
-        outputs=tuple([made.get(node, node) for node in graph.outputs]),
-        updates=tuple(updates),
-        shapes=copies.shapes,
-        dtypes=copies.dtypes,
-    )
+    outputs = tuple([made.get(node, node) for node in graph.outputs])
+    return replace(graph, nodes=tuple(nodes), outputs=outputs, updates=tuple(updates))
 
 
 def _placed(
@@ -108,7 +95,7 @@ def _placed(
         for source in sources:
             readers[source].append(group)
 
-    copies = _Copies(graph)
+    nodes = list(graph.nodes)
     for parameter, value in graph.updates:
         group, others = owner[value], readers[parameter]
         fits = _may_lie_on(group, value, parameter, graph, aliases)
@@ -116,7 +103,7 @@ def _placed(
             put_behind(group, others)
             placed[value] = parameter
             continue
-        copy = copies.add(value)
+        copy = _copy(value, graph, nodes)
         last = Group((copy,), (value,), (copy,), "elementwise")
         put_behind(last, [group, *others])
         groups = [*groups, last]
@@ -124,7 +111,7 @@ def _placed(
         placed[copy] = parameter
     order = in_turn(list_schedule(groups, before), before)
     assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
-    graph = replace(graph, nodes=tuple(copies.nodes))
+    graph = replace(graph, nodes=tuple(nodes))
     lies_in = aliases.lies_in | {value: (parameter, 0) for value, parameter in placed.items()}
     program = Program(
         graph, tuple(order), replace(aliases, lies_in=lies_in), graph.outputs, bytes_unplanned, boundary=boundary

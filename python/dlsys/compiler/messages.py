@@ -17,7 +17,7 @@ progress. A graph without an exchange is what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -29,9 +29,8 @@ from ..graph import DTYPES, Node, Op, Shape
 from ..ops import concatenate_op, copy_op, pad_op, reshape_op, slice_op
 from ..ops.collective import AllReduce, Collective, ReduceScatter, share_size
 from ..ops.slicing import Slice
-from ..ops.types import infer
 from .aliases import nbytes_of
-from .base import Reason, TypedGraph, value_inputs
+from .base import Change, TypedGraph, rewrite, value_inputs
 from .buckets import CALL, COPY, SPEED, cuts
 from .groups import Group
 
@@ -66,43 +65,40 @@ START, WAIT = _Start(), _Wait()
 def with_messages(graph: TypedGraph) -> TypedGraph:
     """The graph with a start and a wait in the place of each exchange, those of independent all-reduces in buckets."""
     found = [node for node in graph.nodes if isinstance(node.op, Collective)]
-    if not found:
-        return graph
-    return _Rewriting(graph, found).graph()
+    return _Exchanges(graph, found).graph() if found else graph
 
 
-class _Rewriting:
-    """The graph while exchanges are replaced."""
+class _Exchanges:
+    """The exchanges of a graph while they are replaced."""
 
     def __init__(self, graph: TypedGraph, found: Sequence[Node]) -> None:
         self.old, self.found = graph, found
-        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
-        self.nodes: list[Node] = []
-        self.now: dict[Node, Node] = {}
-        self.reasons: list[Reason] = []
-        self.count = 0
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         self.roots = set(graph.roots)
+        self.why: dict[Node, str] = {}
+        self.awaited: dict[Node, Node] = {}  # of each exchange that has been met what its bucket waits for
+        self.begins: dict[Node, int] = {}  # and the first of its elements there
 
     def graph(self) -> TypedGraph:
-        old, generation = self.old, self._generations()
+        """The graph in which a bucket comes behind all that waits for no exchange of its generation."""
+        generation, buckets = self._generations(), dict[Node, list[Node]]()
+        nodes, origins = list[Node](), dict[Node, Node]()
         for number in range(max(generation.values()) + 1):
-            for node in old.nodes:
-                if generation[node] == number and not isinstance(node.op, Collective):
-                    self._emit(node)
-            for bucket in self._buckets([n for n in self.found if generation[n] == number + 1]):
-                self._exchange(bucket)
-        now = self.now
-        return replace(
-            old,
-            nodes=tuple(self.nodes),
-            outputs=tuple(None if node is None else now.get(node, node) for node in old.outputs),
-            updates=tuple((parameter, now.get(value, value)) for parameter, value in old.updates),
-            shapes=self.shapes,
-            dtypes=self.dtypes,
-            current={**now, **{node: now.get(stands, stands) for node, stands in old.current.items()}},
-            reasons=(*old.reasons, *self.reasons),
-        )
+            alike = (node for node in self.old.nodes if generation[node] == number)
+            nodes += [node for node in alike if not isinstance(node.op, Collective)]
+            for bucket in self._buckets([node for node in self.found if generation[node] == number + 1]):
+                buckets.update(dict.fromkeys(bucket, bucket))
+                nodes += bucket
+
+        def rule(node: Node, typed: TypedGraph) -> Change | None:
+            if not isinstance(node.op, Collective):
+                return None
+            old = origins.get(node, node)
+            if old not in self.awaited:
+                self._exchange(buckets[old], len(set(self.awaited.values())), typed.current)
+            return self._received(old, len(buckets[old]) == 1), self.why[old]
+
+        return rewrite(replace(self.old, nodes=tuple(nodes)), rule, origins, name="messages")
 
     def _generations(self) -> dict[Node, int]:
         """Of each node the most exchanges on a path to it, itself with them."""
@@ -118,7 +114,7 @@ class _Rewriting:
         for node in sorted(found, key=lambda node: (node.attrs.get("order", -1), self.index[node])):
             together = isinstance(node.op, AllReduce) or (in_shares(node) and not self._costs_more_joined(node))
             assert isinstance(node.op, Collective)
-            key = (node.op.exchange, node.attrs.get("operation"), self.dtypes[node]) if together else node
+            key = (node.op.exchange, node.attrs.get("operation"), self.old.dtypes[node]) if together else node
             alike.setdefault(key, []).append(node)
         buckets = []
         for nodes in alike.values():
@@ -139,7 +135,7 @@ class _Rewriting:
         link = group.communicator.link
         sizes = [max(nbytes_of(value, self.old) for value in (node, node.inputs[0])) for node in nodes]
         left = self._left(nodes)
-        key = tuple((node.op.name, self.shapes[node], self.dtypes[node], repr(node.attrs)) for node in nodes)
+        key = tuple((node.op.name, self.old.shapes[node], self.old.dtypes[node], repr(node.attrs)) for node in nodes)
         if key not in group.agreed:
             ends = np.zeros(len(sizes), np.int64)
             own = cuts(sizes, left, link, group.bucket_bytes, op.exchange)
@@ -149,12 +145,12 @@ class _Rewriting:
             nbytes = sum(sizes[first:end])
             on_link, then = _time(link.seconds(nbytes, op.exchange) + CALL), _time(left[end - 1])
             why = f"a bucket of {nbytes} bytes, {on_link} on the link; kernels of {then} are left when it starts"
-            self.reasons += [("messages", (node, nodes[first]), why) for node in nodes[first:end]]
+            self.why.update(dict.fromkeys(nodes[first:end], why))
         return group.agreed[key]
 
     def _left(self, nodes: Sequence[Node]) -> list[float]:
         """Of each node the seconds of the products that the later ones need besides, about."""
-        shapes, seen, own = self.shapes, set[Node](), list[float]()
+        shapes, seen, own = self.old.shapes, set[Node](), list[float]()
         for node in nodes:
             own.append(0.0)
             stack = [node]
@@ -168,74 +164,53 @@ class _Rewriting:
         until = list(accumulate(own))
         return [until[-1] - seconds for seconds in until]
 
-    def _emit(self, node: Node) -> None:
-        """The node, with what stands for its inputs."""
-        made = node
-        if not self.now.keys().isdisjoint(node.inputs):
-            made = Node(node.op, [self.now.get(value, value) for value in node.inputs], node.attrs, node.name)
-            made.placed_as(node)
-            self.shapes[made], self.dtypes[made] = self.shapes[node], self.dtypes[node]
-            self.now[node] = made
-        self.nodes.append(made)
-
-    def _add(self, node: Node, origin: Node) -> Node:
-        """A new node, whose type is inferred."""
-        node.placed_as(origin)
-        infer(node, self.shapes, self.dtypes)
-        self.nodes.append(node)
-        return node
-
-    def _exchange(self, bucket: Sequence[Node]) -> None:
-        """Start and wait of one exchange, or of several in one message."""
-        first, ranks = bucket[0], distributed.size()
+    def _exchange(self, bucket: Sequence[Node], number: int, now: Mapping[Node, Node]) -> None:
+        """Start and wait of one exchange, or of several in one message. `now`: what stands for other nodes."""
+        first, ranks, size = bucket[0], distributed.size(), self.old.size
         assert isinstance(first.op, Collective)
         kind, shares = first.op.exchange, in_shares(first)
+        counts = [size(node) if kind == REDUCE_SCATTER else size(node.inputs[0]) for node in bucket]
         if shares and kind == REDUCE_SCATTER:
-            sent = self._joined([self._row_for_each_rank(node, len(bucket) == 1) for node in bucket], bucket, 1)
+            sent = _joined([self._row_for_each_rank(node, now, len(bucket) == 1) for node in bucket], 1)
         elif shares or len(bucket) > 1:
-            sent = self._joined([self._add(reshape_op(self._own(node), (-1,)), node) for node in bucket], bucket, 0)
+            sent = _joined([reshape_op(self._own(node, now), (-1,)) for node in bucket], 0)
         else:
-            sent = self._own(first)
-        shape = self.shapes[sent] if kind == ALL_REDUCE else self.shapes[first]
-        if shares:
-            count = self.shapes[sent][-1]
-            shape = (count,) if kind == REDUCE_SCATTER else (ranks, count)
+            sent = self._own(first, now)
+        shape = self.old.shapes[first]
+        if shares or len(bucket) > 1:
+            shape = (sum(counts),) if kind in (ALL_REDUCE, REDUCE_SCATTER) else (ranks, sum(counts))
         attrs = {
-            "number": self.count, "exchange": kind, "operation": first.attrs.get("operation", "sum"), "shape": shape,
+            "number": number, "exchange": kind, "operation": first.attrs.get("operation", "sum"), "shape": shape,
             "carries": tuple(node.inputs[0].name for node in bucket),
         }  # fmt: skip
-        name = f"bucket_{self.count}"
-        self.count += 1
-        start = self._add(Node(START, [sent], attrs, name), first)
-        wait = self._add(Node(WAIT, [start, sent], attrs, f"{name}_{kind}"), first)
-        if not shares and len(bucket) == 1:
-            self.now[first] = wait
-            return
-        begin = 0
-        for node in bucket:
-            end = begin + (share_size(self.shapes[node]) if shares and kind != REDUCE_SCATTER else self.old.size(node))
-            part = self._add(slice_op(wait, (..., slice(begin, end))), node)
-            if len(shape) > 1:  # the shares of all ranks, and zeros
-                part = self._add(reshape_op(part, (-1,)), node)
-                part = self._add(slice_op(part, slice(0, self.old.size(node))), node)
-            self.now[node] = self._add(reshape_op(part, self.shapes[node]), node)
-            begin = end
+        start = Node(START, [sent], attrs, f"bucket_{number}")
+        wait = Node(WAIT, [start, sent], attrs, f"bucket_{number}_{kind}")
+        self.awaited.update(dict.fromkeys(bucket, wait))
+        self.begins.update(zip(bucket, accumulate(counts, initial=0), strict=False))
 
-    def _joined(self, values: Sequence[Node], bucket: Sequence[Node], axis: int) -> Node:
-        """The values of a bucket's nodes one behind another along an axis."""
-        return values[0] if len(values) == 1 else self._add(concatenate_op(values, axis), bucket[0])
+    def _received(self, node: Node, alone: bool) -> Node:
+        """The exchange's part of what its bucket waits for."""
+        wait, begin, size = self.awaited[node], self.begins[node], self.old.size(node)
+        shares, gathers = in_shares(node), len(wait.attrs["shape"]) > 1
+        if alone and not shares:
+            return wait
+        count = share_size(self.old.shapes[node]) if shares and gathers else size
+        part = slice_op(wait, (..., slice(begin, begin + count)))
+        if gathers:  # the shares of all ranks, and zeros
+            part = slice_op(reshape_op(part, (-1,)), slice(0, size))
+        return reshape_op(part, self.old.shapes[node])
 
-    def _row_for_each_rank(self, node: Node, alone: bool) -> Node:
+    def _row_for_each_rank(self, node: Node, now: Mapping[Node, Node], alone: bool) -> Node:
         """The elements of what is sent, and zeros, in as many rows as there are ranks; with `alone` they are sent from
         where they are."""
         (x,), ranks = node.inputs, distributed.size()
         lacks = ranks * self.old.size(node) - self.old.size(x)
-        x = self._own(node) if alone and not lacks else self.now.get(x, x)
+        x = self._own(node, now) if alone and not lacks else now.get(x, x)
         if lacks:
-            x = self._add(pad_op(self._add(reshape_op(x, (-1,)), node), ((0, lacks),)), node)
-        return self._add(reshape_op(x, (ranks, -1)), node)
+            x = pad_op(reshape_op(x, (-1,)), ((0, lacks),))
+        return reshape_op(x, (ranks, -1))
 
-    def _own(self, node: Node) -> Node:
+    def _own(self, node: Node, now: Mapping[Node, Node]) -> Node:
         """The value that an exchange sends; a copy of it, unless it lies in the arena where nothing else reads or
         shares it."""
         (x,) = node.inputs
@@ -246,8 +221,13 @@ class _Rewriting:
                 break
             (inner, *_) = value_inputs(inner)
         shared = isinstance(inner.op, (Slice, Collective)) or inner.op.kind in ("join", "loop") or inner.op.constant
-        found = self.now.get(x, x)
-        return found if alone and inner in self.index and not shared else self._add(copy_op(found), node)
+        found = now.get(x, x)
+        return found if alone and inner in self.index and not shared else copy_op(found)
+
+
+def _joined(values: Sequence[Node], axis: int) -> Node:
+    """The values one behind another along an axis."""
+    return values[0] if len(values) == 1 else concatenate_op(values, axis)
 
 
 def in_shares(node: Node) -> bool:

@@ -11,10 +11,9 @@ from ..errors import GraphError
 from .base import TypedGraph, drop_dead, rewrite
 from .patterns import Rules
 from .rules import TABLE
-from .slices import join_slices
 
-PASSES = ("fold", "simplify", "bytes", "taps", "slices", "cse", "dead")
-"""From graph to graph: rules by their names, slices, common subexpressions, what nothing depends on."""
+PASSES = (*TABLE, "cse", "dead")
+"""From graph to graph: rules by their names, common subexpressions, what nothing depends on."""
 
 NAMES = (*PASSES, "pack", "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
@@ -38,11 +37,10 @@ def select(passes: Any) -> tuple[str, ...]:
 
 def run_passes(graph: TypedGraph, names: Collection[str]) -> TypedGraph:
     """The graph through those of PASSES that are named: a sweep of the rules, in which equal nodes are merged, then
-    slices and dead nodes, round after round until nothing changes."""
+    dead nodes, round after round until nothing changes."""
     users = {*graph.nodes, *graph.current}
     for _ in range(MOST_ROUNDS):
         before, graph = graph, swept(graph, names)
-        graph = join_slices(graph) if "slices" in names else graph
         graph = drop_dead(graph) if "dead" in names else graph
         if graph is before:
             break

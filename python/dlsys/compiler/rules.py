@@ -1,5 +1,5 @@
 """The rules by which graphs become simpler, in one table: folding, arithmetic, functions, moved and repeated values,
-taps of convolutions; `quantized` has those of products of bytes.
+taps of convolutions; `quantized` has those of products of bytes, `slices` those of slices and what is put together.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
 taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
@@ -39,6 +39,7 @@ from ..ops.types import number_of
 from .base import TypedGraph
 from .patterns import Match, Pattern, Rule, p
 from .quantized import BYTE_PRODUCTS
+from .slices import RESHAPED, SLICES
 
 RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
 TIMES, BY, FULL, CONSTANT = OPS["mul"], OPS["div"], OPS["full"], OPS["constant"]
@@ -279,7 +280,7 @@ def _sum_of_repeated(m: Match) -> Node:
     return mul_byconst_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
 
 
-RESHAPED, REPEATED = (one("x", shape=lambda m: m.shape) for one in (p.reshape, p.broadcast_shape))
+REPEATED = p.broadcast_shape("x", shape=lambda m: m.shape)
 TRANSPOSE_OF_X = p.transpose("x", axes="axes")
 SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
 OF_REPEATED = Pattern(test=_reads_repeated)
@@ -370,5 +371,6 @@ TABLE = {
     "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *FUNCTIONS, *MOVES],
     "bytes": BYTE_PRODUCTS,
     "taps": TAPS,
+    "slices": SLICES,
 }
 """All rules, by the pass that a user may choose, in the order in which they are tried."""

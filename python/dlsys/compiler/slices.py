@@ -1,30 +1,16 @@
-"""Slices: what is taken apart and put together again, along any axis."""
+"""Rules for slices: what is taken apart and put together again, along any axis."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..graph import Node, Shape
+from ..graph import Node
 from ..ops import reshape_op, slice_op
-from ..ops.slicing import Region, Slice, SliceGradient, region_of
+from ..ops.slicing import Region, region_of
 from ..ops.views import View
-from .base import Change, TypedGraph, rewrite
-
-
-def join_slices(graph: TypedGraph) -> TypedGraph:
-    """One sweep, inputs first. A slice of a slice, a transpose or a concat reads the source; a concat of neighbouring
-    slices is a slice."""
-    return rewrite(graph, _rule, name="slices")
-
-
-def _rule(node: Node, graph: TypedGraph) -> Change | None:
-    """The change of a slice, of the gradient of one, or of a join; None where there is none."""
-    if isinstance(node.op, Slice):
-        return _slice(node, graph)
-    if isinstance(node.op, SliceGradient):
-        return _slice_gradient(node, graph)
-    return _join(node, graph) if node.op.kind == "join" else None
+from .base import TypedGraph
+from .patterns import Match, Pattern, Rule, p
 
 
 def _sources(node: Node, graph: TypedGraph) -> Iterator[tuple[Node, Node, View]]:
@@ -79,70 +65,83 @@ def _is_plain(region: Region) -> bool:
     )
 
 
-def _slice(node: Node, graph: TypedGraph) -> Change | None:
-    """A slice of all is a reshape; of a slice or of what else was moved a slice of the source; of a concat, where one
-    input is read, a slice of that."""
-    (x,), shape = node.inputs, graph.shapes[node]
-    region = region_of(node, graph.shapes[x])
+def _takes_all(m: Match) -> bool:
+    """Whether a slice reads all, in order."""
+    same = m.graph.size(m.node) == m.graph.size(m.x)
+    return same and m.node.op.view(m.node, View.of(m.shapes[m.x])).run is not None
+
+
+def _read_at_source(m: Match) -> Node | None:
+    """A slice of a slice, or of what else was moved, as a slice of the source."""
     alone, found = True, None
-    for inner, base, view in _sources(node, graph):
-        if base is x and view.run is not None and view.size == graph.size(x):
-            return reshape_op(x, shape), "a slice of all is a reshape"
+    for inner, base, view in _sources(m.node, m.graph):
         # else the inner one is a kernel that others read too, and what reads it mostly none
-        alone = alone and (inner is node or graph.uses[inner] == 1)
-        if inner.op.kind != "view" and inner is not node:
-            if not alone and inner.op.view(inner, View.of(graph.shapes[base])).run is None:
+        alone = alone and (inner is m.node or m.graph.uses[inner] == 1)
+        if inner.op.kind != "view" and inner is not m.node:
+            if not alone and inner.op.view(inner, View.of(m.shapes[base])).run is None:
                 break
-            if view.run is not None or view.key(graph.shapes[base]) is not None:
+            if view.run is not None or view.key(m.shapes[base]) is not None:
                 found = base, view
-    if found is not None:
-        return _taken(*found, graph), "a slice of what was moved reads it where it was"
-    if x.op.kind == "join" and _is_plain(region):
-        return _slice_of_join(x, region, shape, graph)
-    return None
+    return None if found is None else _taken(*found, m.graph)
 
 
-def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> Change | None:
-    """Of one input, or what that is a view of, where no other is read."""
-    axis = joined_axis(x, graph)
+def _slice_of_join(m: Match) -> Node | None:
+    """A slice of a concat of which it reads one input, as one of that, or of what that is a view of."""
+    region = region_of(m.node, m.shapes[m.x])
+    if not _is_plain(region):
+        return None
+    axis = joined_axis(m.x, m.graph)
     start, count = region.starts[axis], region.counts[axis]
-    for part in x.inputs:
-        extent = graph.shapes[part][axis]
+    for part in m.x.inputs:
+        extent = m.shapes[part][axis]
         if start < extent:
             break
         start -= extent
     if start + count > extent:
         return None
     starts = (*region.starts[:axis], start, *region.starts[axis + 1 :])
-    view = View.of(graph.shapes[part]).sliced(region.counts, starts, region.steps).reshaped(shape)
+    view = View.of(m.shapes[part]).sliced(region.counts, starts, region.steps).reshaped(m.shape)
     assert view is not None, "axes of one element alone go"
-    while part.op.kind == "view" and view.key(graph.shapes[part.inputs[0]]) is not None:
+    while part.op.kind == "view" and view.key(m.shapes[part.inputs[0]]) is not None:
         part = part.inputs[0]
-    return _taken(part, view, graph), "a slice of a concat is one of its input"
+    return _taken(part, view, m.graph)
 
 
-def _slice_gradient(node: Node, graph: TypedGraph) -> Change | None:
-    """A reshape in place of the gradient of a slice that reads all; else None."""
-    grad, shape = node.inputs[0], graph.shapes[node]
-    region = region_of(node, shape)
-    whole = _is_plain(region) and region.counts == shape
-    return (reshape_op(grad, shape), "a slice of all is a reshape") if whole else None
+def _places_all(m: Match) -> bool:
+    """Whether it is the gradient of a slice that reads all."""
+    region = region_of(m.node, m.shape)
+    return _is_plain(region) and region.counts == m.shape
 
 
-def _join(node: Node, graph: TypedGraph) -> Change | None:
-    """Of one input, that; of runs of elements that lie one behind another, the whole run."""
-    some = [value for value in node.inputs if graph.size(value)]
-    if 0 < len(some) < len(node.inputs):
-        return Node(node.op, some, node.attrs), "what is empty joins nothing"
-    found = pieces(node, graph)
+def _without_empty(m: Match) -> Node | None:
+    some = [value for value in m.node.inputs if m.graph.size(value)]
+    return Node(m.node.op, some, m.node.attrs) if 0 < len(some) < len(m.node.inputs) else None
+
+
+def _neighbours(m: Match) -> Node | None:
+    """A concat of runs of elements that lie one behind another, as the whole run."""
+    found = pieces(m.node, m.graph)
     if found is None:
         return None
-    if len(found) == 1:
-        return reshape_op(node.inputs[0], graph.shapes[node]), "a concat of one is it"
-    base, start = _run_of(found[0][0], graph)
+    base, start = _run_of(found[0][0], m.graph)
     for value, first in found:
-        other, place = _run_of(value, graph)
+        other, place = _run_of(value, m.graph)
         if other is not base or place != start + first:
             return None
-    view = replace(View.of(graph.shapes[node]), offset=start)
-    return _taken(base, view, graph), "a concat of neighbouring slices is a slice"
+    return _taken(base, replace(View.of(m.shape), offset=start), m.graph)
+
+
+SLICE_OF_X = p.slice("x")
+OF_JOIN = replace(SLICE_OF_X, test=lambda op, read: read[0].kind == "join")
+JOIN = Pattern(test=lambda op, read: op.kind == "join")
+RESHAPED = p.reshape("x", shape=lambda m: m.shape)
+
+SLICES = [
+    Rule("a slice of all is a reshape", SLICE_OF_X, RESHAPED, _takes_all),
+    Rule("a slice of what was moved reads it where it was", SLICE_OF_X, _read_at_source),
+    Rule("a slice of a concat is one of its input", OF_JOIN, _slice_of_join),
+    Rule("a slice of all is a reshape", p.slice_gradient("x"), RESHAPED, _places_all),
+    Rule("what is empty joins nothing", JOIN, _without_empty),
+    Rule("a concat of one is it", JOIN, lambda m: m.node.inputs[0], lambda m: len(m.node.inputs) == 1),
+    Rule("a concat of neighbouring slices is a slice", JOIN, _neighbours),
+]  # fmt: skip

@@ -85,8 +85,10 @@ class AllGather(Collective):
         return distributed.size() * shape[0], *shape[1:]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
-        alone = super().known(node, shapes, dtypes)
-        return alone if alone is None or "shape" not in node.attrs else reshape_op(alone, node.attrs["shape"])
+        alone, whole = super().known(node, shapes, dtypes), node.attrs.get("shape")
+        if alone is None or whole is None:
+            return alone
+        return reshape_op(alone if math.prod(whole) else slice_op(alone, slice(0, 0)), whole)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         found, shape = super().numpy(node, inputs), node.attrs.get("shape")
@@ -114,7 +116,10 @@ class ReduceScatter(Collective):
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         alone = super().known(node, shapes, dtypes)
-        return alone if alone is None or not node.attrs.get("flat") else reshape_op(alone, (-1,))
+        if alone is None or not node.attrs.get("flat"):
+            return alone
+        flat = reshape_op(alone, (-1,))
+        return flat if math.prod(shapes[0]) else pad_op(flat, ((0, 1),))  # the share of nothing is a zero
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         (x,) = inputs

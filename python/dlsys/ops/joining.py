@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from functools import reduce
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,11 @@ from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_op
-from .inputs import zeroslike_op
+from .inputs import full_op, zeroslike_op
 from .rules import axes_attribute, own_axis, require_same
-from .shape import expand_dims_op, reshape_op
-from .slicing import Key, Slice, SliceGradient, Span, key_at, span_of
-from .types import known_shape, shape_of
+from .shape import reshape_op
+from .slicing import Key, Region, Slice, SliceGradient, key_at, region_of
+from .types import known_dtype, known_shape, shape_of
 
 
 @register
@@ -113,58 +111,75 @@ class Stack(Op):
         return concatenate_op([reshape_op(x, (*first[:axis], 1, *first[axis:])) for x in node.inputs], axis)
 
 
-def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
-    """The gradients of x, of which those of slices along one axis are one concatenation, with zeros where nothing is
-    read. So what is taken apart, by `split_op` or slice by slice, costs one pass backwards. A slice that overlaps the
-    ones before it along its axis keeps a gradient of its own."""
-    if len(grads) == 1:
-        return [*grads]
-    found: list[Node] = []
+@register
+class SlicesGradient(Op):
+    """Zeros of like's shape to which each gradient is added where a slice by its key of `attrs["keys"]` reads: inputs
+    (like, *gradients). So what is taken apart, by `split_op` or slice by slice, costs one pass backwards."""
+
+    name = "slices_gradient"
+    shape_only = (0,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        like, *grads = input_shapes
+        for x, key, shape in zip(node.inputs[1:], node.attrs["keys"], grads, strict=True):
+            part = SliceGradient.make([x, node.inputs[0]], {"key": key})
+            part.op.infer_shape(part, [shape, like])
+        return like
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None, *(Slice.make([output_grad], {"key": key}) for key in node.attrs["keys"])]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return _of_slices(node.inputs[0], node.inputs[1:], node.attrs["keys"], shapes[0], dtypes[0])
+
+
+def _of_slices(x: Node, grads: Sequence[Node], keys: Sequence[Key], shape: Shape, dtype: str) -> Node:
+    """The gradient of x that those of its slices are: a concat for each axis along which slices lie side by side, with
+    zeros where none does. A slice along several axes, and one that overlaps those before it, has one of its own."""
+
+    def zeros(axis: int, start: int, stop: int) -> list[Node]:
+        lying = (*shape[:axis], stop - start, *shape[axis + 1 :])
+        return [full_op(lying, 0.0, dtype)] if start < stop else []
+
     by_key: dict[Key, list[Node]] = {}
-    for grad in grads:
-        (by_key.setdefault(grad.attrs["key"], []) if isinstance(grad.op, SliceGradient) else found).append(grad)
-    rows: dict[tuple[int, int], list[tuple[Span, Node]]] = {}
+    for key, grad in zip(keys, grads, strict=True):
+        by_key.setdefault(key, []).append(grad)
+    found: list[Node] = []
+    rows: dict[int, list[tuple[Region, Node]]] = {}
     for key, own in by_key.items():
-        grad = own[0]
-        if len(own) > 1:
-            grad = SliceGradient.make([reduce(add_op, [one.inputs[0] for one in own]), x], {"key": key})
-        if len(by_key) == 1 or (span := span_of(key, known_shape(x))) is None:
-            found.append(grad)
+        grad = SliceGradient.make([reduce(add_op, own), x], {"key": key})
+        region = region_of(grad, shape)
+        axes = [axis for axis, extent in enumerate(shape) if region.counts[axis] != extent]
+        if len(axes) == 1 and region.steps[axes[0]] == 1:
+            rows.setdefault(axes[0], []).append((region, grad))
         else:
-            rows.setdefault((span.axis, span.parts), []).append((span, grad))
-    for row in rows.values():
-        row.sort(key=itemgetter(0))
-        apart = row[:1]
-        for span, grad in row[1:]:
-            if span.start < apart[-1][0].stop:
+            found.append(grad)
+    for axis, row in rows.items():
+        joined, end = list[Node](), 0
+        for region, grad in sorted(row, key=lambda one: one[0].starts[axis]):
+            start = region.starts[axis]
+            if start < end:
                 found.append(grad)
-            else:
-                apart.append((span, grad))
-        found.append(_side_by_side(apart, x) if len(apart) > 1 else apart[0][1])
-    return found
+                continue
+            value = grad.inputs[0]
+            value = value if region.shape == region.counts else reshape_op(value, region.counts)
+            joined += [*zeros(axis, end, start), value]
+            end = start + region.counts[axis]
+        found.append(concatenate_op([*joined, *zeros(axis, end, shape[axis])], axis))
+    return reduce(add_op, found)
 
 
-def _side_by_side(row: Sequence[tuple[Span, Node]], x: Node) -> Made:
-    """The gradient of x that these of its slices are, which lie in order along an axis."""
-    (axis, parts, *_), _ = row[0]
-    joined: list[Node] = []
-
-    def fill(start: Any, stop: Any) -> None:
-        items: list[Any] = [(i, parts) for i in range(start, stop)] if parts else [(start, stop, None)]
-        joined.extend([Slice.make([zeroslike_op(x)], {"key": key_at(axis, item)}) for item in items])
-
-    end: float = 0
-    for span, grad in row:
-        if end < span.start:
-            fill(end, span.start)
-        value = grad.inputs[0]
-        drops = any(isinstance(item, int) for item in grad.attrs["key"])
-        joined.append(expand_dims_op(value, axis) if drops else value)
-        end = span.stop
-    shape = known_shape(x)
-    if end < (parts or (math.inf if shape is None else shape[axis])):
-        fill(end, parts or None)
-    return concatenate_op(joined, axis)
+def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
+    """The gradients of x, of which those of several slices are one."""
+    slices = [grad for grad in grads if isinstance(grad.op, SliceGradient)]
+    if len(slices) < 2:
+        return [*grads]
+    rest = [grad for grad in grads if not isinstance(grad.op, SliceGradient)]
+    own, keys = [grad.inputs[0] for grad in slices], tuple(grad.attrs["key"] for grad in slices)
+    shape, dtype = known_shape(x), known_dtype(x)
+    if shape is None or dtype is None or None in map(known_shape, slices):
+        return [*rest, SlicesGradient.make([x, *own], {"keys": keys})]
+    return [*rest, _of_slices(x, own, keys, shape, dtype)]  # at once, so that integers of keys may become inputs
 
 
 def _several(op: str, nodes: Any) -> list[Made]:

@@ -6,11 +6,10 @@ loop over batches `x[i : i + 32]` needs it: a step of a linear layer takes 0.8 m
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -91,35 +90,6 @@ def region_of(node: Node, shape: Shape) -> Region:
     counts = tuple(map(len, reads))
     starts, steps = tuple(read.start for read in reads), tuple(read.step for read in reads)
     return Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
-
-
-class Span(NamedTuple):
-    """The run that a key reads along one axis, and all of the others: the axis, from where to where (infinity: to the
-    end), counted in elements or, where `parts` is not 0, in so many equal parts of the axis."""
-
-    axis: int
-    parts: int
-    start: float
-    stop: float
-
-
-def span_of(key: Key, shape: Shape | None) -> Span | None:
-    """The span of a key; None where it has none, or it is not known without the array's shape."""
-    chosen = [at for at, item in enumerate(key) if item != _WHOLE and item is not Ellipsis]
-    if len(chosen) != 1 or key[chosen[0]] is None:
-        return None
-    (at,) = chosen
-    axis, item = at - len(key) if Ellipsis in key[:at] else at, key[at]
-    if shape is not None:
-        read = _read(item, shape[axis := axis % len(shape)])
-        return Span(axis, 0, read.start, read.stop) if read and read.step == 1 else None
-    if isinstance(item, int):
-        item = (item, item + 1 or None, None)
-    if len(item) == 2:
-        return Span(axis, item[1], item[0], item[0] + 1)
-    start, stop, step = item
-    start, stop = start or 0, math.inf if stop is None else stop
-    return Span(axis, 0, start, stop) if step in (None, 1) and 0 <= start < stop else None
 
 
 def _read(item: Any, extent: int) -> range:
