@@ -9,7 +9,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
-from .codegen import array
+from .codegen import SERIAL, array
 from .common import found_in, linear, places_of, reads, renamed, with_places
 from .stages import loads_of
 from .sums import PARTS
@@ -93,6 +93,5 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
     code = renamed(with_places(outer.body, place), {outer.loop_var: number})
     if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
-    serial = tirx.ForKind.SERIAL
-    within = tirx.For(step, 0, each, serial, code)
-    return tirx.For(part, 0, PARTS, serial, within), [own[one] for one in memory]
+    within = tirx.For(step, 0, each, SERIAL, code)
+    return tirx.For(part, 0, PARTS, SERIAL, within), [own[one] for one in memory]

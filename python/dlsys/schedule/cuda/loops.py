@@ -56,8 +56,10 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
     each = ceil_div(steps, parts)
 
-    # a statement, with the part's copy in place of the result
-    of_part = lambda item: with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))  # noqa: E731
+    def of_part(code: tirx.Stmt) -> tirx.Stmt:
+        """A statement, with the part's copy in place of the result."""
+        return with_places(code, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))
+
     step = tirx.Var("step", "int32")
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))
     own = tirx.For(step, 0, extent, serial, renamed(of_part(store), {add.loop_var: part * each + step}))
@@ -114,7 +116,7 @@ def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
         names[loop.loop_var] = place
         if not isinstance(extent, tirx.IntImm) or int(extent) != most:
             guards.append(place < extent)
-    body = guarded(guards[::-1], renamed(body, {**common.anew(body), **names}))
+    body = guarded(guards[::-1], renamed(body, names))
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 
