@@ -10,7 +10,6 @@ shapes were met before: what always has the same shape runs kernels for that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..compiler import Arena, Plan
@@ -53,14 +52,10 @@ def _is_plain_value(value: object) -> bool:
     return type(value) in PLAIN or (type(value) is tuple and all(map(_is_plain_value, value)))
 
 
-def _content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-    return dict.fromkeys(keys, path.read_bytes())
-
-
 def load(key: str, ctx: Context, arena: Arena, shapes: int) -> RecordedPlan | None:
     """The plan that is kept under a key; None for none, or where a kernel is missing. `shapes`: how many other sets of
     shapes of its graph the process has met."""
-    if (text := disk.load([key], _content).get(key)) is None:
+    if (text := disk.content(key)) is None:
         return None
     try:
         record = read_record(text)
@@ -76,6 +71,4 @@ def save(key: str, plan: Plan, variables: Sequence[Node], left: object) -> None:
     """Keeps a plan that was compiled, if it can be, with what belongs to it."""
     record = record_of(plan, variables, left)
     if record is not None:
-        with disk.folder() as folder:
-            if folder is not None:
-                disk.keep(folder, [key], lambda path: path.write_bytes(record.text()), _content)
+        disk.keep_content(key, record.text())
