@@ -69,11 +69,10 @@ def around(loops: Sequence[tirx.For], body: tirx.Stmt) -> tirx.Stmt:
     return body
 
 
-def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
-    """The formula's loops, and the arrays that they work in, which have memory for PARTS steps of the outermost loop at
-    most, where each step has its own: steps that follow each other have the same."""
+def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt | None, list[ir.Var]]:
+    """`loops_of` a function, and the arrays that they work in, which have memory for PARTS steps of the outermost loop
+    at most, where each step has its own: steps that follow each other have the same."""
     outer, memory = loops_of(func), list(func.body.block.alloc_buffers)
-    assert outer is not None
     if not memory or not isinstance(outer, tirx.For) or (steps := int(outer.extent)) <= PARTS:
         return outer, memory
     part, step = tirx.Var("part", "int32"), tirx.Var("step", "int32")
