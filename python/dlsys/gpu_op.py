@@ -39,7 +39,8 @@ def _make_full(
     shape: tuple[int, ...], value: float, target: str, host: str, name: str, dtype: str = "float32"
 ) -> Kernel:
     """A kernel that fills an array with one value, `kernel(out)`."""
-    spec = KernelSpec(name, ("full", shape, value, dtype), (), lambda: compute.full(shape, value, dtype))
+    key, outputs = ("full", shape, value, dtype), ((shape, dtype),)
+    spec = KernelSpec(name, key, (), lambda: compute.full(shape, value, dtype), outputs=outputs)
     return kernels.get([spec], target, checked=True)[0]
 
 

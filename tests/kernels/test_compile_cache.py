@@ -704,7 +704,8 @@ def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> No
 @pytest.mark.slow
 def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
     def double(n: int) -> kernels.Kernel:
-        spec = kernels.KernelSpec("double", "double_of", (((n,), "float32"),), lambda x: compute.add(x, x))
+        own = (((n,), "float32"),)
+        spec = kernels.KernelSpec("double", "double_of", own, lambda x: compute.add(x, x), outputs=own)
         (kernel,) = kernels.get([spec])
         np.testing.assert_array_equal(call(kernel), np.full(n, 2, "float32"))
         return kernel
@@ -732,7 +733,8 @@ def test_kernels_that_are_not_on_disk_count_what_the_compiler_keeps() -> None:
     """1 MiB a module: 4,096 kernels counted as 32 KiB each took 4.4 GiB."""
     environment = mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"})
     with environment, mock.patch.object(of_process, "_kernels", {}):
-        specs = [kernels.KernelSpec("d", n, (((n,), "float32"),), lambda x: compute.add(x, x)) for n in (1, 2)]
+        types = [(((n,), "float32"),) for n in (1, 2)]
+        specs = [kernels.KernelSpec("d", own, own, lambda x: compute.add(x, x), outputs=own) for own in types]
         assert kernels.get(specs[:1])[0].code_bytes > 2**20
         with mock.patch.object(of_process, "MOST_BYTES", 2**20):
             kernels.get(specs[1:])

@@ -208,7 +208,7 @@ def test_words_for_tensor_cores_meet_each_bank_once() -> None:
                 accesses = [(code.in_tile(operand, code.lane * intrinsic.terms, operand.at + code.group, ZERO), 1)]
                 for i in range(operand.count):
                     for lane in range(0, 4, intrinsic.terms) if operand.along_k else [0]:
-                        place = code.place(operand, i, tirx.IntImm("int32", lane))
+                        place = operand.place(i, tirx.IntImm("int32", lane))
                         accesses.append((code.in_tile(operand, *place, ZERO), 1 if operand.along_k else 4))
                 for place, width in accesses:
                     own = [renamed(place, {code.thread: tirx.IntImm("int32", t)}) for t in range(32)]

@@ -69,6 +69,7 @@ def _check_operator(name: str, cases: Sequence[Case], how: str = "") -> None:
                 name, (how, expression(node), node.attrs.get("dtype"), want.shape, str(want.dtype)),
                 tuple((x.shape, str(x.dtype)) for x in inputs),
                 lambda *x, n=node, s=shape, d=want: n.op.te(n, inputs_of(n, list(x)), s, str(d.dtype)),
+                outputs=((want.shape, str(want.dtype)),),
             ))  # fmt: skip
             given.append((inputs, want))
     for kernel, (inputs, want) in zip(kernels.get(specs), given, strict=True):
@@ -693,7 +694,8 @@ def test_features_that_a_cpus_name_implies_and_cpuid_denies_are_switched_off() -
 
 
 def test_code_for_another_cpu_can_be_read_and_is_not_run() -> None:
-    spec = kernels.KernelSpec("double", "double_elsewhere", (((32,), "float32"),), lambda x: compute.add(x, x))
+    own = (((32,), "float32"),)
+    spec = kernels.KernelSpec("double", "double_elsewhere", own, lambda x: compute.add(x, x), outputs=own)
     foreign = next(
         name
         for name in ("sapphirerapids", "diamondrapids", "knl", "apple-m1")

@@ -31,7 +31,10 @@ Formula = Callable[..., Any]
 
 def _spec(formula: Formula, shapes: Sequence[Any], dtype: str, in_place: bool = False) -> KernelSpec:
     key = (formula.__qualname__, formula.__code__.co_code, in_place)
-    return KernelSpec("fused", key, tuple((shape, dtype) for shape in shapes), formula, in_place)
+    found = formula(*(compute.placeholder(shape, dtype, f"x{i}") for i, shape in enumerate(shapes)))
+    found = found if isinstance(found, tuple) else (found,)
+    outputs = tuple((compute.shape_of(value), str(value.dtype)) for value in found)
+    return KernelSpec("fused", key, tuple((shape, dtype) for shape in shapes), formula, in_place, outputs=outputs)
 
 
 def _run(
@@ -229,7 +232,8 @@ def test_what_reads_each_sum_of_a_product_once_is_stored_with_it(
 
     random = np.random.default_rng(0)
     a, b = (random.uniform(-1, 1, own).astype("float32") for own in ((32, 32), (32, 24)))
-    spec = KernelSpec("fused", ("ending", shape, rule), (((32, 32), "float32"), ((32, 24), "float32")), formula)
+    inputs, outputs = (((32, 32), "float32"), ((32, 24), "float32")), ((shape, "float32"),)
+    spec = KernelSpec("fused", ("ending", shape, rule), inputs, formula, outputs=outputs)
     (kernel,) = kernels.get([spec])
     out = np.empty(shape, "float32")
     kernel(a, b, out)

@@ -106,11 +106,10 @@ def test_gradients_are_kept_and_other_numbers_are_other_traces(anew: Callable[[]
 def test_a_damaged_record_is_planned_anew(anew: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model()
     first = outputs(model, (4,))
-    damaged = {"_content": lambda path, keys: dict.fromkeys(keys, b"[]"), "functions_on_disk": lambda wanted: None}
-    for name, instead in damaged.items():
+    for owner, name, instead in ((kept.disk, "content", b"[]"), (kept, "functions_on_disk", None)):
         anew()
         with monkeypatch.context() as patch:
-            patch.setattr(kept, name, instead)
+            patch.setattr(owner, name, lambda _, instead=instead: instead)
             np.testing.assert_array_equal(outputs(model, (4,))[0], first[0])
         assert not recorded()
 

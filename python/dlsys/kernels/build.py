@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,15 +77,15 @@ def for_many_rows(
     `of`: the specification for a number of rows; `shares`: what is divided by it among the formula's constants;
     `simpler`: see `schedule.varying.is_for_others`."""
     first: tirx.PrimFunc | None = None
-    usual, known = 0, set[int]()
-    scales = _linear([(number, _extents(of(number))) for number in numbers])
+    usual, known, scales = 0, set[int](), _linear({number: of(number) for number in numbers})
+    equal, known_ends = tvm_ffi.structural_equal, (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)  # that loops have
     for number in numbers:
         further = 1 if number > usual else -1
         number = next((n for n in range(number, number + NEAR * further, further) if n not in known), number)
         spec, own = of(number), [1.0, *shares]
         forms = {times * number + more: (times, more) for times, more in scales}
         if spec.flat:  # an array of one axis: what varies is how many elements there are
-            elements = max(math.prod(shape) for shape, _ in spec.outputs or ())
+            elements = max(math.prod(shape) for shape, _ in spec.outputs)
             own, number, forms = [share * elements / number for share in own], elements, {}
         usual = usual or number
         try:
@@ -97,43 +97,27 @@ def for_many_rows(
         found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own, forms)
         if first is None:
             first, known = found, {int(one) for one in found_in(found.body, tirx.IntImm)}
-            if _has_vectors_of_rows(found):
+            loops = (loop for loop in found_in(found.body, tirx.For) if loop.kind in known_ends)
+            if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
                 return None
-        elif not _is_same(first, found, number):
+        # a small number may be one of the code's own, too: it is taken for the number of rows in both then
+        elif not (equal(first, found) or equal(schedule.with_rows(first, number, ()), found)):
             return None
     return first
 
 
-def _is_same(first: tirx.PrimFunc, found: tirx.PrimFunc, number: int) -> bool:
-    """Whether a function of the number of rows is the one that was found for a number. A small number may be one of the
-    code's own, too: it is taken for the number of rows in both then."""
-    equal = tvm_ffi.structural_equal
-    return bool(equal(first, found) or equal(schedule.with_rows(first, number, ()), found))
-
-
-def _extents(spec: KernelSpec) -> list[int]:
-    return [extent for shape, _ in (*spec.inputs, *(spec.outputs or ())) for extent in shape]
-
-
-def _linear(found: Sequence[tuple[int, Sequence[int]]]) -> set[tuple[int, int]]:
-    """The extents of arrays that are so many times the number of rows and so much more, for each of some numbers:
-    these two; of those that are no plain multiples."""
-    (a, first), *others = found
-    forms = set[tuple[int, int]]()
-    for i, extent in enumerate(first):
-        b, last = others[-1][0], others[-1][1][i]
-        times, rest = divmod(last - extent, b - a)
-        more = extent - times * a
-        if more and times > 0 and not rest and all(own[i] == times * n + more for n, own in others):
+def _linear(specs: Mapping[int, KernelSpec]) -> set[tuple[int, int]]:
+    """The extents of arrays that are so many times the number of rows and so much more, for each of some numbers: these
+    two; of those that are no plain multiples."""
+    types = [(*spec.inputs, *spec.outputs) for spec in specs.values()]
+    every = zip(*([extent for shape, _ in own for extent in shape] for own in types), strict=True)
+    (a, *_, b), forms = specs, set[tuple[int, int]]()
+    for extents in every:
+        times, rest = divmod(extents[-1] - extents[0], b - a)
+        more = extents[0] - times * a
+        if more and times > 0 and not rest and extents == tuple(times * n + more for n in specs):
             forms.add((times, more))
     return forms
-
-
-def _has_vectors_of_rows(function: tirx.PrimFunc) -> bool:
-    """Whether a loop that must have a known extent, along a vector or unrolled, is one over rows."""
-    kinds = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
-    loops = found_in(function.body, tirx.For)
-    return any(loop.kind in kinds and not isinstance(loop.extent, tirx.IntImm) for loop in loops)
 
 
 @contextlib.contextmanager
@@ -143,7 +127,7 @@ def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
     try:
         yield
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        shapes = [(spec.name, shape) for spec in specs for shape, _ in (*spec.inputs, *(spec.outputs or ()))]
+        shapes = [(spec.name, shape) for spec in specs for shape, _ in (*spec.inputs, *spec.outputs)]
         large = next(((name, shape) for name, shape in shapes if math.prod(shape) > MOST_COUNTED), None)
         if large is None or isinstance(error, DlsysError):
             raise
@@ -153,29 +137,17 @@ def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
 
 def _serial(loop: tirx.For) -> tirx.For:
     """A loop that threads share as one of a thread."""
-    if loop.kind != tirx.ForKind.PARALLEL:
-        return loop
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, annotations=loop.annotations)
+    kind = tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else loop.kind
+    return tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body, annotations=loop.annotations)
 
 
-def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
-    """The tensors of a formula's inputs and outputs."""
+def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
+    """The formula as plain loops over its inputs, then its outputs."""
     inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
     formula, outputs = spec.te(*inputs), list[te.Tensor]()
     for value in formula if isinstance(formula, tuple) else (formula,):
         taken = any(value.same_as(other) for other in [*inputs, *outputs])
         outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
-    return inputs, outputs
-
-
-def output_types(spec: KernelSpec) -> tuple[ArrayType, ...]:
-    """Shape and dtype of each output, found from the formula."""
-    return tuple((compute.shape_of(value), str(value.dtype)) for value in _formula(spec)[1])
-
-
-def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
-    """The formula as plain loops over its inputs, then its outputs."""
-    inputs, outputs = _formula(spec)
     function = any_alignment(te.create_prim_func([*inputs, *outputs]))
     return function.with_attr("tirx.noalias", False) if spec.in_place else function
 
@@ -211,7 +183,9 @@ def build(
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
                 disk.written(module, path)
 
-    size = lambda spec: len(str(lowered[spec.symbol].function))  # noqa: E731 - about as long as LLVM takes
+    def size(spec: KernelSpec) -> int:
+        return len(str(lowered[spec.symbol].function))  # LLVM takes about as long
+
     cores, begun, waiting = available_cores(), list[Future[None]](), list[KernelSpec]()
     with progress.bar(len(specs)) as bar, ThreadPoolExecutor(cores) as pool:
         for spec in specs:
@@ -251,14 +225,9 @@ def _machine_code(code: str) -> bytes:
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
-
-    content = lambda path, keys: dict.fromkeys(keys, path.read_bytes())  # noqa: E731
-    if found := disk.load([key], content):
-        return found[key]
-    made = nvrtc.compiled(code, arch)
-    with disk.folder() as folder:
-        if folder is not None:
-            disk.keep(folder, [key], lambda path: path.write_bytes(made), content)
+    if (made := disk.content(key)) is None:
+        made = nvrtc.compiled(code, arch)
+        disk.keep_content(key, made)
     return made
 
 

@@ -99,19 +99,19 @@ def note_members(members: Iterable[tuple[str, Sequence[Sequence[int]], Sequence[
 def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, tuple[Any, Any]] | None:
     """The functions of kernels, each with the module that must stay, by their keys on disk, from there or the process;
     None where one is missing. `wanted`: keys and symbols."""
-    missing = {key: symbol for key, symbol in wanted if key not in _functions}
+    symbols = dict(wanted)
 
     def read(path: Path, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
         module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)
-        return {key: (module[missing[key]], module) for key in keys}
+        return {key: (module[symbols[key]], module) for key in keys}
 
-    if missing:
+    found = {key: _functions[key] for key in symbols if key in _functions}
+    if missing := [key for key in symbols if key not in found]:
+        found |= disk.load(missing, read)
         if len(_functions) > MOST_FUNCTIONS:
             _functions.clear()
-            return functions_on_disk(wanted)
-        _functions.update(disk.load(missing, read))
-    found = {key: _functions[key] for key, _ in wanted if key in _functions}
-    return found if missing.keys() <= found.keys() else None
+        _functions.update(found)
+    return found if len(found) == len(symbols) else None
 
 
 def _found_or_made(
@@ -138,13 +138,12 @@ def _found_or_made(
     by_key = {disk.key(spec.symbol, spec.choice, how.text): spec for spec in lacking}
 
     def read(path: Path, keys: Sequence[str]) -> dict[str, Kernel]:
-        """The kernels in a library. Raises RuntimeError or AttributeError for a file that is none or lacks one."""
+        """The kernels in a library, by symbol. Raises RuntimeError or AttributeError for a file that lacks one."""
         module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
-        return {key: kernel(by_key[key], module, path.stat().st_size // len(keys)) for key in keys}
+        return {by_key[key].symbol: kernel(by_key[key], module, path.stat().st_size // len(keys)) for key in keys}
 
     keeps = how.kind == "llvm" and not how.refusal
-    loaded = disk.load(by_key, read) if keeps else {}
-    found = {by_key[key].symbol: one for key, one in loaded.items()}
+    found = disk.load(by_key, read) if keeps else {}
     missing: dict[str, KernelSpec] = {}
     for key, spec in open_ones.items():
         chosen = next((one for one in (*many[key], spec) if one.symbol in found), None)
@@ -166,8 +165,7 @@ def _found_or_made(
             _compiled += len(missing)
             if folder is not None:
                 keys = [key for key, spec in by_key.items() if spec.symbol in missing]
-                kept = disk.keep(folder, keys, partial(disk.link, objects), read)
-                found |= {by_key[key].symbol: one for key, one in kept.items()}
+                found |= disk.keep(folder, keys, partial(disk.link, objects), read)
         size = _COMPILER // min(len(missing), build.SOME)
         found |= {s: kernel(spec, modules[s], size) for s, spec in missing.items() if s not in found}
     result: dict[Hashable, Kernel] = {}

@@ -130,8 +130,8 @@ def is_kept(key: str) -> bool:
 
 
 def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
-    """By key what is kept under some keys; a key is missing where nothing is, or nothing that can be used, which is
-    said once. `read` loads from a file what it holds under some of the keys."""
+    """What `read` loads of each file that holds something under some keys, given these; nothing where none does, or
+    none that can be used, which is said once."""
     held: dict[str, list[str]] = {}
     found: dict[str, Loaded] = {}
     if (directory := _trusted()) is None:
@@ -194,6 +194,22 @@ def keep(
         return {}
     _evict(directory, library)
     return load(keys, read)
+
+
+def content(key: str) -> bytes | None:
+    """What `keep_content` has kept under a key; None where nothing is."""
+    return load([key], _content).get(key)
+
+
+def keep_content(key: str, made: bytes) -> None:
+    """Keeps bytes under a key."""
+    with folder() as own:
+        if own is not None:
+            keep(own, [key], lambda path: path.write_bytes(made), _content)
+
+
+def _content(path: Path, keys: Iterable[str]) -> dict[str, bytes]:
+    return dict.fromkeys(keys, path.read_bytes())
 
 
 def _trusted() -> Path | None:

@@ -279,8 +279,8 @@ def header(name: str, library: str, cpu: str, arguments: Sequence[Argument], are
             lines.append(f"#define {size} {math.prod(shape)} /* bytes */\n")
             told.append((f"void* {own}", f"memory to work in, {size} bytes; two calls at the same time need two"))
         else:
-            kind = _TYPES.get(dtype, f"{dtype}_t")
-            told.append((f"{'' if written else 'const '}{kind}* {own}", f"{_comment(label)}: {dtype}{extents}"))
+            kind, told_as = _TYPES.get(dtype, f"{dtype}_t"), re.sub(r"[^ -~]|\*/|/\*", "_", label)  # ends no comment
+            told.append((f"{'' if written else 'const '}{kind}* {own}", f"{told_as}: {dtype}{extents}"))
     ends = [","] * (len(told) - 1) + [");"]
     declared = "\n".join(f"    {own}{end} /* {what} */" for (own, what), end in zip(told, ends, strict=True))
     lines += [
@@ -290,8 +290,3 @@ def header(name: str, library: str, cpu: str, arguments: Sequence[Argument], are
         "#ifdef __cplusplus\n}\n#endif\n#endif",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _comment(text: str) -> str:
-    """A name within a comment, which it does not end."""
-    return re.sub(r"[^ -~]|\*/|/\*", "_", text)

@@ -51,8 +51,7 @@ class Kernel:
         self.flat: bool = spec.flat
         self.symbol: str = (of or spec).symbol
         self.after: int = (of or spec).after
-        outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
-        self.outputs: tuple[ArrayType, ...] = outputs
+        self.outputs: tuple[ArrayType, ...] = spec.outputs
         self.named_target: TargetName = how
         self.module: Any = module
         self.checked: bool = how.checked

@@ -9,7 +9,6 @@ are compiled for each number, as the first ones are: what always has the same sh
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
@@ -92,8 +91,7 @@ def note(own: Member, plan: Hashable) -> list[tuple[int, Iterable[Sequence[int]]
         seen = _seen.setdefault((own.key, None if any_axis else tuple(map(_inner, own.shapes))), [])
         if any(one == own for one, _ in seen):
             break
-        others = [(one, by) for one, by in seen if by != plan]
-        found = [(varied, by) for one, by in others if (varied := _varied(one, own, any_axis)) is not None]
+        found = [(x, by) for one, by in seen if by != plan and (x := _varied(one, own, any_axis)) is not None]
         if len({by for _, by in found}) < after:
             seen.append((own, plan))
             del seen[:-MOST_SEEN]
@@ -105,11 +103,10 @@ def note(own: Member, plan: Hashable) -> list[tuple[int, Iterable[Sequence[int]]
 def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
     """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
     where it is one of the first. Notes which numbers are asked for, and by which plan."""
-    own = member_of(spec, how)
-    if own is None:
+    if (own := member_of(spec, how)) is None:
         return []
-    found = (_candidates(spec, own, varied, ranges, how, after) for after, ranges, varied in note(own, plan))
-    return list(itertools.chain.from_iterable(found))
+    every = note(own, plan)
+    return [one for after, ranges, varied in every for one in _candidates(spec, own, varied, ranges, how, after)]
 
 
 def _candidates(
@@ -175,9 +172,7 @@ def _for_many(
 def is_one(spec: KernelSpec) -> bool:
     """Whether a specification that `of_many` gave can be compiled: whether its code is the same for all numbers."""
     assert spec.loops is not None
-    if spec.key not in _refused and spec.loops() is None:
-        _refused.add(spec.key)
-    return spec.key not in _refused
+    return spec.key not in _refused and spec.loops() is not None
 
 
 def refuse(specs: Iterable[KernelSpec]) -> bool:
@@ -194,16 +189,13 @@ def refuse(specs: Iterable[KernelSpec]) -> bool:
 def _varied(old: Member, new: Member, any_axis: bool = False) -> Varied | None:
     """The difference from `old` to `new`; None where more than the first axes of one extent differ, or with `any_axis`
     more than axes of one extent and of some more."""
-    differing = list[tuple[int, int, int, int]]()
-    for i, (a, b) in enumerate(zip(old.shapes, new.shapes, strict=True)):
-        if len(a) != len(b):
-            return None
-        for axis, (was, extent) in enumerate(zip(a, b, strict=True)):
-            if was != extent:
-                if not any_axis and any(other != 1 for other in b[:axis]):
-                    return None
-                differing.append((i, axis, was, extent))
-    if not differing:
+    pairs = [*enumerate(zip(old.shapes, new.shapes, strict=True))]
+    if any(len(a) != len(b) for _, (a, b) in pairs):
+        return None
+    axes = ((i, axis, *both) for i, pair in pairs for axis, both in enumerate(zip(*pair, strict=True)))
+    differing = [(i, axis, was, extent) for i, axis, was, extent in axes if was != extent]
+    inner = any(other != 1 for i, axis, *_ in differing for other in new.shapes[i][:axis])
+    if not differing or (inner and not any_axis):
         return None
     before, rows = min((was, extent) for _, _, was, extent in differing)
     places = [(i, axis, extent - rows) for i, axis, was, extent in differing if extent - rows == was - before]

@@ -186,17 +186,16 @@ class Table:
         offset = np.array([place.offset for place in places], np.int64)[order] + moved
         number, start = np.arange(len(order)), np.cumsum([0, *rank])[order]
         tensor, argument = of_tensors + _TENSOR.itemsize // 8 * number, of_arguments + 2 * number
-
-        field = lambda name: tensor + _TENSOR.fields[name][1] // 8  # type: ignore[index]  # noqa: E731
+        data, its_shape, its_strides = (tensor + _TENSOR.fields[name][1] // 8 for name in ("data", "shape", "strides"))  # type: ignore[index]
 
         def within(words: np.ndarray, to: np.ndarray) -> np.ndarray:
             """Moves that let words point to others."""
             return np.stack([words, np.full(len(words), count + 1), 8 * to], 1)
 
         self.moves: np.ndarray = np.concatenate([
-            np.stack([field("data"), base, offset], 1),
-            within(field("shape"), of_extents + start),
-            within(field("strides"), of_strides + start),
+            np.stack([data, base, offset], 1),
+            within(its_shape, of_extents + start),
+            within(its_strides, of_strides + start),
             within(argument + 1, tensor),
             within(self.handles[0] + 1, of_arguments + 2 * (np.cumsum(counts) - counts)),
         ])  # fmt: skip

@@ -51,7 +51,7 @@ class KernelSpec:
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
         alone: whether one thread runs it, while others run it on other arrays.
-        outputs: as the inputs, where they are known without the formula.
+        outputs: as the inputs.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
@@ -65,7 +65,7 @@ class KernelSpec:
     inputs: tuple[ArrayType, ...]
     te: Callable[..., compute.Tensor | tuple[compute.Tensor, ...]]
     in_place: bool = False
-    outputs: tuple[ArrayType, ...] | None = None
+    outputs: tuple[ArrayType, ...] = field(kw_only=True)
     flat: bool = False
     elementwise: bool = False
     precision: str = ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
@@ -16,6 +16,7 @@ from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
 from .knobs import Chooser, Knobs, Space, choosing
+from .stages import with_nests
 from .target import Rule, ScheduleWarning
 from .varying import rows_vary, with_rows
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
@@ -70,14 +71,9 @@ def check(func: tirx.PrimFunc, target: Target) -> None:
 
 def with_scratch_given(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[ir.Var]]:
     """A scheduled function that is given the arrays between its launches, as its last parameters; and these arrays."""
-    root = func.body.block
-    arrays = [array for array in root.alloc_buffers if array.scope() == "global"]
-    if not arrays:
-        return func, []
-    rest = [array for array in root.alloc_buffers if array.scope() != "global"]
-    block = s_tir.SBlock([], [], [], root.name_hint, root.body, alloc_buffers=rest, annotations=root.annotations)
-    body = s_tir.SBlockRealize([], True, block)
-    return tirx.PrimFunc([*func.params, *arrays], body, func.ret_type, attrs=func.attrs), arrays
+    arrays = [array for array in func.body.block.alloc_buffers if array.scope() == "global"]
+    given = tirx.PrimFunc([*func.params, *arrays], func.body, func.ret_type, attrs=func.attrs)
+    return (with_nests(given, [func.body.block.body]) if arrays else func), arrays
 
 
 def _is_empty(func: tirx.PrimFunc) -> bool:

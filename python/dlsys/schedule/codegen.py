@@ -11,14 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
-from tvm.s_tir.analysis import get_sblock_access_region
 
 from ..compute.loops import sequence as sequence  # for the rules too
 from ..compute.loops import unravelled as unravelled
-from .common import found_in, is_branch, mutated, renamed
-from .stages import Expr, Stage, buffers
+from .common import Structure, found_in, is_branch, mutated, renamed
+from .stages import Expr, Stage
 from .varying import Varying, bound
 
 SERIAL: int = tirx.ForKind.SERIAL
@@ -50,7 +48,7 @@ class VectorCode:
         self._allocated: list[tirx.Stmt] = []
         self._computed: list[tirx.Stmt] = []
         self._stores: list[tirx.Stmt] = []
-        self._known: dict[int, list[tuple[Expr, Expr]]] = {}
+        self._known: dict[Any, Expr] = {}
         self._analyzer = sym.Analyzer()
         self._analyzer.bind(self.lane, ir.Range(0, tirx.IntImm(dtype, width)))
 
@@ -59,9 +57,7 @@ class VectorCode:
         kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
         if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
             return expression
-        known = self._known.setdefault(tvm_ffi.structural_hash(expression), [])
-        found = next((old for other, old in known if tvm_ffi.structural_equal(other, expression)), None)
-        if found is None:
+        if (key := Structure(expression)) not in self._known:
             is_bool, name = str(expression.ty) == "bool", f"value{len(self._computed)}"
             stored = expression.astype("int8") if is_bool else expression
             buffer = tirx.decl_buffer((self.width,), str(stored.ty), name, scope=self.scope)
@@ -69,9 +65,8 @@ class VectorCode:
             self._allocated.append(tirx.AllocBuffer(buffer))
             self._computed.append(tirx.BufferStore(buffer, stored, [self.lane]))
             found = tirx.BufferLoad(buffer, [self.lane])
-            found = found != tirx.const(0, "int8") if is_bool else found
-            known.append((expression, found))
-        return found
+            self._known[key] = found != tirx.const(0, "int8") if is_bool else found
+        return self._known[key]
 
     def evaluate(self, expression: Expr, iters: dict[Any, Expr], values: Values) -> Expr:
         """The expression with its iterators replaced, and its loads where `values` knows them; others are values, but
@@ -96,8 +91,8 @@ class VectorCode:
             guarded = before
             return found
 
-        var = lambda item, _: names.get(item, item)  # noqa: E731
-        return self.named(mutated(expression, {tirx.Let: let, ir.TensorLoad: load, ir.Call: call, ir.Var: var}))
+        kinds = {tirx.Let: let, ir.TensorLoad: load, ir.Call: call, ir.Var: lambda item, _: names.get(item, item)}
+        return self.named(mutated(expression, kinds))
 
     def named(self, expression: Expr) -> Expr:
         """The expression, in which what has a name is a value, but for what one side of a choice alone computes."""
@@ -212,13 +207,8 @@ def in_steps(
     return sequence([*steps, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 
 
-def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
-    """A block without iterators around finished loops. `whole`: it may read and write all of its arrays."""
-    own = {s.buffer for s in found_in(body, tirx.AllocBuffer)}
-    outer = [buffer for buffer in buffers(body) if buffer not in own]
-    reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]
-    if not whole:
-        reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), {x: x for x in outer})
-    realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, body))
-    # in a loop of its own: rfactor of another block trips over one without
+def block_of(name: str, body: tirx.Stmt, whole: bool = True) -> tirx.Stmt:
+    """A block of a name, without iterators, around finished loops."""
+    realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, body))
+    # in a loop of its own: TVM prints a block alone within another, named root
     return tirx.For(tirx.Var("once", "int32"), 0, 1, tirx.ForKind.SERIAL, realized)

@@ -23,7 +23,9 @@ WINDOW = 4  # elements of images in an expression that is not to be computed aga
 SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 
 BRANCH = "prim.if_then_else"
+AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: an allocation is left to LLVM, on the stack
 CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.fabs"})
+Structure: Any = tvm_ffi.StructuralKey  # of an expression, as a key; as declared it would take an argument more
 _MUTATE = tvm.get_global_func("ffi.StructuralMutate")
 
 
@@ -97,23 +99,15 @@ def with_places(code: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any
     return mutated(code, {tvm.ir.TensorLoad: load, tirx.BufferStore: store})
 
 
-def anew(code: tirx.Stmt) -> dict[Any, Any]:
-    """A new name for each variable that loops and names define: TVM takes those of two copies for one."""
-    found = [item.var if isinstance(item, tirx.Let) else item.loop_var for item in found_in(code, tirx.For, tirx.Let)]
-    return {var: tirx.Var(var.name, var.ty) for var in found}
+def statements(code: tirx.Stmt) -> list[tirx.Stmt]:
+    """Those of a sequence; a statement alone."""
+    return list(code.seq) if isinstance(code, tirx.SeqStmt) else [code]
 
 
 @lru_cache(8)
 def blocks_of(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
     """The blocks of a function's loop nests, producers first, read without a schedule."""
-    body, found = func.body.block.body, []
-    for nest in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
-        inner = nest
-        while isinstance(inner, tirx.For):
-            inner = inner.body
-        if isinstance(inner, s_tir.SBlockRealize):
-            found.append(inner.block)
-    return found
+    return found_in(func.body.block.body, s_tir.SBlock)
 
 
 def bound_once(code: Any) -> Any:
@@ -237,6 +231,11 @@ def axes_of(shape: Sequence[int], axes: Iterable[int], found: Sequence[Strides])
     last = [next((x for x in reversed(part) if shape[x] > 1), part[-1]) for part in parts]  # that is wider than 1
     strides = [tuple(None if s is None else s[x] for s in found) for x in last]
     return Axes(tuple(shape), tuple(map(tuple, parts)), tuple(strides))
+
+
+def enough(sizes: Sequence[int], parts: int) -> int:
+    """How many of some loops together, the outermost ones, take so many steps; all if none do."""
+    return next((n for n in range(1, len(sizes)) if math.prod(sizes[:n]) >= parts), len(sizes))
 
 
 def divisor(extent: int, step: int, most: int) -> int | None:

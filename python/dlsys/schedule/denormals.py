@@ -13,11 +13,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target, codegen
 
-from .common import mutated
+from .common import AS_IT_IS, mutated
 
 KEPT = "denormals"  # a key of targets whose kernels compute denormal results
 _FLUSH_TO_ZERO = 0x8000  # of MXCSR: Intel's manual, volume 1, section 10.2.3
-_ON_STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}
 
 
 def flushes(target: Target) -> bool:
@@ -57,5 +56,5 @@ def _within(body: tirx.Stmt) -> tirx.Stmt:
 
     body = tvm_ffi.structural_map(body, (tirx.Return, lambda item: tirx.SeqStmt([call("ldmxcsr", 0), item])))
     setting = tirx.BufferStore(state, state[0] | tirx.const(_FLUSH_TO_ZERO, "int32"), [1])
-    before = [tirx.AllocBuffer(state, _ON_STACK), call("stmxcsr", 0), setting, call("ldmxcsr", 1)]
+    before = [tirx.AllocBuffer(state, AS_IT_IS), call("stmxcsr", 0), setting, call("ldmxcsr", 1)]
     return tirx.SeqStmt([*before, body, call("ldmxcsr", 0)])

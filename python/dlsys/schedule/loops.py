@@ -9,7 +9,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
-from .codegen import array
+from .codegen import SERIAL, array
 from .common import found_in, linear, places_of, reads, renamed, with_places
 from .stages import loads_of
 from .sums import PARTS
@@ -69,11 +69,10 @@ def around(loops: Sequence[tirx.For], body: tirx.Stmt) -> tirx.Stmt:
     return body
 
 
-def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
-    """The formula's loops, and the arrays that they work in, which have memory for PARTS steps of the outermost loop at
-    most, where each step has its own: steps that follow each other have the same."""
+def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt | None, list[ir.Var]]:
+    """`loops_of` a function, and the arrays that they work in, which have memory for PARTS steps of the outermost loop
+    at most, where each step has its own: steps that follow each other have the same."""
     outer, memory = loops_of(func), list(func.body.block.alloc_buffers)
-    assert outer is not None
     if not memory or not isinstance(outer, tirx.For) or (steps := int(outer.extent)) <= PARTS:
         return outer, memory
     part, step = tirx.Var("part", "int32"), tirx.Var("step", "int32")
@@ -93,6 +92,5 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
     code = renamed(with_places(outer.body, place), {outer.loop_var: number})
     if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
-    serial = tirx.ForKind.SERIAL
-    within = tirx.For(step, 0, each, serial, code)
-    return tirx.For(part, 0, PARTS, serial, within), [own[one] for one in memory]
+    within = tirx.For(step, 0, each, SERIAL, code)
+    return tirx.For(part, 0, PARTS, SERIAL, within), [own[one] for one in memory]

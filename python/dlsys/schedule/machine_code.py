@@ -1,17 +1,5 @@
-"""From scheduled functions to machine code: TVM's own passes, and our corrections of TVM 0.27 before and after them.
-
-    _sum_with_negative   TVM's simplifier takes numbers for exact
-    VECTORS              TVM computes isnan and nearbyint one by one
-    _on_stack            TVM takes memory for small arrays at run time
-    NO_SLP               LLVM searches vectors among scalars
-    _as_vectors          TVM computes numbers that count up one by one
-    _expected, _branch   TVM makes no branch of a choice between vectors
-    _exact               TVM writes float64 for CUDA with 15 decimals
-    _scaled              TVM calls the C library for value * 2 ** n, one by one
-    _without_main        TVM compiles a function alone in its module twice, the second time as "main"
-
-tests/schedule/test_tvm_corrections.py tells of each when a later TVM needs it no more.
-"""
+"""From scheduled functions to machine code: TVM's own passes, and before and after them our corrections of TVM 0.27.
+Each says what TVM does; tests/schedule/test_tvm_corrections.py tells when a later one needs it no more."""
 
 from __future__ import annotations
 
@@ -28,7 +16,7 @@ from tvm.target import Target
 
 from ..compute.elementary import power_of_two
 from . import denormals, squares
-from .common import mutated, rewritten
+from .common import AS_IT_IS, mutated, rewritten
 from .target import features
 
 PIPELINE = "dlsys"
@@ -41,7 +29,6 @@ STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _ENTRY = "tirx.is_entry_func"
-_AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM
 
 
 def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
@@ -80,7 +67,7 @@ def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
         return allocation
     if tvm.DataType(str(buffer.dtype)).bits * math.prod(map(int, buffer.shape)) > 8 * STACK_BYTES:
         return allocation
-    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **_AS_IT_IS})
+    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **AS_IT_IS})
 
 
 def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:

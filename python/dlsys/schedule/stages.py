@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..compute.base import PART
 from ..compute.loops import sequence
 from . import common
-from .common import bound_once, found_in, mutated, renamed
+from .common import Structure, bound_once, found_in, mutated, renamed
 from .varying import extent_of
 
 Expr = Any  # of tvm.ir: a number at run time
@@ -71,6 +70,12 @@ class Stage:
         return [load for load in loads_of([self.value]) if not load.source.same_as(self.buffer)]
 
 
+def iterator(name: str, like: tirx.IterVar, extent: int, kind: int) -> tirx.IterVar:
+    """An iterator of a new variable of the same dtype as another's."""
+    dtype = like.var.ty
+    return tirx.IterVar(ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent)), tirx.Var(name, dtype), kind)
+
+
 def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
     """All loads in some expressions."""
     return [load for expression in expressions for load in found_in(expression, ir.TensorLoad)]
@@ -91,8 +96,7 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
 
 def nests_of(func: tirx.PrimFunc) -> list[Stage | tirx.Stmt]:
     """The loop nests of a function, as stages where they are some."""
-    body = func.body.block.body
-    return [_stage(nest) or nest for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
+    return [_stage(nest) or nest for nest in common.statements(func.body.block.body)]
 
 
 def _stage(nest: tirx.Stmt) -> Stage | None:
@@ -123,7 +127,7 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
 def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     """An expression with the values of stages, by their buffers, in the place of loads from these. What is read more
     than once at an index, or names parts of itself, has a name at the top, so that expressions do not grow."""
-    known: dict[Any, list[tuple[Expr, tirx.Var]]] = {}
+    known: dict[Any, tirx.Var] = {}
     named: list[tuple[tirx.Var, Expr]] = []
     reads: Counter[tirx.Var] = Counter()
 
@@ -132,13 +136,10 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         stage = made.get(item.source)
         if stage is None:
             return item
-        forms = known.setdefault(item.source, [])
-        var = next((var for other, var in forms if tvm_ffi.structural_equal(other, item)), None)
-        if var is None:
+        if (var := known.get(key := Structure(item))) is None:
             names = {v: at for v, at in zip(stage.indices, item.indices, strict=True) if isinstance(v, tirx.Var)}
             found = mutated(renamed(stage.value, names), functions)
-            var = tirx.Var(stage.name, found.ty)
-            forms.append((item, var))
+            known[key] = var = tirx.Var(stage.name, found.ty)
             named.append((var, found))
         reads[var] += 1
         return var
@@ -192,15 +193,10 @@ def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc
     """The function with other loop nests, and the arrays that they use, and do not allocate by themselves."""
     root, body = func.body.block, sequence(nests)
     own = {*func.params, *(one.buffer for one in found_in(body, tirx.AllocBuffer))}
-    used = dict.fromkeys(buffer for buffer in buffers(body) if buffer not in own)
-    arrays = [*(buffer for buffer in root.alloc_buffers if buffer in used), *used]
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(dict.fromkeys(arrays)))
+    used = dict.fromkeys(buffer for buffer, _ in common.places_of(body) if buffer not in own)
+    arrays = dict.fromkeys([*(buffer for buffer in root.alloc_buffers if buffer in used), *used])
+    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(arrays))
     return bound_once(func.with_body(s_tir.SBlockRealize([], True, block)))
-
-
-def buffers(code: tirx.Stmt) -> dict[Any, None]:
-    """The buffers that the code loads from or stores to, in the order in which they come."""
-    return dict.fromkeys(buffer for buffer, _ in common.places_of(code))
 
 
 def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> set[Any]:
@@ -241,19 +237,15 @@ def share(func: tirx.PrimFunc) -> list[Stage] | None:
     if (stages := read_stages(func)) is None:
         return None
     same: dict[Any, Any] = {}  # a buffer, and the one that holds the same
-    known: dict[Any, list[tuple[Any, Any]]] = {}
+    known: dict[Any, Any] = {}
     found = []
     for stage in stages:
         stage = replace(stage, value=renamed(stage.value, same))
-        form = _canonical(stage)
-        forms = known.setdefault((extents(stage.spatial), extents(stage.reduced)), [])
-        twin = next((buffer for other, buffer in forms if tvm_ffi.structural_equal(other, form)), None)
-        if twin is None:
-            forms.append((form, stage.buffer))
-        elif stage.buffer not in func.params:
+        twin = known.setdefault(_canonical(stage), stage.buffer)
+        if twin is not stage.buffer and stage.buffer not in func.params:
             same[stage.buffer] = twin
-            continue
-        found.append(stage)
+        else:
+            found.append(stage)
     return found
 
 
@@ -264,9 +256,9 @@ _TOTAL = tirx.Var("total", "handle")
 def _canonical(stage: Stage) -> Any:
     """The stage's expression with common names, so that equal stages are equal."""
     names = {**{v.var: axis for v, axis in zip(stage.iters, _AXES, strict=False)}, stage.buffer: _TOTAL}
-    kinds = [int(v.iter_type) for v in stage.iters]
+    axes = [(int(v.iter_type), int(v.dom.extent)) for v in stage.iters]
     parts = [*stage.indices, stage.value, *([] if stage.init is None else [stage.init])]
-    return tvm_ffi.convert([kinds, [renamed(part, names) for part in parts]])
+    return Structure([axes, [renamed(part, names) for part in parts]])
 
 
 def size(iters: Iterable[tirx.IterVar]) -> int:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm import ir, tirx
 
 from . import common
-from .codegen import UNROLLED, VectorCode, array, in_steps, lanes, loop, sequence, unravelled
-from .stages import Expr, Stage, at_own_index, extents, kept, size
+from .codegen import SERIAL, UNROLLED, VectorCode, array, in_steps, lanes, loop, sequence, unravelled
+from .stages import Expr, Stage, at_own_index, extents, iterator, kept, size
 
 PARTS = 64  # results, or parts, that are enough for threads
 LEVEL = 64  # additions to an accumulator before it is added to one of the next level
@@ -56,12 +57,9 @@ def in_parts(stage: Stage, lengths: Mapping[int, int]) -> list[Stage]:
     def parts(first: int, count: int, length: int) -> Stage:
         """Some parts along the last axis."""
         own = {**lengths, last: length}
-        number = _axis("part", stage.iters[0], math.prod(counts) * count, tirx.IterVar.DataPar)
-        iters = {
-            i: _axis(v.var.name, v, own.get(i, sizes[i]), v.iter_type)
-            for i, v in enumerate(stage.iters)
-            if own.get(i) != 1
-        }
+        number = iterator("part", stage.iters[0], math.prod(counts) * count, tirx.IterVar.DataPar)
+        wide = ((i, v) for i, v in enumerate(stage.iters) if own.get(i) != 1)
+        iters = {i: iterator(v.var.name, v, own.get(i, sizes[i]), v.iter_type) for i, v in wide}
         values: dict[Any, Expr] = {stage.iters[i].var: v.var for i, v in iters.items()}
         for i, at in zip(lengths, unravelled(number.var, [*counts, count]), strict=True):
             start = (at + (first if i == last else 0)) * lengths[i]
@@ -78,15 +76,9 @@ def of_parts(stage: Stage, count: int) -> tuple[ir.Var, Stage]:
     """An array for the results of parts of a reduction, along its first axis, and the stage that combines them."""
     shape, own = (count, *extents(stage.spatial)), [v.var for v in stage.spatial]
     made = array(shape, stage.buffer.dtype, f"{stage.name}_parts")
-    part = _axis("part", stage.iters[0], count, tirx.IterVar.CommReduce)
+    part = iterator("part", stage.iters[0], count, tirx.IterVar.CommReduce)
     value = type(stage.value)(stage.value.a, tirx.BufferLoad(made, [part.var, *own]))
     return made, replace(stage, iters=(*stage.spatial, part), value=value)
-
-
-def _axis(name: str, like: tirx.IterVar, extent: int, kind: int) -> tirx.IterVar:
-    """An iterator of a new variable of the same dtype as another's."""
-    dtype = like.var.ty
-    return tirx.IterVar(ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent)), tirx.Var(name, dtype), kind)
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], result
 def parts_of(whole: Sum, parts: int) -> tuple[Sum, Sum]:
     """The sums of the parts of a sum, whose number is the first index of each result, and that of these."""
     sums, total = of_parts(whole.stage, parts)
-    number = _axis("part", whole.stage.iters[0], parts, tirx.IterVar.DataPar)
+    number = iterator("part", whole.stage.iters[0], parts, tirx.IterVar.DataPar)
     own = (number.var, *(v.var for v in whole.stage.spatial))
     part = replace(whole.stage, iters=(number, *whole.stage.iters), buffer=sums, indices=own)
     return Sum(part, (), {sums}), replace(whole, stage=total)
@@ -233,12 +225,9 @@ class Accumulators:
 
     def _each(self, code: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
         """The code for each accumulator, along vectors; as sums are added to, if registers hold them."""
-
-        step = lambda start, many: lanes(many, lambda lane: code(start + lane), self.dtype)  # noqa: E731
         most = common.MAX_VECTORS * self.lanes
-        if self.width <= most:
-            return in_steps(self.width, self.lanes, step, self.dtype, UNROLLED)
-        return in_steps(self.width, most, step, self.dtype)
+        width, kind = (self.lanes, UNROLLED) if self.width <= most else (most, SERIAL)
+        return in_steps(self.width, width, lambda at, n: lanes(n, lambda i: code(at + i), self.dtype), self.dtype, kind)
 
     def before(self) -> list[tirx.Stmt]:
         """Allocates and clears them."""
@@ -256,15 +245,18 @@ class Accumulators:
         both = type(self.stage.value)(tirx.BufferLoad(to, [at]), tirx.BufferLoad(array, [place]))
         return tirx.BufferStore(to, both, [at])
 
+    def _folded(self, half: int, at: Expr) -> tirx.Stmt:
+        """Adds the accumulator half the width further on."""
+        return self._combined(self.arrays[-1], at, self.arrays[-1], at + half)
+
     def total(self) -> tuple[list[tirx.Stmt], Expr]:
         """The sum of all accumulators, by halves: its code, and the value."""
-        code, width, array = list[tirx.Stmt](), self.width, self.arrays[-1]
+        code, width = list[tirx.Stmt](), self.width
         while width > 1:
             half = 1 << (width - 1).bit_length() - 1
-            fold = lambda at, half=half: self._combined(array, at, array, at + half)  # noqa: E731
-            code.append(lanes(width - half, fold, self.dtype))
+            code.append(lanes(width - half, partial(self._folded, half), self.dtype))
             width = half
-        return code, tirx.BufferLoad(array, [0])
+        return code, tirx.BufferLoad(self.arrays[-1], [0])
 
     def results(self, store: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
         """Stores each by itself: `store`, of its place and its value."""

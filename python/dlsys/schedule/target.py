@@ -140,8 +140,7 @@ def _complete(target: Target) -> Target:
 
 
 def _threads(target: Target) -> int:
-    count = int(target.attrs.get("num-cores", 0) or 0)
-    return count if count > 0 else get_num_threads()
+    return max(int(target.attrs.get("num-cores", 0) or 0), 0) or get_num_threads()
 
 
 @cache

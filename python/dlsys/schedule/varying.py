@@ -19,7 +19,7 @@ import numpy as np
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from .common import renamed
+from .common import found_in, renamed
 
 ROWS: tirx.Var = tirx.Var("rows", "int32")
 """The number of rows."""
@@ -75,8 +75,8 @@ def with_rows(
 ) -> tirx.PrimFunc:
     """A function lowered within `rows_vary` with `ROWS` for each number that is the number of rows, also in the shapes
     of its arrays, and what has another form of it; and for each that is one of the shares divided by it."""
-    own, lanes = tuple(shares), set[int]()
-    known = {**(forms or {}), number: (1, 0)}
+    own, known, body = tuple(shares), {**(forms or {}), number: (1, 0)}, function.body
+    lanes = {index.__chandle__() for shuffle in found_in(body, tirx.Shuffle) for index in shuffle.indices}
 
     def integer(item: tirx.IntImm) -> Any:
         dtype = str(item.ty)
@@ -96,19 +96,14 @@ def with_rows(
             return ROWS.astype(dtype) * tirx.const(math.copysign(1.0, item.value), dtype)
         return item
 
-    blocks, own_arrays, shuffles = list[s_tir.SBlock](), list[tirx.AllocBuffer](), list[tirx.Shuffle]()
-    kinds = (s_tir.SBlock, blocks.append), (tirx.AllocBuffer, own_arrays.append), (tirx.Shuffle, shuffles.append)
-    tvm_ffi.structural_walk(function.body, [*kinds])
-    lanes.update(index.__chandle__() for shuffle in shuffles for index in shuffle.indices)
-    arrays = [*function.params, *(array for block in blocks for array in block.alloc_buffers)]
-    arrays += [one.buffer for one in own_arrays]
+    arrays = [*function.params, *(array for block in found_in(body, s_tir.SBlock) for array in block.alloc_buffers)]
+    arrays += [one.buffer for one in found_in(body, tirx.AllocBuffer)]
     names = {}
     for old in arrays:
         shape = [integer(extent) if isinstance(extent, tirx.IntImm) else extent for extent in old.shape]
         if any(a is not b for a, b in zip(shape, old.shape, strict=True)):
-            alignment = getattr(old, "data_alignment", 4)
-            kept = {"data_alignment": alignment, "layout": None}
-            names[old] = tirx.decl_buffer(shape, str(old.dtype), old.name, scope=old.scope(), **kept)
+            kept = {"scope": old.scope(), "data_alignment": getattr(old, "data_alignment", 4), "layout": None}
+            names[old] = tirx.decl_buffer(shape, str(old.dtype), old.name, **kept)
     found = renamed(function, names)
     return found.with_body(tvm_ffi.structural_map(found.body, [(tirx.IntImm, integer), (tirx.FloatImm, real)]))
 
@@ -118,28 +113,17 @@ def bound(extent: int, dtype: str) -> Any:
     return extent.expr.astype(dtype) if isinstance(extent, Varying) else tirx.IntImm(dtype, extent)
 
 
-def _operator(of: Callable[[Any, Any], Any], turned: bool = False) -> Callable[[Any, Any], Any]:
-    """An operation on a `Varying`, on the number, its expression and the usual number; `turned`: on its right. With an
-    expression of TVM's it gives one, with a float, which is for decisions alone, a plain number."""
+def _operator(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operation on a `Varying`, on the number, its expression and the usual number. With an expression of TVM's it
+    gives one, with a float, which is for decisions alone, a plain number."""
 
     def made(self: Varying, other: Any) -> Any:
-        def both(a: Any, b: Any) -> Any:
-            return of(b, a) if turned else of(a, b)
-
         if not isinstance(other, int):
-            return both(int(self) if isinstance(other, float) else self.expr, other)
+            return of(int(self) if isinstance(other, float) else self.expr, other)
         its = other.expr if isinstance(other, Varying) else int(other)
-        return Varying(both(int(self), int(other)), both(self.expr, its), both(self.usual, usual(other)))
+        return Varying(of(int(self), int(other)), of(self.expr, its), of(self.usual, usual(other)))
 
     return made
-
-
-def _quotient(a: Any, b: Any) -> Any:
-    return a // b if isinstance(a, int) and isinstance(b, int) else tirx.floordiv(a, b)
-
-
-def _rest(a: Any, b: Any) -> Any:
-    return a % b if isinstance(a, int) and isinstance(b, int) else tirx.floormod(a, b)
 
 
 class Varying(int):
@@ -153,11 +137,11 @@ class Varying(int):
         self.expr, self.usual = expr, usual
         return self
 
-    __add__, __radd__ = _operator(operator.add), _operator(operator.add, True)
-    __sub__, __rsub__ = _operator(operator.sub), _operator(operator.sub, True)
-    __mul__, __rmul__ = _operator(operator.mul), _operator(operator.mul, True)
-    __floordiv__, __rfloordiv__ = _operator(_quotient), _operator(_quotient, True)
-    __mod__, __rmod__ = _operator(_rest), _operator(_rest, True)
+    __add__, __radd__ = _operator(operator.add), _operator(lambda a, b: b + a)
+    __sub__, __rsub__ = _operator(operator.sub), _operator(lambda a, b: b - a)
+    __mul__, __rmul__ = _operator(operator.mul), _operator(lambda a, b: b * a)
+    __floordiv__, __rfloordiv__ = _operator(operator.floordiv), _operator(lambda a, b: b // a)
+    __mod__, __rmod__ = _operator(operator.mod), _operator(lambda a, b: b % a)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other

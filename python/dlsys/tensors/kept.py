@@ -10,7 +10,6 @@ shapes were met before: what always has the same shape runs kernels for that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler import Arena, Plan
@@ -51,14 +50,10 @@ def is_plain(value: Any) -> bool:
     return type(value) in PLAIN or (type(value) in (tuple, list) and all(map(is_plain, value)))
 
 
-def _content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-    return dict.fromkeys(keys, path.read_bytes())
-
-
 def load(key: str, ctx: Context, arena: Arena, shapes: int) -> RecordedPlan | None:
     """The plan that is kept under a key; None for none, or where a kernel is missing. `shapes`: how many other sets of
     shapes of its graph the process has met."""
-    if (text := disk.load([key], _content).get(key)) is None:
+    if (text := disk.content(key)) is None:
         return None
     try:
         record = read_record(text)
@@ -74,6 +69,4 @@ def save(key: str, plan: Plan, variables: Sequence[Node], left: object) -> None:
     """Keeps a plan that was compiled, if it can be, with what belongs to it."""
     record = record_of(plan, variables, left)
     if record is not None:
-        with disk.folder() as folder:
-            if folder is not None:
-                disk.keep(folder, [key], lambda path: path.write_bytes(record.text()), _content)
+        disk.keep_content(key, record.text())

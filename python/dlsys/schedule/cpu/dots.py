@@ -12,7 +12,7 @@ from tvm import ir, tirx
 from ..codegen import array
 from ..common import renamed
 from ..intrinsics import DECLARED, RESULT, Intrinsic, declared, llvm
-from ..stages import Expr, Stage
+from ..stages import Expr, Stage, iterator
 from ..target import Machine
 
 
@@ -85,12 +85,9 @@ def _groups(load: Expr, axis: tirx.IterVar, dtype: str, terms: int) -> Stage:
     """The stage that makes an operand's groups along an axis; zeros beyond the last element."""
     at, shape = _at(load, axis), [int(extent) for extent in load.source.shape]
     assert at is not None
-    size, index, bits = shape[at], str(axis.var.ty), 8 * np.dtype(dtype).itemsize
+    size, bits = shape[at], 8 * np.dtype(dtype).itemsize
     groups = [*shape[:at], -(-size // terms), *shape[at + 1 :]]
-    iters = tuple(
-        tirx.IterVar(ir.Range(0, tirx.IntImm(index, extent)), tirx.Var(f"i{i}", index), tirx.IterVar.DataPar)
-        for i, extent in enumerate(groups)
-    )
+    iters = tuple(iterator(f"i{i}", axis, extent, tirx.IterVar.DataPar) for i, extent in enumerate(groups))
     names = tuple(v.var for v in iters)
     made: Expr = None
     for i in range(terms):
@@ -106,8 +103,7 @@ def _groups(load: Expr, axis: tirx.IterVar, dtype: str, terms: int) -> Stage:
 
 def _summed(stage: Stage, intrinsic: Intrinsic, packs: Sequence[tuple[Expr, Any]], axis: tirx.IterVar) -> Stage:
     """The sum over groups: of each operand the load of an element and the array of its groups."""
-    extent = tirx.IntImm(str(axis.var.ty), -(-int(axis.dom.extent) // intrinsic.terms))
-    own = tirx.IterVar(ir.Range(0, extent), tirx.Var("k", axis.var.ty), axis.iter_type)
+    own = iterator("k", axis, -(-int(axis.dom.extent) // intrinsic.terms), axis.iter_type)
     names = {axis.var: own.var}
     reads = [tirx.BufferLoad(pack, [renamed(index, names) for index in load.indices]) for load, pack in packs]
     iters = tuple(own if v.var.same_as(axis.var) else v for v in stage.iters)

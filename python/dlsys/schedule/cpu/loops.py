@@ -9,9 +9,9 @@ from typing import Any
 from tvm import sym, tirx
 
 from .. import common
-from ..codegen import block_of, sequence, unravelled
-from ..common import PARALLEL_WORK, renamed, with_places
-from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
+from ..codegen import PARALLEL, SERIAL, block_of, sequence, unravelled
+from ..common import PARALLEL_WORK, enough, renamed, statements, with_places
+from ..loops import around, is_ordered, nest_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
 from .tiles import least_parts
@@ -22,14 +22,14 @@ CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The formula's loops, shared out. Declines all others."""
-    if loops_of(func) is None:
-        return None
     (code, _), parts = with_little_memory(func), least_parts(machine)
+    if code is None:
+        return None
     big = _work(code) >= PARALLEL_WORK
     code = _exchanged(code, parts if big else 1)
     if big:
         code = _shared(code, max(PARTS, parts))
-    block = block_of(common.blocks_of(func)[0].name_hint, code, whole=True)
+    block = block_of(common.blocks_of(func)[0].name_hint, code)
     return with_nests(func, [block])
 
 
@@ -45,18 +45,15 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     loops, body = nest_of(code)
     if len(loops) > 1 and not common.found_in(body, tirx.For):  # the last is for vectors
         body = loops.pop()
-    if math.prod(int(loop.extent) for loop in loops) < parts and not (own := _shared(body, parts)).same_as(body):
+    sizes = [int(loop.extent) for loop in loops]
+    if math.prod(sizes) < parts and not (own := _shared(body, parts)).same_as(body):
         return around(loops, own)
-    count = 1
-    while count < len(loops) and math.prod(int(loop.extent) for loop in loops[:count]) < parts:
-        count += 1
-    shape = [int(loop.extent) for loop in loops[:count]]
+    shape = sizes[: enough(sizes, parts)]
     if math.prod(shape) == 1:
         return code
     index = tirx.Var("i", "int32")
     names = {loop.loop_var: at for loop, at in zip(loops, unravelled(index, shape), strict=False)}
-    shared = renamed(around(loops[count:], body), names)
-    return tirx.For(index, 0, math.prod(shape), tirx.ForKind.PARALLEL, shared)
+    return tirx.For(index, 0, math.prod(shape), PARALLEL, renamed(around(loops[len(shape) :], body), names))
 
 
 def _work(code: tirx.Stmt) -> int:
@@ -77,25 +74,20 @@ def _exchanged(code: tirx.Stmt, parts: int) -> tirx.Stmt:
         return tirx.SeqStmt([_exchanged(one, parts) for one in code.seq])
     if not isinstance(code, tirx.For) or is_ordered(code):
         return code
-    body, var, width, serial = _steps(code), code.loop_var, int(code.extent), tirx.ForKind.SERIAL
+    body, var, width = statements(code.body), code.loop_var, int(code.extent)
     if not any(map(is_ordered, body)) or not all(_is_along(one, var) for one in body):
         return around([code], _exchanged(code.body, -(-parts // width)))
     if width <= CHUNK or (parts == 1 and len(body) == 1):
         return _together(body, var, 0, width)
     chunk = tirx.Var("chunk", "int32")
     extent = CHUNK if width % CHUNK == 0 else tirx.min(CHUNK, width - chunk * CHUNK)
-    return tirx.For(chunk, 0, -(-width // CHUNK), serial, _together(body, var, chunk * CHUNK, extent))
-
-
-def _steps(loop: tirx.For) -> list[tirx.Stmt]:
-    """The statements of a loop's body."""
-    return list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
+    return tirx.For(chunk, 0, -(-width // CHUNK), SERIAL, _together(body, var, chunk * CHUNK, extent))
 
 
 def _is_along(code: tirx.Stmt, var: Any) -> bool:
     """Whether it stores, or is a loop that stores, in registers, or where an index goes along the last axis."""
     if isinstance(code, tirx.For) and is_ordered(code):
-        return all(isinstance(one, tirx.BufferStore) and _is_along(one, var) for one in _steps(code))
+        return all(isinstance(one, tirx.BufferStore) and _is_along(one, var) for one in statements(code.body))
     if not isinstance(code, tirx.BufferStore):
         return isinstance(code, tirx.AllocBuffer)
     if code.buffer.scope() == "local":
@@ -109,8 +101,7 @@ def _is_along(code: tirx.Stmt, var: Any) -> bool:
 def _together(body: Sequence[tirx.Stmt], var: Any, start: Any, count: Any) -> tirx.Stmt:
     """A loop's statements, each for `count` indices, from `start` on, before the next one: in a statement that is a
     loop, within it. Each index has registers of its own."""
-    serial, width = tirx.ForKind.SERIAL, count if isinstance(count, int) else CHUNK
-    own: dict[Any, Any] = {}
+    width, own = count if isinstance(count, int) else CHUNK, dict[Any, Any]()
 
     def each(code: tirx.Stmt) -> tirx.Stmt:
         index = tirx.Var(var.name, "int32")
@@ -118,7 +109,7 @@ def _together(body: Sequence[tirx.Stmt], var: Any, start: Any, count: Any) -> ti
         def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
             return (own[buffer], [indices[0] * width + index]) if buffer in own else (buffer, indices)
 
-        return tirx.For(index, 0, count, serial, renamed(with_places(code, place), {var: start + index}))
+        return tirx.For(index, 0, count, SERIAL, renamed(with_places(code, place), {var: start + index}))
 
     def one(code: tirx.Stmt) -> tirx.Stmt:
         if isinstance(code, tirx.AllocBuffer):
@@ -126,8 +117,7 @@ def _together(body: Sequence[tirx.Stmt], var: Any, start: Any, count: Any) -> ti
             own[code.buffer] = tirx.decl_buffer((size,), str(code.buffer.dtype), code.buffer.name, scope="local")
             return tirx.AllocBuffer(own[code.buffer])
         if isinstance(code, tirx.For):
-            step = tirx.Var(code.loop_var.name, "int32")
-            return tirx.For(step, 0, code.extent, serial, each(renamed(code.body, {code.loop_var: step})))
+            return tirx.For(code.loop_var, 0, code.extent, SERIAL, each(code.body))
         return each(code)
 
     return sequence([one(code) for code in body])

@@ -12,7 +12,7 @@ from tvm import tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, axes_of, renamed
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, Strides, axes_of, renamed
 from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen
 from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
@@ -46,7 +46,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 def block(group: Sequence[Stage], stored: set[Any], machine: Machine, steps: Steps = OWN) -> tirx.Stmt:
     """The loops of stages of one domain, which store some of their buffers."""
-    return block_of(group[-1].name, _Loops(group, stored, machine, steps).nest(), whole=True)
+    return block_of(group[-1].name, _Loops(group, stored, machine, steps).nest())
 
 
 class _Loops:
@@ -79,10 +79,11 @@ class _Loops:
 
     def nest(self) -> tirx.Stmt:
         """The loops in the order that suits what they read."""
-        across = next((i for i in range(len(self.outer)) if self._crosses(i)), None)
+        alone = len(self.group) == 1
+        across = next((i for i in range(len(self.outer)) if alone and self._crossing(i)), None)
         if across is not None:
             return self._in_tiles(across)
-        steps = (0, 1, *STRIDES) if len(self.group) == 1 else (0, 1)
+        steps = (0, 1, *STRIDES) if alone else (0, 1)
         return self._in_rows(bool(self.shape) and any(s not in steps for s in self.axes.strides[-1]))
 
     def at(self, parts: Sequence[Expr]) -> list[Expr]:
@@ -145,10 +146,10 @@ class _Loops:
 
     # Across memory
 
-    def _crosses(self, part: int) -> bool:
-        """Whether some access runs along a group of axes where the output runs along the last."""
-        pairs = zip(self.axes.strides[part], self.axes.strides[-1], strict=True)
-        return len(self.group) == 1 and any(s == 1 and last not in (0, 1, None) for s, last in pairs)
+    def _crossing(self, part: int) -> list[Strides]:
+        """The accesses that run along a group of axes where the output runs along the last."""
+        steps = zip(self.accesses, self.axes.strides[part], self.axes.strides[-1], strict=True)
+        return [access for access, along, last in steps if along == 1 and last not in (0, 1, None)]
 
     def _in_tiles(self, across: int) -> tirx.Stmt:
         """Square tiles, whose lines of both arrays stay in cache until they are used up. Where tiles divide the array,
@@ -159,7 +160,7 @@ class _Loops:
         high, wide = exact if copied else [min(SIDE, sizes[i]) for i in (across, -1)]
 
         counts = (*sizes[:across], -(-sizes[across] // high), -(-sizes[-1] // wide))
-        outer = next((n for n in range(1, len(counts)) if math.prod(counts[:n]) >= self.parts), len(counts))
+        outer = common.enough(counts, self.parts)
 
         def tile(index: Sequence[Expr], inside: Sequence[Expr]) -> tirx.Stmt:
             *lead, up, right = index
@@ -167,14 +168,14 @@ class _Loops:
             def at(row: Expr, column: Expr) -> list[Expr]:
                 return self.at([*lead, up * high + row, *inside, right * wide + column])
 
-            def element(row: Expr, column: Expr) -> tirx.Stmt:
-                return self.vector(1, lambda _: self._element(at(row, column)))
+            def of_row(row: Expr, columns: int) -> tirx.Stmt:
+                return self.loop(columns, lambda c: self.vector(1, lambda _: self._element(at(row, c))))
 
             if copied:
                 return self._turned(copied, high, wide, at)
-            part = lambda rows, columns: self.loop(rows, lambda r: self.loop(columns, lambda c: element(r, c)))  # noqa: E731
             ends = (up, sizes[across], high), (right, sizes[-1], wide)
-            return cut(*ends[0], lambda rows: cut(*ends[1], lambda columns: part(rows, columns)))
+            part = partial(cut, *ends[1])
+            return cut(*ends[0], lambda rows: part(lambda columns: self.loop(rows, lambda r: of_row(r, columns))))
 
         def body(index: Expr) -> tirx.Stmt:
             lead, inner = unravelled(index, counts[:outer]), sizes[across + 1 : -1]
@@ -188,18 +189,17 @@ class _Loops:
         dtypes = [str(load.source.dtype) for load in stage.loads()]
         if self.branching or "bool" in [*dtypes, str(stage.buffer.dtype)]:
             return []
-        numbers = (self.accesses.index(common.strides_of(stage.block, x.source, x.indices)) for x in stage.loads())
-        steps = [[self.axes.strides[axis][number] for axis in (across, -1)] for number in numbers]
-        pairs = zip(stage.loads(), steps, strict=True)
-        return [load for load, (along, last) in pairs if along == 1 and last not in (0, 1, None)]
+        crossing = self._crossing(across)
+        return [x for x in stage.loads() if common.strides_of(stage.block, x.source, x.indices) in crossing]
 
     def _turned(self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]) -> tirx.Stmt:
         """A tile whose crossing loads are copied to the stack first, as they lie: vectors along both arrays."""
-        def copy(load: Expr) -> tuple[tirx.Stmt, Callable[[Expr, Expr], Expr]]:
-            element = lambda column, row: renamed(load, self._names(at(row, column)))  # noqa: E731
-            return turned(element, wide, high, str(load.source.dtype), self.index)
 
-        made, reads = zip(*map(copy, loads), strict=True)
+        def element(load: Expr, column: Expr, row: Expr) -> Expr:
+            return renamed(load, self._names(at(row, column)))
+
+        copies = (turned(partial(element, x), wide, high, str(x.source.dtype), self.index) for x in loads)
+        made, reads = zip(*copies, strict=True)
 
         def one(row: Expr, column: Expr) -> tirx.Stmt:
             copied = [(load, read(column, row)) for load, read in zip(loads, reads, strict=True)]

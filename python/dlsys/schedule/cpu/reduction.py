@@ -59,7 +59,7 @@ def finish(
             made.append(pointwise.block([one], {one.buffer}, machine))
         elif size(one.spatial):
             sums = _whole_or_in_parts(one, machine, steps)
-            made += [block_of(part.stage.name, part.nest(), whole=True) for part in sums]
+            made += [block_of(part.stage.name, part.nest()) for part in sums]
     return with_nests(func, made)
 
 
@@ -116,9 +116,6 @@ class _Sum:
         value = common.with_loads(self.stage.value, lambda load: so_far if load.source.same_as(own) else None)
         return tirx.BufferStore(sums, renamed(value, names), [at])
 
-    def _accumulators(self, width: int, levels: Levels) -> Accumulators:
-        return Accumulators(self.stage, width, levels.count, self.lanes, self.index)
-
     def _store(self, value: Expr, result: Sequence[Expr]) -> tirx.Stmt:
         """Stores a result."""
         names = self._at(result, [tirx.IntImm(self.index, 0)] * len(self.terms.parts))
@@ -136,7 +133,7 @@ class _Sum:
 
         def sums(row: Sequence[Expr], first: Expr, columns: int) -> tirx.Stmt:
             """The sums of so many neighbouring columns."""
-            own = self._accumulators(columns, levels)
+            own = Accumulators(self.stage, columns, levels.count, self.lanes, self.index)
 
             def some_rows(term: Sequence[Expr], many: int) -> tirx.Stmt:
                 def of_step(begin: Expr, number: int) -> tirx.Stmt:
@@ -144,11 +141,11 @@ class _Sum:
                         names = self._at([*row, first + column], [*term[:-1], term[-1] + r])
                         return self._add(own.arrays[0], column, names)
 
-                    def of_row(r: Expr) -> tirx.Stmt:
-                        vector = lambda start, width: self.vector(width, lambda x: add(r, begin + start + x))  # noqa: E731
-                        return in_steps(number, lanes, vector, self.index, tirx.ForKind.UNROLLED)
+                    def vector(r: Expr, start: Expr, width: int) -> tirx.Stmt:
+                        return self.vector(width, lambda x: add(r, begin + start + x))
 
-                    return self.loop(many, of_row, kind=tirx.ForKind.UNROLLED)
+                    rows = partial(in_steps, number, lanes, dtype=self.index, kind=tirx.ForKind.UNROLLED)
+                    return self.loop(many, lambda r: rows(partial(vector, r)), kind=tirx.ForKind.UNROLLED)
 
                 return in_steps(columns, step, of_step, self.index)
 
@@ -183,7 +180,7 @@ class _Sum:
             """The sums of so many neighbouring results, whose rows are read side by side."""
             *lead, last = unravelled(index, counts)
             results = [[*lead, last * together + r] if self.results.sizes else [] for r in range(together)]
-            own = [self._accumulators(width, levels) for _ in results]
+            own = [Accumulators(self.stage, width, levels.count, self.lanes, self.index) for _ in results]
 
             def step(term: Sequence[Expr], many: int) -> tirx.Stmt:
                 def add(result: Sequence[Expr], array: Any, lane: Expr) -> tirx.Stmt:

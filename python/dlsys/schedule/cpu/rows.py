@@ -87,7 +87,10 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
     rank = len(row)
     held: dict[tuple[Any, tuple[int, ...]], Expr] = {}  # by a stage's buffer and a place in the row
     inside = {stage.buffer for stage in rows.stages}
-    of_row = lambda x: held[x.source, tuple(map(int, x.indices[rank:]))] if x.source in inside else None  # noqa: E731
+
+    def of_row(load: Expr) -> Expr | None:
+        return held[load.source, tuple(map(int, load.indices[rank:]))] if load.source in inside else None
+
     for stage in rows.stages:
         columns, own = stage.spatial[rank:], {v.var: at for v, at in zip(stage.spatial, row, strict=False)}
         for place in product(*map(range, extents(columns))):

@@ -68,8 +68,8 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> list[tirx.Stmt]
 
 def _blocks(product: Product, tile: Tile) -> int:
     """Tiles of C."""
-    m, n = product.size(product.m), product.size(product.n)
-    return product.size(product.batch) * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
+    batch, m, n, _ = product.sizes
+    return batch * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
 
 
 def _parts(product: Product, tile: Tile, gpu: Gpu) -> list[int]:

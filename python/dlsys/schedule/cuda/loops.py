@@ -16,7 +16,7 @@ from tvm import ir, sym, tirx
 from .. import common
 from ..codegen import array, sequence, unravelled
 from ..common import renamed, with_places
-from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
+from ..loops import around, is_ordered, nest_of, with_little_memory
 from ..stages import Expr, inlined, with_nests
 from ..target import Machine, Rule
 from .threads import BLOCK, ceil_div, guarded, index, launch
@@ -27,9 +27,9 @@ Loops = list[tuple[tirx.For, int]]
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The launches of a function that is one block of loops. Declines all others."""
-    if loops_of(func) is None:
-        return None
     code, memory = with_little_memory(func)
+    if code is None:
+        return None
     code, copies = (code, []) if memory else _in_parts(code)
     memory += copies
     name = common.blocks_of(func)[0].name_hint
@@ -56,8 +56,10 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
     each = ceil_div(steps, parts)
 
-    # a statement, with the part's copy in place of the result
-    of_part = lambda item: with_places(item, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))  # noqa: E731
+    def of_part(code: tirx.Stmt) -> tirx.Stmt:
+        """A statement, with the part's copy in place of the result."""
+        return with_places(code, lambda x, at: (copies, [part, *at]) if x.same_as(out) else (x, at))
+
     step = tirx.Var("step", "int32")
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))
     own = tirx.For(step, 0, extent, serial, renamed(of_part(store), {add.loop_var: part * each + step}))
@@ -114,7 +116,7 @@ def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
         names[loop.loop_var] = place
         if not isinstance(extent, tirx.IntImm) or int(extent) != most:
             guards.append(place < extent)
-    body = guarded(guards[::-1], renamed(body, {**common.anew(body), **names}))
+    body = guarded(guards[::-1], renamed(body, names))
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from tvm import tirx
 
 from ..intrinsics import DECLARED, Intrinsic, Warp, declared
+from ..stages import Expr
 
 _A, _B, _C = ((0, 0), (8, 0), (0, 4), (8, 4)), ((0, 0), (0, 4)), ((0, 0), (0, 1), (8, 0), (8, 1))
 _ROUND = {
@@ -47,10 +48,11 @@ __device__ __forceinline__ void dlsys_mma_{name}(float* c, const float* a, const
 def _mma(dtype: str, name: str, terms: int, converted: Callable[[np.ndarray], np.ndarray]) -> Intrinsic:
     """The instruction for float32 numbers that are rounded to a dtype, which PTX calls `name`."""
 
-    word = partial(tirx.call_extern, "float32", f"dlsys_{name}")
-    lowering = lambda lanes, *of: tirx.call_extern("int32", f"dlsys_mma_{name}", *of)  # noqa: E731
+    def lowering(lanes: int, *of: Expr) -> Expr:
+        return tirx.call_extern("int32", f"dlsys_mma_{name}", *of)
+
     source = _ROUND[terms].format(name=name), _MULTIPLY.format(name=name, depth=8 * terms)
-    held = Warp(_A, _B, _C, word, source)
+    held = Warp(_A, _B, _C, partial(tirx.call_extern, "float32", f"dlsys_{name}"), source)
     takes, piece = ("float32", "float32"), (16, 8, 8)
     return Intrinsic(f"mma.{name}", "sm_80", dtype, dtype, takes, lowering, "float32", piece, converted, held)
 

@@ -52,14 +52,14 @@ def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu:
 
 def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]], gpu: Gpu) -> tirx.Stmt:
     """The launch of stages, one domain a part, each with the buffers that it stores."""
-    block, thread = index("block"), index("thread")
-    widths = [_width(group, extents(group[0].iters), gpu) for group, _ in parts]
-    totals = [math.prod(extents(group[0].iters)) for group, _ in parts]
-    threads = min(BLOCK, max(ceil_div(total, width) for total, width in zip(totals, widths, strict=True)))
-    ends = [0]
-    bodies = []
-    for (group, stored), width, total in zip(parts, widths, totals, strict=True):
-        bodies.append(_body(group, stored, width, ((block - ends[-1]) * threads + thread) * width, threads))
+    block, thread, ends, bodies = index("block"), index("thread"), [0], list[tirx.Stmt]()
+    shapes = [extents(group[0].iters) for group, _ in parts]
+    widths = [_width(group, shape, gpu) for (group, _), shape in zip(parts, shapes, strict=True)]
+    threads = min(BLOCK, max(ceil_div(math.prod(shape), width) for shape, width in zip(shapes, widths, strict=True)))
+    for (group, stored), width, shape in zip(parts, widths, shapes, strict=True):
+        code, total, first = ThreadCode(width), math.prod(shape), ((block - ends[-1]) * threads + thread) * width
+        code.compute(group, unravelled(first + code.lane, shape), {}, stored)
+        bodies.append(guarded([first < total] if total % (threads * width) else [], code.loop()))
         ends.append(ends[-1] + ceil_div(total, width * threads))
     name = parts[-1][0][-1].name if len(parts) == 1 else "side_by_side"
     return launch(name, [(block, ends[-1])], [(thread, threads)], _chosen(block, ends[1:], bodies))
@@ -74,19 +74,9 @@ def _chosen(block: tirx.Var, ends: Sequence[int], bodies: Sequence[tirx.Stmt]) -
     return tirx.IfThenElse(block < ends[half - 1], first, last)
 
 
-def _body(group: Sequence[Stage], stored: set[Any], width: int, first: Expr, threads: int) -> tirx.Stmt:
-    """A thread's code for the stages of one domain from the index `first` on, of which it stores some buffers."""
-    shape = extents(group[0].iters)
-    total, code = math.prod(shape), ThreadCode(width)
-    code.compute(group, unravelled(first + code.lane, shape), {}, stored)
-    return guarded([first < total] if total % (threads * width) else [], code.loop())
-
-
 def _width(group: Sequence[Stage], shape: Sequence[int], gpu: Gpu) -> int:
     """Results of a thread: a vector where rows are whole vectors and the device is filled without more threads."""
-    found = [str(stage.buffer.dtype) for stage in group]
-    found += [str(load.source.dtype) for stage in group for load in stage.loads()]
-    width, total = lanes(found), math.prod(shape)
+    width, total = lanes(group), math.prod(shape)
     inner = total if len(shape) < 2 else shape[-1]
     fills = total // width >= gpu.multiprocessors * BLOCK
     return width if fills and inner % width == 0 else 1

@@ -9,10 +9,10 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from ..codegen import sequence, unravelled
+from ..codegen import UNROLLED, loop, sequence, unravelled
 from ..common import renamed
 from ..products import Axes, Operand, Product
-from ..stages import Expr, loads_of
+from ..stages import Expr
 from ..sums import Sum
 from .threads import ThreadCode, barrier, ceil_div, guarded, index, lanes, launch, local, shared, unrolled
 
@@ -57,60 +57,59 @@ class SharedTile:
     loads `count` vectors of `width`, along k or along the side, all threads all of them where that is `exact`.
 
     Attributes:
+        first, at: the row or column where the block's tile begins, and the thread's part of the tile.
         copied: whether they go to shared memory without passing through registers (cp.async): vectors of 16 bytes that
             lie there as in memory. Such a tile has two halves, one of which is filled while the other is read.
+        tile, held, own: in shared memory; what a thread has loaded of the next one; what it multiplies at a time.
     """
 
-    first: Expr  # row or column of the block's tile
-    at: Expr  # the thread's part of the tile
-    pair = 1  # neighbours along k that a thread loads, for a word of shared memory
-    tile: ir.Var  # in shared memory
-    held: ir.Var  # what a thread has loaded of the next one
-    own: ir.Var  # what it multiplies at a time
-
-    def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
-        self.product: Product = product
-        self.name: str = name
-        self.factor: Expr = operand.value
+    def __init__(
+        self, code: Code, name: str, operand: Operand, axes: Axes, side: int, number: Expr, at: Expr, own: int
+    ) -> None:
+        """`number`: of the block's tile; `own`: how many elements a thread multiplies at a time."""
+        self.code: Code = code
         self.axes: Axes = axes
         self.side: int = side
-        factor, steps = operand.value, operand.strides
+        product, threads, factor, steps = code.product, code.tile.threads, operand.value, operand.strides
+        self.factor: Expr = factor
         self.total: int = product.size(axes)
         self.dtype: str = str(factor.ty)
         last_k, last = product.last(product.k), product.last(axes)
         self.along_k: bool = steps is not None and steps[last_k] == 1 != steps[last]
-        width = lanes([load.source.dtype for load in loads_of([factor])])
+        width = lanes([product.stage])
         run = product.extents[last_k if self.along_k else last]
         vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
         self.width: int = width if vectors else 1
         self.count: int = ceil_div(side * DEPTH // self.width, threads)
         self.exact: bool = self.count * threads * self.width == side * DEPTH
         whole = self.width > 1 and self.exact and not self.along_k and self.dtype == "float32"
-        self.copied: bool = whole and self._is_aligned(last)
+        self.copied: bool = code.copies and whole and self._is_aligned(last)
+        self.first: Expr = number * side
+        self.at: Expr = at
+        self.tile: ir.Var = shared((code.size(self),), self.dtype, name)  # of two axes TVM would cut off what pads rows
+        self.held: ir.Var = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{name}_next", scope="local")
+        self.own: ir.Var = tirx.decl_buffer((own,), self.dtype, f"{name}_own", scope="local")
 
     def _is_aligned(self, last: int) -> bool:
         """Whether vectors along an iterator lie at multiples of their size."""
-        code, iters = ThreadCode(self.width), self.product.stage.iters
+        code, iters = ThreadCode(self.width), self.code.product.stage.iters
         names = {v.var: index(v.var.name) for v in iters}
         names[iters[last].var] = index("vector") * self.width + code.lane
         return code.is_vector(self.factor.source, [renamed(i, names) for i in self.factor.indices])
 
-    def allocate(self, first: Expr, at: Expr, own: int, size: int) -> None:
-        """Makes the arrays of a tile from `first` on, of a size in shared memory; a thread has `own` elements at
-        `at`."""
-        self.first, self.at = first, at
-        self.tile = shared((size,), self.dtype, self.name)  # of one axis: of two TVM would cut off what pads the rows
-        self.held = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{self.name}_next", scope="local")
-        self.own = tirx.decl_buffer((own,), self.dtype, f"{self.name}_own", scope="local")
-
-    def place(self, vector: int, thread: Expr, threads: int, lane: Expr) -> tuple[Expr, Expr]:
+    def place(self, vector: int, lane: Expr) -> tuple[Expr, Expr]:
         """The k and the row or column, within the tile, of an element of a thread's vector of that number."""
-        pair = self.pair if self.width == 1 or not self.along_k else 1
-        first = (vector // pair * threads + thread) * self.width
+        pair = self.code.pair if self.width == 1 or not self.along_k else 1
+        first = (vector // pair * self.code.tile.threads + self.code.thread) * self.width
         if self.along_k:
             run = DEPTH // pair
             return tirx.floormod(first, run) * pair + vector % pair + lane, tirx.floordiv(first, run)
         return tirx.floordiv(first, self.side) * pair + vector % pair, tirx.floormod(first, self.side) + lane
+
+    def within(self, vector: int) -> list[Expr]:
+        """The guard of a vector that not all threads load."""
+        number = (vector * self.code.tile.threads + self.code.thread) * self.width
+        return [] if self.exact else [number < self.side * DEPTH]
 
     def group(self, number: int) -> Expr:
         """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
@@ -128,9 +127,8 @@ class SharedTile:
         """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
         value = code.value(code.evaluate(self.factor, names, lambda load: None))
         code.store(self.held, value, [number * self.width + code.lane])
-        lane = index("lane")
-        zero = tirx.BufferStore(self.held, tirx.const(0, self.dtype), [number * self.width + lane])
-        zeros = tirx.For(lane, 0, self.width, tirx.ForKind.UNROLLED, zero)
+        zero, first = tirx.const(0, self.dtype), number * self.width
+        zeros = loop(self.width, lambda i: tirx.BufferStore(self.held, zero, [first + i]), kind=UNROLLED, name="lane")
         return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros) if guards else code.loop()
 
 
@@ -143,30 +141,26 @@ class Code:
     """The code of a product's launch; `parts` of `length` terms each, whose number is the first index of results."""
 
     pad = 4  # elements behind each row of a tile in shared memory: its columns are stored to different banks
+    pair = 1  # neighbours along k that a thread loads, for a word of shared memory
     copies = True  # of operands, see `SharedTile`, where they can be
-    part: Expr
-    batch: Expr
     sums: Any
-    product: Product
-    tile: Tile
-    whole: Sum
-    parts: int
-    length: int
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
-        self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
-        sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
-        self.operands: list[SharedTile] = [SharedTile(product, *side, tile.threads) for side in sides]
+        self.product: Product = product
+        self.tile: Tile = tile
+        self.whole: Sum = whole
+        self.parts: int = parts
+        self.length: int = length
         self.block: Any = index("block")
         self.thread: Any = index("thread")
         self.step: Any = index("step")
-        counts = (parts, product.size(product.batch), *(ceil_div(o.total, o.side) for o in self.operands))
+        self.dtype: str = whole.dtype
+        sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
+        counts = (parts, product.size(product.batch), *(ceil_div(product.size(axes), side) for *_, axes, side in sides))
         self.blocks: int = math.prod(counts)
         self.part, self.batch, *numbers = unravelled(self.block, counts)
-        self.dtype: str = whole.dtype
-        for operand, number, (at, own) in zip(self.operands, numbers, self.shares(), strict=True):
-            operand.copied = operand.copied and self.copies
-            operand.allocate(number * operand.side, at, own, self.size(operand))
+        every = zip(sides, numbers, self.shares(), strict=True)
+        self.operands: list[SharedTile] = [SharedTile(self, *side, number, *share) for side, number, share in every]
 
     def shares(self) -> list[tuple[Expr, int]]:
         """Of A and of B the thread's part of the tile, and how many elements of it the thread holds."""
@@ -183,8 +177,8 @@ class Code:
         inner += [self.multiply(), *([barrier()] if held else [])]  # one tile for all steps: it has been read
         both = self.operands
         arrays = [*(one.tile for one in both), *(one.held for one in held), *(one.own for one in both)]
-        loop = tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner))
-        body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), loop, *self._results()]
+        along = tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner))
+        body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), along, *self._results()]
         return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
     def size(self, operand: SharedTile) -> int:
@@ -196,28 +190,19 @@ class Code:
         row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
         return row * (operand.side + self.pad) + side
 
-    def place(self, operand: SharedTile, vector: int, lane: Expr) -> tuple[Expr, Expr]:
-        """The k and the row or column, within the tile, of an element of one of the thread's vectors."""
-        return operand.place(vector, self.thread, self.tile.threads, lane)
-
-    def within(self, operand: SharedTile, vector: int) -> list[Expr]:
-        """The guard of a vector that not all threads load."""
-        number = (vector * self.tile.threads + self.thread) * operand.width
-        return [] if operand.exact else [number < operand.side * DEPTH]
-
     def _load(self, step: Expr) -> list[tirx.Stmt]:
         """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
         product, found = self.product, []
         for operand in self.operands:
             for i in range(operand.count):
-                code, guards = ThreadCode(operand.width), self.within(operand, i)
-                k, side = self.place(operand, i, ZERO)
+                code, guards = ThreadCode(operand.width), operand.within(i)
+                k, side = operand.place(i, ZERO)
                 if operand.total % operand.side:
                     guards.append(operand.first + side < operand.total)
                 first_k = self.part * self.length + step * DEPTH
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
                     guards.append(first_k + k < product.size(product.k))
-                k_lane, side_lane = self.place(operand, i, ZERO if operand.copied else code.lane)
+                k_lane, side_lane = operand.place(i, ZERO if operand.copied else code.lane)
                 at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
                 names = product.at({product.batch: self.batch, **at})
                 if operand.copied:
@@ -239,8 +224,8 @@ class Code:
         for i in range(operand.count):
             code = ThreadCode(operand.width)
             value = tirx.BufferLoad(operand.held, [i * operand.width + code.lane])
-            code.store(operand.tile, value, [self.in_tile(operand, *self.place(operand, i, code.lane), self.step)])
-            found.append(guarded(self.within(operand, i), code.loop()))
+            code.store(operand.tile, value, [self.in_tile(operand, *operand.place(i, code.lane), self.step)])
+            found.append(guarded(operand.within(i), code.loop()))
         return found
 
     def multiply(self) -> tirx.Stmt:

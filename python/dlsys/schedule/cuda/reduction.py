@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from tvm import ir, tirx
@@ -41,9 +42,8 @@ def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu:
     while left:
         stage = left.pop(0)
         if not stage.reduced:
-            plain = [stage]
-            while left and not left[0].reduced:
-                plain.append(left.pop(0))
+            plain = [stage, *takewhile(lambda one: not one.reduced, left)]
+            left = left[len(plain) - 1 :]
             found += pointwise.nests(plain, stages, results, gpu)
         elif size(stage.spatial):
             after = epilogue(stage, left)
@@ -77,7 +77,7 @@ def _sharing(whole: Sum) -> int:
 
 def _width(whole: Sum) -> int:
     """Terms that a thread reads at once: of rows a vector."""
-    width = lanes([whole.dtype, *(load.source.dtype for load in whole.stage.loads())])
+    width = lanes([whole.stage])
     fits = whole.count % width == 0 and whole.count >= width * WARP
     return width if fits and not _by_columns(whole) else 1
 

@@ -48,9 +48,7 @@ class _Code:
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int, gpu: Gpu) -> None:
         self.rows, self.threads = rows, threads
         self.kept = rows.kept(func.params)
-        dtypes = [str(stage.buffer.dtype) for stage in rows.stages]
-        dtypes += [str(load.source.dtype) for stage in rows.stages for load in stage.loads()]
-        width = lanes(dtypes)
+        width = lanes(rows.stages)
         self.width = width if rows.length % width == 0 and rows.length >= width * threads else 1
         self.steps = ceil_div(rows.length, threads * self.width)
         self.side = BLOCK // WARP if threads == WARP and rows.count >= gpu.multiprocessors * BLOCK // WARP else 1

@@ -64,9 +64,8 @@ class TensorCode(Code):
         self.intrinsic: Intrinsic = intrinsic
         self.warp: Warp = intrinsic.warp
         self.pieces: tuple[int, int] = _pieces(tile, intrinsic)
+        self.pair = intrinsic.terms
         super().__init__(product, tile, whole, parts, length)
-        for operand in self.operands:
-            operand.pair = intrinsic.terms
         lane = tirx.floormod(self.thread, WARP)
         self.group: Expr = tirx.floordiv(lane, 4)
         self.lane: Expr = tirx.floormod(lane, 4)
@@ -94,7 +93,7 @@ class TensorCode(Code):
             return self.warp.word(*own)
 
         def to(code: ThreadCode, value: Expr, vector: int, lane: Expr) -> None:
-            place = self.place(operand, vector, lane)
+            place = operand.place(vector, lane)
             code.store(operand.tile, value, [self.in_tile(operand, *place, self.step)])
             found.append(code.loop())
 

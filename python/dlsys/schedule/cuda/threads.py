@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tvm
@@ -13,9 +13,9 @@ from tvm import ir, tirx
 from ...compute.loops import ravelled
 from ...devices import VECTOR
 from ...devices.machine import WARP as WARP  # for the rules too
-from ..codegen import VectorCode, block_of, sequence
+from ..codegen import UNROLLED, VECTORIZED, VectorCode, block_of, loop, sequence
 from ..common import renamed
-from ..stages import Expr
+from ..stages import Expr, Stage
 
 BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
 Combine = Callable[[Expr, Expr], Expr]
@@ -34,13 +34,10 @@ class ThreadCode(VectorCode):
 
     def _over_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
         """The store for each element of the thread's vector: one vector instruction for a copy, else unrolled."""
-        if self.width == 1:
-            return renamed(store, {self.lane: tirx.const(0, "int32")})
         moves = isinstance(store.value, ir.TensorLoad) and self.is_vector(store.buffer, store.indices)
         moves = moves and self.is_vector(store.value.source, store.value.indices)
-        lane = tirx.Var("lane", "int32")
-        kind = tirx.ForKind.VECTORIZED if moves else tirx.ForKind.UNROLLED
-        return tirx.For(lane, 0, self.width, kind, renamed(store, {self.lane: lane}))
+        kind = VECTORIZED if moves else UNROLLED
+        return loop(self.width, lambda lane: renamed(store, {self.lane: lane}), kind=kind, name="lane")
 
     def is_vector(self, buffer: ir.Var, indices: Sequence[Expr]) -> bool:
         """Whether the lanes lie side by side, from a multiple of their size on."""
@@ -51,10 +48,10 @@ class ThreadCode(VectorCode):
         return self.equal(place, first + self.lane) and self.equal(tirx.floormod(first, self.width), 0)
 
 
-def lanes(width_of: Sequence[Any]) -> int:
-    """Elements that a thread takes at once, of arrays of these dtypes: vectors of the widest."""
-    widest = max((tvm.DataType(str(dtype)).bits for dtype in width_of), default=32)
-    return max(1, VECTOR * 8 // max(widest, 32))
+def lanes(stages: Iterable[Stage]) -> int:
+    """Elements that a thread takes at once: vectors of the widest dtype that stages read or store."""
+    arrays = [array for stage in stages for array in (stage.buffer, *(load.source for load in stage.loads()))]
+    return max(1, VECTOR * 8 // max(32, *(tvm.DataType(str(array.dtype)).bits for array in arrays)))
 
 
 def launch(name: str, grid: Sequence[tuple[Expr, int]], block: Sequence[tuple[Expr, int]], body: Any) -> Any:
@@ -66,7 +63,7 @@ def launch(name: str, grid: Sequence[tuple[Expr, int]], block: Sequence[tuple[Ex
             tag = f"{kind}.{letter}"
             bound = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             body = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, body, bound)
-    return block_of(name, body, whole=True)
+    return block_of(name, body)
 
 
 def is_bound(func: tirx.PrimFunc) -> bool:
@@ -95,8 +92,7 @@ def axis(name: str, extent: int) -> Expr:
 def local(dtype: str, value: Expr, width: int = 1) -> tuple[tirx.Var, list[tirx.Stmt]]:
     """A thread's own array, and what makes it and fills it with a value."""
     buffer = tirx.decl_buffer((width,), dtype, "own", scope="local")
-    lane = index("lane")
-    filling = tirx.For(lane, 0, width, tirx.ForKind.UNROLLED, tirx.BufferStore(buffer, value, [lane]))
+    filling = loop(width, lambda i: tirx.BufferStore(buffer, value, [i]), kind=UNROLLED, name="lane")
     return buffer, [tirx.AllocBuffer(buffer), filling]
 
 
