@@ -8,6 +8,7 @@ from typing import Any
 from cases import Case, cases_of, unary
 from dlsys import ops
 from dlsys.graph import Node, Shape
+from dlsys.ops.sorting import Sort
 
 FEW = [((),), ((7,),), ((3, 31),), ((2, 0, 3),)]
 PAIRS = [((), ()), ((3, 31), (3, 31)), ((4, 3), (3,)), ((4, 1), (1, 3)), ((2, 3), ()), ((1, 1), (0, 5))]
@@ -159,6 +160,13 @@ def _argsort() -> list[Case]:
     return [*found, *(_fixed(places(1, i % 2 == 0, None), ((5, 70),), kind) for i, kind in enumerate(kinds))]
 
 
+def _sort() -> list[Case]:
+    shapes, kinds = [((3, 31), -1), ((300, 2), 0), ((20, 33), 1), ((4, 0), 1)], [BOOL, ("uint32", 0, 2**32)]
+    values = lambda axis, down: lambda x: Sort.make([x], {"axis": axis, "descending": down})  # noqa: E731
+    found = [Case(values(axis, i % 2 == 1), (shape,)) for i, (shape, axis) in enumerate(shapes)]
+    return [*found, *(_fixed(values(1, i % 2 == 0), ((5, 70),), kind) for i, kind in enumerate(kinds))]
+
+
 def _cumulative(function: Callable[..., Node], inputs: int, integers: bool) -> list[Case]:
     settings: list[tuple[Shape, int, bool, bool]] = [
         ((7,), 0, False, False),
@@ -235,6 +243,7 @@ CASES: dict[str, list[Case]] = {
     "argmax": _place(ops.argmax_op),
     "argmin": _place(ops.argmin_op),
     "argsort": _argsort(),
+    "sort": _sort(),
     "cumsum": _cumulative(ops.cumsum_op, 1, True),
     "cumprod": _cumulative(ops.cumprod_op, 1, True),
     "recurrence": _cumulative(ops.recurrence_op, 2, False),

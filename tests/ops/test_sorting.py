@@ -35,24 +35,39 @@ def test_sorts_are_numpys_for_all_values(data: st.DataObject) -> None:
     np.testing.assert_array_equal(first, np.take(values, range(count), axis))
 
 
+ALL = ["float32", "float64", "int32", "int64", "int8", "uint8", "bool"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("extent", [100, 1 << 14])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int8", "uint8", "bool"])
-def test_rows_of_every_dtype_are_sorted_by_digits(dtype: str, extent: int) -> None:
-    """Digits of 8 and 11 bits, keys of one word and of two."""
+@pytest.mark.parametrize(
+    ("dtype", "shape", "axis"),
+    [
+        *((dtype, (2, 100), 1) for dtype in ALL),
+        *((dtype, (2, 3000), 1) for dtype in ("float32", "float64", "int8")),  # in columns, whose lanes are compared
+        ("float32", (37, 70), 1),  # more rows than lanes, and less than twice as many
+        ("float32", (70, 32), 0),  # side by side in memory
+    ],
+)
+def test_rows_of_every_dtype_are_sorted(dtype: str, shape: tuple[int, ...], axis: int) -> None:
+    """Keys of each size, with and without places, side by side and alone."""
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 256, (2, extent * np.dtype(dtype).itemsize)).astype("uint8")
+    extent = shape[axis]
+    bits = rng.integers(0, 256, (shape[0], shape[1] * np.dtype(dtype).itemsize)).astype("uint8")
     x = bits % 2 == 0 if dtype == "bool" else bits.view(dtype)
     v = ad.Variable("x", dtype=dtype)
-    nodes = [ad.argsort_op(v), ad.topk_op(v, extent // 2, largest=False)[1]]
+    nodes = [ad.argsort_op(v, axis), ad.topk_op(v, extent // 2, axis, largest=False)[1]]
     places, first = ad.Executor(nodes).run({v: x}, convert_to_numpy_ret_vals=True)
-    np.testing.assert_array_equal(places, np.argsort(x, -1, kind="stable"))
-    np.testing.assert_array_equal(first, places[:, : extent // 2])
+    alone = ad.Executor([ad.sort_op(v, axis)[0]])
+    (values,) = alone.run({v: x}, convert_to_numpy_ret_vals=True)
+    assert [spec.name for spec in alone.latest_plan().specs.values()] == ["sort"]  # no places, nothing taken
+    np.testing.assert_array_equal(places, np.argsort(x, axis, kind="stable"))
+    np.testing.assert_array_equal(first, np.take(places, range(extent // 2), axis))
+    np.testing.assert_array_equal(values, np.sort(x, axis))
 
 
 @pytest.mark.slow
 def test_long_rows_are_sorted_and_give_gradients() -> None:
-    """A row of 2^15 elements takes digits of 11 bits; the gradient of what is sorted goes back to its place."""
+    """Rows of 2^15 elements, in parts; the gradient of what is sorted goes back to its place."""
     rng = np.random.default_rng(0)
     x, weight = rng.standard_normal((2, 1 << 15)).astype("float32"), rng.standard_normal((2, 1 << 15)).astype("float32")
     v, w = ad.Variable("x"), ad.Variable("w")
@@ -64,6 +79,17 @@ def test_long_rows_are_sorted_and_give_gradients() -> None:
     np.put_along_axis(want, order, weight, -1)
     for a, b in zip(found, [np.sort(x, -1), order, np.take_along_axis(x, down, -1), down, want], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_places_and_values_of_one_sort_agree() -> None:
+    """-0 and 0 are equal where places are wanted; of values alone both are there, as often as before."""
+    x, v = np.array([0.0, 1.0, -0.0, np.nan, -0.0, -1.0], "float32"), ad.Variable("x")
+    values, places = ad.Executor(list(ad.sort_op(v))).run({v: x}, convert_to_numpy_ret_vals=True)
+    (alone,) = ad.Executor([ad.sort_op(v)[0]]).run({v: x}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_array_equal(places, [5, 0, 2, 4, 1, 3])
+    np.testing.assert_array_equal(np.signbit(values[:5]), [True, False, True, True, False])
+    np.testing.assert_array_equal(alone, values)
+    assert np.signbit(alone[:5]).sum() == 3
 
 
 def test_sorts_of_what_is_not_there_are_named() -> None:

@@ -179,11 +179,13 @@ def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_th
 
     long = ((1000, 300), "float32")
     function, rule = _scheduled(sort, long)
-    assert (rule, _parts(function)) == ("loops", 64)
-    memory = sorted(tuple(map(int, array.shape)) for array in function.body.block.alloc_buffers)
-    assert memory == [(2, 64, 4, 256), (2, 64, 300)]  # of a thousand rows 64 at once
+    assert (rule, _parts(function)) == ("sorts", 125)  # a lane each
+    assert _parts(_scheduled(sort, ((20, 3000), "float32"))[0]) == 20  # of a row
     launches = _scheduled(sort, long, target="cuda")[0].script()
     assert 'T.thread_binding(64, thread="threadIdx.x")' in launches and "T.parallel" not in launches
+    first, rule = _scheduled(lambda x: [ad.topk_op(x, 2)[1]], long)
+    memory = sorted(tuple(map(int, array.shape)) for array in first.body.block.alloc_buffers)
+    assert rule == "loops" and memory == [(64, 1), (64, 2), (64, 2)]  # of a thousand rows 64 at once
     for columns, parts in ((512, [1000, 8]), (500, [1000, 8]), (64, [])):  # zeros by rows, sums by 64 columns
         function, rule = _scheduled(scatter, ((1000, columns), "float32"), ((2000,), "int64"))
         assert (rule, _regions(function)) == ("loops", parts), columns

@@ -9,7 +9,7 @@ the same element, but where it is read too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,9 +32,11 @@ def program(
     inputs: Sequence[te.Tensor],
     body: Callable[..., tirx.Stmt],
     scratch: Sequence[tuple[Shape, str]] = (),
+    told: Mapping[str, Any] | None = None,
 ) -> te.Tensor:
     """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
-    It may not be empty; an input is memory or a constant. Of `scratch` each step of the outermost loop has its part."""
+    It may not be empty; an input is memory or a constant. Of `scratch` each step of the outermost loop has its part.
+    `told`: annotations of the block."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
@@ -43,7 +45,8 @@ def program(
     def block(buffers: Sequence[Buffer], outputs: Sequence[Buffer]) -> tirx.Stmt:
         loops = body([_source(x, stored, buffers) for x in inputs], *outputs)
         whole = lambda buffer: tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])  # noqa: E731
-        own = s_tir.SBlock([], list(map(whole, buffers)), list(map(whole, outputs)), name, loops)
+        regions = list(map(whole, buffers)), list(map(whole, outputs))
+        own = s_tir.SBlock([], *regions, name, loops, annotations=told)
         return s_tir.SBlockRealize([], True, own)
 
     # the schedules look for the block inside one called "root", which TVM puts around what has memory of its own, and

@@ -355,6 +355,12 @@ def _argsort(to: _Writing, node: Node) -> str:
     return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
 
 
+@writer("sort")
+def _sort(to: _Writing, node: Node) -> str:
+    """Writes a GatherElements of the places in order."""
+    return to.emit("GatherElements", [*to.inputs(node), _argsort(to, node)], axis=node.attrs["axis"])
+
+
 @writer("cumsum")
 def _cumsum(to: _Writing, node: Node) -> str:
     """Of small integers by way of int32: ONNX's has none."""

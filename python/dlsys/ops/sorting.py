@@ -45,6 +45,27 @@ class Argsort(Op):
         return (axis := own_axis(node, len(shape))), node.attrs["descending"], shape[axis]
 
 
+@register
+class Sort(Op):
+    """The elements in order along `axis`: `take_along_axis` of a whole `argsort`, made of it where nothing else reads
+    the places."""
+
+    name = "sort"
+    flops = 0
+    dtypes = DTYPES
+    formula: ClassVar[Formula] = compute.sort
+    reference: ClassVar[Formula] = lambda x, axis, descending: np.take_along_axis(
+        x, _argsort(x, axis, descending, x.shape[axis]), axis
+    )
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        own_axis(node, len(input_shapes[0]))
+        return input_shapes[0]
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return own_axis(node, len(shape)), node.attrs["descending"]
+
+
 def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Made:
     """int64: where the elements in order are, along an axis; x's shape. Raises GraphError for an axis that is none."""
     return _places("argsort", x, axis, descending, None)
