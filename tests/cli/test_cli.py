@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,7 +23,7 @@ from dlsys.cli import info, ladder, main
 from dlsys.cli import rungs as schedules
 from dlsys.kernels import peak
 from dlsys.schedule.target import described, host_target
-from helpers import settings  # whose profile allows for a loaded machine
+from helpers import python, settings  # whose profile allows for a loaded machine
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tvm import s_tir
@@ -267,14 +266,8 @@ def test_interrupt_ends_with_130():
 @pytest.mark.slow
 def test_python_m_dlsys():
     path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "dlsys", "info", "--json"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = python("-m", "dlsys", "info", "--json", PYTHONPATH=path)
+    assert done.stderr == ""
     assert json.loads(done.stdout)["dlsys"] == dl.__version__
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from dlsys.distributed import Alone, Link, Simulated, using
 from dlsys.errors import CommunicationError, GraphError, ShapeError
 from dlsys.watching import Board, watch
 from dlsys.watching.watch import lost
-from helpers import error_of
+from helpers import error_of, python
 
 SHAPES = (64, 96), (96,), (96, 80), (80,), (80, 10)
 
@@ -317,6 +316,4 @@ def test_without_mpi4py_one_sentence_says_what_to_install() -> None:
         "try: distributed.init()\n"
         "except errors.CommunicationError as error: print(error)\n"
     )
-    own = {**os.environ, "PMI_SIZE": "2"}
-    found = subprocess.run([sys.executable, "-c", program], env=own, capture_output=True, text=True, timeout=300)
-    assert "needs mpi4py and an MPI: pip install 'dlsys[mpi]'" in found.stdout, found
+    assert "needs mpi4py and an MPI: pip install 'dlsys[mpi]'" in python("-c", program, PMI_SIZE="2").stdout

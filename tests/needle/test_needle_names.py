@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +16,7 @@ from dlsys.autodiff import Executor
 from dlsys.data import CIFAR10
 from dlsys.errors import DataError, DeviceError, GraphError, ShapeError
 from dlsys.needle import nn, ops
-from helpers import error_of
+from helpers import error_of, python
 from optional import torch
 
 
@@ -179,11 +176,8 @@ def test_arrays_of_float64_become_float32_as_with_needles_arrays() -> None:
     backward_check(ops.flip, ndl.Tensor(values), axes=(1,))
     backward_check(ops.dilate, ndl.Tensor(values), dilation=1, axes=(0,))
     code = "import numpy as np, dlsys.needle as ndl\nfor x in (np.ones(2), np.arange(2)): print(ndl.Tensor(x).dtype)"
-    command = [sys.executable, "-c", code]
     for backend, wanted in (("np", "float64 float32"), ("nd", "float32 float32")):
-        env = {**os.environ, "NEEDLE_BACKEND": backend}
-        told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-        assert told.split() == wanted.split(), backend
+        assert python("-c", code, NEEDLE_BACKEND=backend).stdout.split() == wanted.split(), backend
 
 
 def test_numpy_gives_a_copy_that_may_be_written() -> None:

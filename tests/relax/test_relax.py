@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from dlsys import nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, KernelArgumentError, ShapeError
 from dlsys.graph import Node
 from dlsys.relax.build import kernels_of
-from helpers import error_of, every_case
+from helpers import error_of, every_case, python
 from tvm import relax, tirx
 from tvm.relax.frontend import nn as relax_nn
 
@@ -149,8 +147,7 @@ def test_a_file_runs_without_tvms_compiler(capfd: pytest.CaptureFixture[str]) ->
         np.save(Path(folder) / "images.npy", images)
         program = "import sys, numpy as np, dlsys as dl; model = dl.relax.load(sys.argv[1]); print(model.names)\n"
         program += "np.save(sys.argv[2], model(np.load(sys.argv[2]))[0]); print('tvm' in sys.modules)"
-        command = [sys.executable, "-c", program, str(path), str(Path(folder) / "images.npy")]
-        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "('x',)\nFalse\n"
+        assert python("-c", program, path, Path(folder) / "images.npy").stdout == "('x',)\nFalse\n"
         equal([np.load(Path(folder) / "images.npy")], compiled(images))
         (Path(folder) / "other.so").write_bytes(b"none")
         assert "other.so is not a compiled module" in error_of(DlsysError, dl.relax.load, Path(folder) / "other.so")

@@ -21,7 +21,7 @@ from dlsys import autodiff as ad
 from dlsys import nn, optim, training
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.errors import DataError, GraphError, ShapeError
-from helpers import error_of
+from helpers import error_of, python
 
 PATHS = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
@@ -414,11 +414,8 @@ CASES = (
 @pytest.mark.parametrize(("command", "expected"), CASES, ids=lambda value: value[0])
 def test_apps_run(command: tuple[str, ...], expected: str) -> None:
     app, *options = command
-    done = subprocess.run(
-        [sys.executable, str(APPS / app), *options],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 and expected in done.stdout, done.stdout
+    done = python(APPS / app, *options)
+    assert expected in done.stdout, done.stdout
 
 
 WRONG = [("temperature", "0"), ("temperature", "nan"), ("sample", "-1"), ("every", "0")]
