@@ -417,26 +417,6 @@ class ResidualBlock(nn.Module):
         return self.block(x)
 
 
-def test_a_module_may_refer_to_its_parent() -> None:
-    class Child(ndl.nn.Module):
-        def __init__(self, parent: ndl.nn.Module) -> None:
-            self.parent, self.layer, self.more = parent, ndl.nn.Linear(2, 2), [self]
-            self.more.append(self.more)  # type: ignore[arg-type]
-
-    class Parent(ndl.nn.Module):
-        def __init__(self) -> None:
-            self.child = Child(self)
-            self.children = {"a": self.child, "b": ndl.nn.Linear(2, 3)}
-
-    model = Parent()
-    found, other = model.parameters(), model.children["b"]
-    assert [id(p) for p in found[:2]] == [id(model.child.layer.weight), id(model.child.layer.bias)]
-    assert [id(p) for p in found[2:]] == [id(other.weight), id(other.bias)]
-    assert len(model.child.parameters()) == 4
-    model.eval()
-    assert not any(part.training for part in (model, model.child, model.child.layer, other))
-
-
 @pytest.mark.slow
 def test_mlp_resnet_trains() -> None:
     np.random.seed(0)

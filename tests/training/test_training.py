@@ -374,32 +374,6 @@ def test_drawing_leaves_the_programs_backend() -> None:
         matplotlib.use(before)
 
 
-def test_steps_of_tensors_are_the_steps_of_graphs() -> None:
-    """`loss.backward(); optimizer.step()` as in PyTorch, against one compiled graph."""
-    rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((8, 6)).astype("f4"), rng.integers(0, 3, 8)
-
-    def models() -> tuple[Net, object]:
-        dl.manual_seed(4)
-        model = Net().eval()
-        return model, optim.AdamW(model.parameters(), lr=0.01)
-
-    eager, first = models()
-    graph, second = models()
-    X, Y = ad.Variable("X"), ad.Variable("Y")
-    loss = ad.cross_entropy_op(graph(X), Y)
-    executor = ad.Executor([loss, second.minimize(loss)])  # type: ignore[attr-defined]
-    for _ in range(4):
-        first.zero_grad()  # type: ignore[attr-defined]
-        value = ad.cross_entropy_op(eager(x), dl.tensor(y))
-        value.backward()
-        first.step()  # type: ignore[attr-defined]
-        found, _ = executor.run({X: x, Y: y}, convert_to_numpy_ret_vals=True)
-        np.testing.assert_allclose(float(value), float(found), rtol=1e-5)
-    for a, b in zip(eager.parameters(), graph.parameters(), strict=True):
-        np.testing.assert_allclose(a.value, b.value, atol=1e-5)
-
-
 APPS = Path(__file__).resolve().parents[2] / "apps"
 CASES = (
     (("transformer.py", "--model", "lstm", "--words", "100", "--steps", "0", "--sample", "4"), "<eos> "),
