@@ -5,7 +5,6 @@ import math
 import numpy as np
 import torch
 import torch.nn as nn
-from torch import einsum
 from torch.nn import functional as F
 
 
@@ -153,39 +152,6 @@ def run_llama_block(prepare, train):
     return losses
 
 
-class Attention(nn.Module):
-    def __init__(self, dim, heads=2, dim_head=4, length=5):
-        super().__init__()
-        self.heads, self.scale = heads, dim_head**-0.5
-        self.to_qkv = nn.Linear(dim, heads * dim_head * 3, bias=False)
-        self.to_out = nn.Linear(heads * dim_head, dim)
-        self.bias = nn.Parameter(torch.randn(2 * length - 1, heads))
-        self.mix = nn.Parameter(torch.eye(heads))
-        position = torch.arange(length)
-        self.register_buffer("relative", position[:, None] - position[None, :] + length - 1)
-
-    def forward(self, x):
-        b, n, _ = x.shape
-        qkv = self.to_qkv(x).chunk(3, dim=-1)
-        q, k, v = (t.reshape(b, n, self.heads, -1).permute(0, 2, 1, 3) for t in qkv)
-        dots = einsum("b h i d, b h j d -> b h i j", q, k) * self.scale
-        dots = dots + self.bias[self.relative].permute(2, 0, 1).unsqueeze(0)
-        attn = einsum("bhij,hg->bgij", dots.softmax(dim=-1), self.mix)
-        out = torch.einsum("bhij,bhjd->bihd", attn, v).flatten(2)
-        return self.to_out(out)
-
-
-def run_einsum_attention(prepare, train):
-    """Attention written with einsum, with relative positions and a talking-heads mixture."""
-    rng = np.random.default_rng(47)
-    attention, norm = prepare(Attention(8)), prepare(nn.LayerNorm(8))
-    params = [p for module in (attention, norm) for p in module.parameters()]
-    optimizer = torch.optim.Adam(params, lr=1e-2)
-    x = torch.from_numpy(rng.normal(size=(3, 5, 8)).astype(np.float32))
-    target = x.roll(1, dims=1)
-    return train(optimizer, lambda: nn.functional.mse_loss(x + attention(norm(x)), target))
-
-
 class PositionalEncoding(nn.Module):
     def __init__(self, d_model, max_len=32):
         super().__init__()
@@ -237,66 +203,6 @@ def run_transformer_encoder(prepare, train):
         scheduler.step()
         losses.append(loss.item())
     return losses, scheduler.get_last_lr()
-
-
-class Encoder(nn.Module):
-    def __init__(self, vocab, hidden):
-        super().__init__()
-        self.embedding = nn.Embedding(vocab, hidden)
-        self.gru = nn.GRU(hidden, hidden, batch_first=True)
-
-    def forward(self, tokens):
-        return self.gru(self.embedding(tokens))
-
-
-class Decoder(nn.Module):
-    def __init__(self, vocab, hidden):
-        super().__init__()
-        self.embedding = nn.Embedding(vocab, hidden)
-        self.Wa, self.Ua, self.Va = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, 1)
-        self.cell = nn.GRUCell(2 * hidden, hidden)
-        self.out = nn.Linear(hidden, vocab)
-
-    def step(self, token, hidden, memory):
-        scores = self.Va(torch.tanh(self.Wa(hidden.unsqueeze(1)) + self.Ua(memory)))
-        weights = F.softmax(scores.squeeze(2).unsqueeze(1), dim=-1)
-        context = torch.bmm(weights, memory).squeeze(1)
-        hidden = self.cell(torch.cat((self.embedding(token), context), dim=1), hidden)
-        return self.out(hidden), hidden
-
-
-def run_seq2seq_attention(prepare, train):
-    """An encoder and a decoder with additive attention, Bahdanau et al. (2015), taught by the true previous token."""
-    rng = np.random.default_rng(14)
-    SOS, vocab = 0, 12
-    source = torch.from_numpy(rng.integers(1, vocab, (4, 5)))
-    target = torch.flip(source, dims=[1])
-    encoder, decoder = prepare(Encoder(vocab, 8)), prepare(Decoder(vocab, 8))
-    optimizer = torch.optim.Adam(list(encoder.parameters()) + list(decoder.parameters()), lr=0.02)
-    losses = []
-    for _ in range(20):
-        memory, hidden = encoder(source)
-        hidden = hidden[0]
-        token = torch.full((4,), SOS, dtype=torch.long)
-        logits = []
-        for i in range(target.size(1)):
-            out, hidden = decoder.step(token, hidden, memory)
-            logits.append(out)
-            token = target[:, i]
-        loss = F.cross_entropy(torch.stack(logits, dim=1).transpose(1, 2), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    with torch.no_grad():
-        memory, hidden = encoder(source)
-        hidden, token, decoded = hidden.squeeze(0), torch.full((4,), SOS), []
-        for _ in range(5):
-            out, hidden = decoder.step(token, hidden, memory)
-            _, topi = out.topk(1)
-            token = topi.squeeze(-1).detach()
-            decoded.append(token)
-    return losses, torch.stack(decoded, dim=1)
 
 
 class Forecaster(nn.Module):
