@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -57,16 +56,15 @@ def product(rung: schedules.Rung, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # info ------------------------------------------------------------------------------------------------------
 
 
-def test_info_is_text_and_json():
-    with tempfile.TemporaryDirectory() as folder:
-        plans, data = Path(folder) / "compiled", Path(folder) / "data" / "set"
-        for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(bytes(size))
-        with mock.patch.dict(os.environ, {"DLSYS_CACHE": folder}):
-            os.environ.pop("DLSYS_COMPILE_CACHE", None)
-            status, out, err = call("info", "--json")
-            text = call("info")[1]
+def test_info_is_text_and_json(folder: Path):
+    plans, data = Path(folder) / "compiled", Path(folder) / "data" / "set"
+    for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes(size))
+    with mock.patch.dict(os.environ, {"DLSYS_CACHE": folder}):
+        os.environ.pop("DLSYS_COMPILE_CACHE", None)
+        status, out, err = call("info", "--json")
+        text = call("info")[1]
     assert (status, err) == (0, "")
     facts = json.loads(out)
     assert facts["dlsys"] == dl.__version__ and facts["NumPy"] == np.__version__ and facts["TVM"] == tvm.__version__

@@ -31,7 +31,7 @@ from dlsys.devices import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import target as targets
-from helpers import python
+from helpers import on_threads, python
 from optional import torch
 
 
@@ -204,19 +204,13 @@ def test_what_was_used_longest_ago_goes_first() -> None:
 
 
 def test_threads_and_schedules_are_part_of_the_key() -> None:
-    import dlsys as dl
-
     with directory():
-        before = dl.get_num_threads()
         assert compiled(result) > 0
         with kernels.default_schedules():
             assert compiled(result) > 0
-        if before > 1:
-            dl.set_num_threads(1)
-            try:
+        if dl.get_num_threads() > 1:
+            with on_threads(1):
                 assert compiled(result) > 0
-            finally:
-                dl.set_num_threads(before)
         with mock.patch.object(kernels.spec, "cpu", lambda: "another CPU in the same folder"):
             assert compiled(result) > 0
         with mock.patch.object(kernels.spec, "cache_sizes", lambda: {1: 48 << 10}):  # or with other caches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import pickle
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -461,12 +460,11 @@ class LanguageModel(nn.Module):
 
 
 @pytest.mark.slow
-def test_language_model_trains() -> None:
+def test_language_model_trains(folder: Path) -> None:
     np.random.seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("train.txt", "test.txt"):
-            (Path(folder) / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
-        corpus = ndl.data.Corpus(folder, max_lines=40)
+    for name in ("train.txt", "test.txt"):
+        (Path(folder) / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
+    corpus = ndl.data.Corpus(folder, max_lines=40)
     assert len(corpus.dictionary) == 8
     data = ndl.data.batchify(corpus.train, batch_size=4, device=ndl.cpu(), dtype="float32")
     assert data.dtype == np.float32 and data.shape == (70, 4)
@@ -508,29 +506,28 @@ def _idx(values: np.ndarray) -> bytes:
     return bytes((0, 0, 8, values.ndim)) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes()
 
 
-def test_data_sets() -> None:
+def test_data_sets(folder: Path) -> None:
     draw = np.random.default_rng(0)
     pixels, labels = draw.integers(0, 256, (6, 5, 4), np.uint8), draw.integers(0, 10, 6).astype(np.uint8)
-    with tempfile.TemporaryDirectory() as folder:
-        images, numbers = Path(folder) / "images.gz", Path(folder) / "labels"
-        images.write_bytes(gzip.compress(_idx(pixels)))
-        numbers.write_bytes(_idx(labels))
-        plain = ndl.data.MNISTDataset(images, numbers)
-        np.random.seed(0)
-        tforms = [ndl.data.RandomFlipHorizontal(p=1.0), ndl.data.RandomCrop(padding=1)]
-        changed = ndl.data.MNISTDataset(images, numbers, transforms=tforms)[2][0]
-        assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
-        records = Path(folder) / "test_batch.bin"
-        records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
-        cifar = ndl.data.CIFAR10Dataset(folder, train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
-        unchanged = CIFAR10(folder, train=False)
-        batch = {b"data": unchanged.pixels.reshape(3, -1), b"labels": [3, 1, 2]}
-        (Path(folder) / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
-        pickled = ndl.data.CIFAR10Dataset(folder, train=False)
-        (Path(folder) / "test_batch").write_bytes(pickle.dumps({b"data": Path(folder), b"labels": []}))
-        assert "is not read" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
-        (Path(folder) / "test_batch").write_bytes(b"no pickle")
-        assert "no batch" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
+    images, numbers = Path(folder) / "images.gz", Path(folder) / "labels"
+    images.write_bytes(gzip.compress(_idx(pixels)))
+    numbers.write_bytes(_idx(labels))
+    plain = ndl.data.MNISTDataset(images, numbers)
+    np.random.seed(0)
+    tforms = [ndl.data.RandomFlipHorizontal(p=1.0), ndl.data.RandomCrop(padding=1)]
+    changed = ndl.data.MNISTDataset(images, numbers, transforms=tforms)[2][0]
+    assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
+    records = Path(folder) / "test_batch.bin"
+    records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
+    cifar = ndl.data.CIFAR10Dataset(folder, train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
+    unchanged = CIFAR10(folder, train=False)
+    batch = {b"data": unchanged.pixels.reshape(3, -1), b"labels": [3, 1, 2]}
+    (Path(folder) / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
+    pickled = ndl.data.CIFAR10Dataset(folder, train=False)
+    (Path(folder) / "test_batch").write_bytes(pickle.dumps({b"data": Path(folder), b"labels": []}))
+    assert "is not read" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
+    (Path(folder) / "test_batch").write_bytes(b"no pickle")
+    assert "no batch" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
     assert len(plain) == 6 and plain[1][0].shape == (5, 4, 1) and plain[1:3][1].tolist() == labels[1:3].tolist()
     np.testing.assert_allclose(plain[:][0][..., 0], pixels / np.float32(255), rtol=1e-6)
     np.random.seed(0)

@@ -13,7 +13,7 @@ from dlsys import ops
 from dlsys.compiler import NAMES, run_passes
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import Node
-from helpers import error_of, typed_graph
+from helpers import error_of, on_threads, typed_graph
 from optional import optional, torch
 
 F = optional("torch.nn.functional")
@@ -116,24 +116,21 @@ def test_arguments_and_dtypes_that_no_operator_takes() -> None:
 @pytest.mark.slow
 def test_strided_gradients_do_not_depend_on_threads():
     """TVM 0.27 simplified the taps of two phases, whose loops were fused to run in parallel, to a wrong index."""
-    random, before = np.random.default_rng(4), dl.get_num_threads()
+    random = np.random.default_rng(4)
     x, f, g = (ad.Variable(name) for name in "xfg")
-    try:
-        for images, filters, stride, padding in (
-            ((128, 64, 2, 2), (128, 64, 3, 3), 2, 1),
-            ((128, 32, 6, 3), (64, 32, 5, 3), (3, 1), (2, 1)),
-        ):
-            node = ad.conv2d_input_gradient_op(f, g, x, stride, padding)
-            out = ad.conv2d_op(x, f, stride, padding)
-            shape = out.op.infer_shape(out, [images, filters])
-            drawn = {n: random.standard_normal(s).astype("float32") for n, s in ((x, images), (f, filters), (g, shape))}
-            (want,) = ad.Executor([node], "numpy").run(drawn)
-            for threads in range(1, before + 1):
-                dl.set_num_threads(threads)
+    for images, filters, stride, padding in (
+        ((128, 64, 2, 2), (128, 64, 3, 3), 2, 1),
+        ((128, 32, 6, 3), (64, 32, 5, 3), (3, 1), (2, 1)),
+    ):
+        node = ad.conv2d_input_gradient_op(f, g, x, stride, padding)
+        out = ad.conv2d_op(x, f, stride, padding)
+        shape = out.op.infer_shape(out, [images, filters])
+        drawn = {n: random.standard_normal(s).astype("float32") for n, s in ((x, images), (f, filters), (g, shape))}
+        (want,) = ad.Executor([node], "numpy").run(drawn)
+        for threads in range(1, dl.get_num_threads() + 1):
+            with on_threads(threads):
                 (got,) = ad.Executor([node]).run(drawn, convert_to_numpy_ret_vals=True)
-                np.testing.assert_allclose(got, want, atol=1e-4, err_msg=f"{images}, {threads} threads")
-    finally:
-        dl.set_num_threads(before)
+            np.testing.assert_allclose(got, want, atol=1e-4, err_msg=f"{images}, {threads} threads")
 
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}

@@ -5,7 +5,6 @@ of the process, and what was changed between two runs of a cell or a program is 
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,9 +263,8 @@ print(ad.Executor([times(v) + 1.0]).run({v: np.ones(2, "float32")}, True)[0].tol
 
 
 @pytest.mark.slow
-def test_a_formula_that_was_changed_is_not_taken_from_disk() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for factor, kept in ((2.0, 1), (3.0, 2), (2.0, 2)):
-            told = python("-c", PROGRAM, factor, DLSYS_COMPILE_CACHE=f"{folder}/cache").stdout
-            assert told.split() == [f"[{factor + 1},", f"{factor + 1}]"], told
-            assert len(list(Path(folder, "cache").glob("*.so"))) >= kept
+def test_a_formula_that_was_changed_is_not_taken_from_disk(folder: Path) -> None:
+    for factor, kept in ((2.0, 1), (3.0, 2), (2.0, 2)):
+        told = python("-c", PROGRAM, factor, DLSYS_COMPILE_CACHE=f"{folder}/cache").stdout
+        assert told.split() == [f"[{factor + 1},", f"{factor + 1}]"], told
+        assert len(list(Path(folder, "cache").glob("*.so"))) >= kept

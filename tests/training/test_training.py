@@ -70,39 +70,37 @@ def same(a: nn.Module, b: nn.Module) -> bool:
 
 
 @pytest.mark.slow
-def test_a_run_learns_and_leaves_what_it_says() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        model, history = run(folder, epochs=8)
-        losses = [row["loss"] for row in history.epochs]
-        assert losses[-1] < 0.7 * losses[0] and len(history.losses) == 8 * 4
-        rows = [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
-        assert rows == history.epochs and rows[-1]["steps"] == 32
-        assert {"validation_loss", "validation_accuracy", "accuracy", "lr", "seconds"} <= set(rows[0])
-        assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
-        found = dl.load(Path(folder) / "best.safetensors")
-        best = min(range(8), key=lambda i: rows[i]["validation_loss"])
-        assert found["epoch"] == best + 1 and "first.weight" in found["model"]
-        found = dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2], "uint8"))])
-        assert set(found) == {"loss"} and "validation accuracy" in repr(history)
+def test_a_run_learns_and_leaves_what_it_says(folder: Path) -> None:
+    model, history = run(folder, epochs=8)
+    losses = [row["loss"] for row in history.epochs]
+    assert losses[-1] < 0.7 * losses[0] and len(history.losses) == 8 * 4
+    rows = [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
+    assert rows == history.epochs and rows[-1]["steps"] == 32
+    assert {"validation_loss", "validation_accuracy", "accuracy", "lr", "seconds"} <= set(rows[0])
+    assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
+    found = dl.load(Path(folder) / "best.safetensors")
+    best = min(range(8), key=lambda i: rows[i]["validation_loss"])
+    assert found["epoch"] == best + 1 and "first.weight" in found["model"]
+    found = dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2], "uint8"))])
+    assert set(found) == {"loss"} and "validation accuracy" in repr(history)
 
 
 @pytest.mark.slow
-def test_a_run_in_parts_is_the_run_in_one() -> None:
+def test_a_run_in_parts_is_the_run_in_one(folder: Path) -> None:
     whole, history = run(None, epochs=4)
-    with tempfile.TemporaryDirectory() as folder:
-        run(folder, epochs=1)
-        run(folder, epochs=3)
-        parts, later = run(folder, epochs=4)
-        assert same(whole, parts) and without_times(history) == without_times(later)
-        assert history.losses == later.losses
-        again, _ = run(folder, epochs=4)  # nothing is left to do
-        assert same(again, whole)
-        fresh, _ = run(folder, epochs=4, resume=False)
-        assert same(fresh, whole)
+    run(folder, epochs=1)
+    run(folder, epochs=3)
+    parts, later = run(folder, epochs=4)
+    assert same(whole, parts) and without_times(history) == without_times(later)
+    assert history.losses == later.losses
+    again, _ = run(folder, epochs=4)  # nothing is left to do
+    assert same(again, whole)
+    fresh, _ = run(folder, epochs=4, resume=False)
+    assert same(fresh, whole)
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_bits() -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(folder: Path) -> None:
     """Killed at several moments, within epochs too."""
     program = textwrap.dedent(
         f"""
@@ -114,47 +112,45 @@ def test_a_killed_run_goes_on_to_the_same_bits() -> None:
         """
     )
     whole, history = run(None, epochs=12)
-    with tempfile.TemporaryDirectory() as folder:
-        last = Path(folder) / "last.safetensors"
-        for delay in (0.0, 0.02):
-            child = subprocess.Popen([sys.executable, "-c", program, folder], stdout=subprocess.PIPE, text=True)
-            known = last.stat().st_mtime_ns if last.exists() else 0
-            while child.poll() is None:  # however long it takes to begin
-                if last.exists() and last.stat().st_mtime_ns != known:
-                    time.sleep(delay)
-                    break
-                time.sleep(0.002)
-            child.kill()
-            child.communicate()
-            assert dl.load(last)["steps"] > 0
-        resumed, later = run(folder, epochs=12, save_every=1)
+    last = Path(folder) / "last.safetensors"
+    for delay in (0.0, 0.02):
+        child = subprocess.Popen([sys.executable, "-c", program, folder], stdout=subprocess.PIPE, text=True)
+        known = last.stat().st_mtime_ns if last.exists() else 0
+        while child.poll() is None:  # however long it takes to begin
+            if last.exists() and last.stat().st_mtime_ns != known:
+                time.sleep(delay)
+                break
+            time.sleep(0.002)
+        child.kill()
+        child.communicate()
+        assert dl.load(last)["steps"] > 0
+    resumed, later = run(folder, epochs=12, save_every=1)
     assert same(whole, resumed) and history.losses == later.losses
     assert without_times(history) == without_times(later)
 
 
 @pytest.mark.slow
-def test_interrupting_saves_and_says_so() -> None:
+def test_interrupting_saves_and_says_so(folder: Path) -> None:
     before = signal.getsignal(signal.SIGINT)  # which may be ignored, as behind a shell's `&`
-    with tempfile.TemporaryDirectory() as folder:
-        seen: list[int] = []
+    seen: list[int] = []
 
-        class Stopping(list):
-            def __iter__(self):
-                seen.append(1)
-                if len(seen) == 2:  # while the second epoch is validated
-                    os.kill(os.getpid(), signal.SIGINT)
-                return super().__iter__()
+    class Stopping(list):
+        def __iter__(self):
+            seen.append(1)
+            if len(seen) == 2:  # while the second epoch is validated
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__iter__()
 
-        batch = np.ones((2, 6), "f4"), np.array([2, 2])
-        error_of(KeyboardInterrupt, run, folder, 5, validation=Stopping([batch]))
-        assert dl.load(Path(folder) / "last.safetensors")["epoch"] == 2
-        assert signal.getsignal(signal.SIGINT) is before
-        parts, _ = run(folder, epochs=5)
-        assert same(parts, run(None, epochs=5)[0])
+    batch = np.ones((2, 6), "f4"), np.array([2, 2])
+    error_of(KeyboardInterrupt, run, folder, 5, validation=Stopping([batch]))
+    assert dl.load(Path(folder) / "last.safetensors")["epoch"] == 2
+    assert signal.getsignal(signal.SIGINT) is before
+    parts, _ = run(folder, epochs=5)
+    assert same(parts, run(None, epochs=5)[0])
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_exits_with_143() -> None:
+def test_sigterm_saves_and_exits_with_143(folder: Path) -> None:
     """As clusters end jobs: in a process of its own, which goes on to the bits of a run that was not ended."""
     program = textwrap.dedent(
         f"""
@@ -164,18 +160,17 @@ def test_sigterm_saves_and_exits_with_143() -> None:
         test_training.run(sys.argv[1], epochs=100_000)
         """
     )
-    with tempfile.TemporaryDirectory() as folder:
-        last = Path(folder) / "last.safetensors"
-        child = subprocess.Popen([sys.executable, "-c", program, folder])
-        deadline = time.monotonic() + 60
-        while not last.exists() and child.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        child.terminate()
-        assert child.wait(60) == 128 + signal.SIGTERM == 143
-        state = dl.load(last)
-        epochs = state["epoch"] + 1
-        resumed, history = run(folder, epochs)
-        whole, other = run(None, epochs)
+    last = Path(folder) / "last.safetensors"
+    child = subprocess.Popen([sys.executable, "-c", program, folder])
+    deadline = time.monotonic() + 60
+    while not last.exists() and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.terminate()
+    assert child.wait(60) == 128 + signal.SIGTERM == 143
+    state = dl.load(last)
+    epochs = state["epoch"] + 1
+    resumed, history = run(folder, epochs)
+    whole, other = run(None, epochs)
     assert same(resumed, whole) and history.losses == other.losses and len(history.losses) > state["steps"]
 
 
@@ -218,32 +213,31 @@ def with_part(tree: object, way: tuple[object, ...], value: object) -> object:
 
 
 @pytest.mark.slow
-def test_every_part_of_a_checkpoint_of_another_kind_is_named() -> None:
+def test_every_part_of_a_checkpoint_of_another_kind_is_named(folder: Path) -> None:
     """Parts of the tree in turn as text, a negative number, nothing and so on: a DataError, or a run all the same."""
     others: list[object] = ["text", -1, 1.5, None, [], {}, [[]], {"a": {}}, np.zeros(3), float("nan")]
-    with tempfile.TemporaryDirectory() as folder:
-        last = Path(folder) / "last.safetensors"
-        run(folder, epochs=1, save_every=1)
-        state = dl.load(last)
-        state["epoch"], state["history"], state["measured"] = 0, [], [(state["history"][0], 4)] * 4
-        refused = 0
-        for way, other in list(itertools.product(leaves_of(state)[1:], others))[::7]:
-            dl.save(with_part(state, way, other), last)
-            try:
-                run(folder, epochs=0)
-            except DataError as error:
-                assert "last.safetensors" in str(error)
-                refused += 1
-        assert refused > 50
-        for name, value in {
-            "epoch": [-1, 1.0, True, "1", None], "steps": [-1, 2.5, "a", 5], "seconds": [-1.0, "a", float("inf")],
-            "losses": ["a", [1.0] * 4, np.zeros((4, 1)), np.zeros(4, "f4"), np.zeros(3)],
-            "history": [5, "a", [5], [{"loss": 1.0}], [{"epoch": 1, "steps": 4, "loss": "a"}]],
-            "measured": [5, [5], [({"loss": 1.0}, -1)], [({}, 1)], [({"loss": "a"}, 1)]], "first_stream": [-1, "a"],
-        }.items():  # fmt: skip
-            for wrong in value:
-                dl.save({**state, name: wrong}, last)
-                assert f"{name!r} " in error_of(DataError, run, folder, 2), (name, wrong)
+    last = Path(folder) / "last.safetensors"
+    run(folder, epochs=1, save_every=1)
+    state = dl.load(last)
+    state["epoch"], state["history"], state["measured"] = 0, [], [(state["history"][0], 4)] * 4
+    refused = 0
+    for way, other in list(itertools.product(leaves_of(state)[1:], others))[::7]:
+        dl.save(with_part(state, way, other), last)
+        try:
+            run(folder, epochs=0)
+        except DataError as error:
+            assert "last.safetensors" in str(error)
+            refused += 1
+    assert refused > 50
+    for name, value in {
+        "epoch": [-1, 1.0, True, "1", None], "steps": [-1, 2.5, "a", 5], "seconds": [-1.0, "a", float("inf")],
+        "losses": ["a", [1.0] * 4, np.zeros((4, 1)), np.zeros(4, "f4"), np.zeros(3)],
+        "history": [5, "a", [5], [{"loss": 1.0}], [{"epoch": 1, "steps": 4, "loss": "a"}]],
+        "measured": [5, [5], [({"loss": 1.0}, -1)], [({}, 1)], [({"loss": "a"}, 1)]], "first_stream": [-1, "a"],
+    }.items():  # fmt: skip
+        for wrong in value:
+            dl.save({**state, name: wrong}, last)
+            assert f"{name!r} " in error_of(DataError, run, folder, 2), (name, wrong)
 
 
 @pytest.mark.slow
