@@ -45,12 +45,12 @@ def test_round_trip_of_every_dtype_and_shape(folder: Path):
         for number, shape in enumerate(((), (3,), (0, 4), (2, 3, 1), (5, 7)))
     }
     state["special"] = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
-    save(state, Path(folder) / "a.safetensors", {"made by": "a test"})
+    save(state, folder / "a.safetensors", {"made by": "a test"})
     loaded = load(os.path.join(folder, "a.safetensors"))
     assert os.listdir(folder) == ["a.safetensors"]
-    assert serialization.read(Path(folder) / "a.safetensors")[1]["made by"] == "a test"
-    save({}, Path(folder) / "a.safetensors")
-    assert load(Path(folder) / "a.safetensors") == {}
+    assert serialization.read(folder / "a.safetensors")[1]["made by"] == "a test"
+    save({}, folder / "a.safetensors")
+    assert load(folder / "a.safetensors") == {}
     assert loaded.keys() == state.keys()
     for name, array in state.items():
         assert identical(loaded[name], array), name
@@ -77,7 +77,7 @@ def test_what_counts_as_an_array(folder: Path):
         "scalar": np.float64(2.5),
         "number": 3,
     }
-    path = Path(folder) / "a"
+    path = folder / "a"
     save(state, path)
     loaded = load(path)
     assert identical(loaded["transposed"], np.ascontiguousarray(base.T))
@@ -117,7 +117,7 @@ def test_pytorch_reads_and_writes_the_same_files(folder: Path):
 
 
 def test_damaged_files_are_named_with_the_cause(folder: Path):
-    path = Path(folder) / "a.safetensors"
+    path = folder / "a.safetensors"
     save({"weight": drawn("float32", (40, 50)), "bias": drawn("float32", (50,))}, path)
     good = path.read_bytes()
     for size in sorted({0, 1, 7, 8, 9, 30, 60, 100, *range(150, len(good), 997), len(good) - 1}):
@@ -140,9 +140,9 @@ def test_damaged_files_are_named_with_the_cause(folder: Path):
         path.write_bytes(content)
         message = error_of(DataError, load, path)
         assert words in message and str(path) in message, (content[:30], message)
-    assert "No such file" in error_of(DataError, load, Path(folder) / "absent")
+    assert "No such file" in error_of(DataError, load, folder / "absent")
     assert "directory" in error_of(DataError, load, folder).lower()
-    assert "cannot be written" in error_of(DataError, save, {}, Path(folder) / "absent" / "a")
+    assert "cannot be written" in error_of(DataError, save, {}, folder / "absent" / "a")
 
 
 class Bomb:
@@ -156,7 +156,7 @@ class Bomb:
 
 
 def test_pickles_are_never_loaded(folder: Path):
-    path, trap = Path(folder) / "model.pt", os.path.join(folder, "trap")
+    path, trap = folder / "model.pt", os.path.join(folder, "trap")
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         path.write_bytes(pickle.dumps({"weight": Bomb(trap)}, protocol))
         message = error_of(DataError, load, path)
@@ -165,15 +165,15 @@ def test_pickles_are_never_loaded(folder: Path):
         archive.writestr("model/data.pkl", pickle.dumps({"weight": Bomb(trap)}))
     message = error_of(DataError, load, path)
     assert "is no safetensors file" in message and "pickles, as PyTorch's, are never read" in message
-    np.savez(Path(folder) / "a.npz", x=np.zeros(3))
-    assert "no safetensors file" in error_of(DataError, load, Path(folder) / "a.npz")
-    np.save(Path(folder) / "a.npy", np.zeros(3))
-    assert "no safetensors file" in error_of(DataError, load, Path(folder) / "a.npy")
+    np.savez(folder / "a.npz", x=np.zeros(3))
+    assert "no safetensors file" in error_of(DataError, load, folder / "a.npz")
+    np.save(folder / "a.npy", np.zeros(3))
+    assert "no safetensors file" in error_of(DataError, load, folder / "a.npy")
     assert not os.path.exists(trap)
 
 
 def test_file_is_replaced_not_written_over(folder: Path):
-    path, link = Path(folder) / "real", Path(folder) / "link"
+    path, link = folder / "real", folder / "link"
     save({"x": np.zeros(3)}, path)
     link.symlink_to(path)
     with open(path, "rb") as reader:
@@ -219,7 +219,7 @@ for number in itertools.count():
 @pytest.mark.slow
 def test_killed_at_any_moment_the_file_is_whole(folder: Path):
     rng = np.random.default_rng(0)
-    path = Path(folder) / "checkpoint"
+    path = folder / "checkpoint"
     for _ in range(6):
         source = str(Path(serialization.__file__).resolve().parent.parent)
         process = subprocess.Popen(
@@ -254,7 +254,7 @@ class Model:
 
 
 def test_arguments_that_do_not_fit_are_named(folder: Path):
-    path = str(Path(folder) / "a.safetensors")
+    path = str(folder / "a.safetensors")
     for words, function, args in (
         (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
         ("save Model's state_dict()", save, (Model(), path)),
@@ -281,7 +281,7 @@ def test_header_limit_is_told_before_anything_is_written():
 
 def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named(folder: Path):
     random = np.random.default_rng(0)
-    path, good = Path(folder) / "last.safetensors", Path(folder) / "best.safetensors"
+    path, good = folder / "last.safetensors", folder / "best.safetensors"
     arrays = {"w": drawn("float32", (7, 9)), "n": np.arange(5)}
     save({"model": arrays, "epoch": 3}, path)
     content = path.read_bytes()
@@ -291,9 +291,9 @@ def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named(fol
         path.write_bytes(flipped)
         assert str(path) in error_of(DataError, load, path), bit
     save({"model": arrays, "epoch": 2}, good)
-    assert serialization.last_good(Path(folder), path) == good
+    assert serialization.last_good(folder, path) == good
     good.write_bytes(content[:-1])
-    assert serialization.last_good(Path(folder), path) is None
+    assert serialization.last_good(folder, path) is None
 
 
 def same(a: Any, b: Any) -> bool:

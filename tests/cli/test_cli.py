@@ -57,7 +57,7 @@ def product(rung: schedules.Rung, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def test_info_is_text_and_json(folder: Path):
-    plans, data = Path(folder) / "compiled", Path(folder) / "data" / "set"
+    plans, data = folder / "compiled", folder / "data" / "set"
     for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(bytes(size))

@@ -53,11 +53,11 @@ def readers(path: Path) -> list[Any]:
 
 
 def test_devices_pipes_and_folders_are_no_files(folder: Path) -> None:
-    pipe = Path(folder) / "train.txt"
+    pipe = folder / "train.txt"
     os.mkfifo(pipe)
     for read in (*readers(Path("/dev/zero"))[:-1], *readers(pipe)):
         assert "is a device or a pipe" in error_of(DataError, read)
-    for read in readers(Path(folder))[:-1]:
+    for read in readers(folder)[:-1]:
         assert "Is a directory" in error_of(DataError, read)
 
 

@@ -463,7 +463,7 @@ class LanguageModel(nn.Module):
 def test_language_model_trains(folder: Path) -> None:
     np.random.seed(0)
     for name in ("train.txt", "test.txt"):
-        (Path(folder) / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
+        (folder / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
     corpus = ndl.data.Corpus(folder, max_lines=40)
     assert len(corpus.dictionary) == 8
     data = ndl.data.batchify(corpus.train, batch_size=4, device=ndl.cpu(), dtype="float32")
@@ -509,7 +509,7 @@ def _idx(values: np.ndarray) -> bytes:
 def test_data_sets(folder: Path) -> None:
     draw = np.random.default_rng(0)
     pixels, labels = draw.integers(0, 256, (6, 5, 4), np.uint8), draw.integers(0, 10, 6).astype(np.uint8)
-    images, numbers = Path(folder) / "images.gz", Path(folder) / "labels"
+    images, numbers = folder / "images.gz", folder / "labels"
     images.write_bytes(gzip.compress(_idx(pixels)))
     numbers.write_bytes(_idx(labels))
     plain = ndl.data.MNISTDataset(images, numbers)
@@ -517,16 +517,16 @@ def test_data_sets(folder: Path) -> None:
     tforms = [ndl.data.RandomFlipHorizontal(p=1.0), ndl.data.RandomCrop(padding=1)]
     changed = ndl.data.MNISTDataset(images, numbers, transforms=tforms)[2][0]
     assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
-    records = Path(folder) / "test_batch.bin"
+    records = folder / "test_batch.bin"
     records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
     cifar = ndl.data.CIFAR10Dataset(folder, train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
     unchanged = CIFAR10(folder, train=False)
     batch = {b"data": unchanged.pixels.reshape(3, -1), b"labels": [3, 1, 2]}
-    (Path(folder) / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
+    (folder / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
     pickled = ndl.data.CIFAR10Dataset(folder, train=False)
-    (Path(folder) / "test_batch").write_bytes(pickle.dumps({b"data": Path(folder), b"labels": []}))
+    (folder / "test_batch").write_bytes(pickle.dumps({b"data": folder, b"labels": []}))
     assert "is not read" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
-    (Path(folder) / "test_batch").write_bytes(b"no pickle")
+    (folder / "test_batch").write_bytes(b"no pickle")
     assert "no batch" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
     assert len(plain) == 6 and plain[1][0].shape == (5, 4, 1) and plain[1:3][1].tolist() == labels[1:3].tolist()
     np.testing.assert_allclose(plain[:][0][..., 0], pixels / np.float32(255), rtol=1e-6)

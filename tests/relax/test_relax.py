@@ -139,16 +139,16 @@ def test_a_file_runs_without_tvms_compiler(folder: Path, capfd: pytest.CaptureFi
     logits = loss.inputs[0]
     compiled = dl.relax.compile(logits, feed_shapes={x: (8, 12)}, params="constants")
     images = drawn(8, 12)
-    path = Path(folder) / "model.so"
+    path = folder / "model.so"
     compiled.export(path)
     assert "Scope Saving" not in capfd.readouterr().err  # which TVM writes for each memory scope
-    np.save(Path(folder) / "images.npy", images)
+    np.save(folder / "images.npy", images)
     program = "import sys, numpy as np, dlsys as dl; model = dl.relax.load(sys.argv[1]); print(model.names)\n"
     program += "np.save(sys.argv[2], model(np.load(sys.argv[2]))[0]); print('tvm' in sys.modules)"
-    assert python("-c", program, path, Path(folder) / "images.npy").stdout == "('x',)\nFalse\n"
-    equal([np.load(Path(folder) / "images.npy")], compiled(images))
-    (Path(folder) / "other.so").write_bytes(b"none")
-    assert "other.so is not a compiled module" in error_of(DlsysError, dl.relax.load, Path(folder) / "other.so")
+    assert python("-c", program, path, folder / "images.npy").stdout == "('x',)\nFalse\n"
+    equal([np.load(folder / "images.npy")], compiled(images))
+    (folder / "other.so").write_bytes(b"none")
+    assert "other.so is not a compiled module" in error_of(DlsysError, dl.relax.load, folder / "other.so")
     assert "gone.so is not a compiled module" in error_of(DlsysError, dl.relax.load, "gone.so")
 
 

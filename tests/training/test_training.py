@@ -9,8 +9,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import tempfile
-import textwrap
 import time
 from pathlib import Path
 
@@ -74,11 +72,11 @@ def test_a_run_learns_and_leaves_what_it_says(folder: Path) -> None:
     model, history = run(folder, epochs=8)
     losses = [row["loss"] for row in history.epochs]
     assert losses[-1] < 0.7 * losses[0] and len(history.losses) == 8 * 4
-    rows = [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     assert rows == history.epochs and rows[-1]["steps"] == 32
     assert {"validation_loss", "validation_accuracy", "accuracy", "lr", "seconds"} <= set(rows[0])
-    assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
-    found = dl.load(Path(folder) / "best.safetensors")
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    found = dl.load(folder / "best.safetensors")
     best = min(range(8), key=lambda i: rows[i]["validation_loss"])
     assert found["epoch"] == best + 1 and "first.weight" in found["model"]
     found = dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2], "uint8"))])
@@ -99,22 +97,19 @@ def test_a_run_in_parts_is_the_run_in_one(folder: Path) -> None:
     assert same(fresh, whole)
 
 
+def started(folder: Path, settings: str) -> subprocess.Popen[bytes]:
+    """A process that makes a run with these settings."""
+    program = f"import sys; sys.path[:0] = {PATHS!r}; import test_training; test_training.run(sys.argv[1], {settings})"
+    return subprocess.Popen([sys.executable, "-c", program, str(folder)])
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(folder: Path) -> None:
     """Killed at several moments, within epochs too."""
-    program = textwrap.dedent(
-        f"""
-        import sys
-        sys.path[:0] = {PATHS!r}
-        import test_training
-        test_training.run(sys.argv[1], epochs=12, save_every=1)
-        print("done", flush=True)
-        """
-    )
     whole, history = run(None, epochs=12)
-    last = Path(folder) / "last.safetensors"
+    last = folder / "last.safetensors"
     for delay in (0.0, 0.02):
-        child = subprocess.Popen([sys.executable, "-c", program, folder], stdout=subprocess.PIPE, text=True)
+        child = started(folder, "epochs=12, save_every=1")
         known = last.stat().st_mtime_ns if last.exists() else 0
         while child.poll() is None:  # however long it takes to begin
             if last.exists() and last.stat().st_mtime_ns != known:
@@ -122,7 +117,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path) -> None:
                 break
             time.sleep(0.002)
         child.kill()
-        child.communicate()
+        child.wait()
         assert dl.load(last)["steps"] > 0
     resumed, later = run(folder, epochs=12, save_every=1)
     assert same(whole, resumed) and history.losses == later.losses
@@ -143,7 +138,7 @@ def test_interrupting_saves_and_says_so(folder: Path) -> None:
 
     batch = np.ones((2, 6), "f4"), np.array([2, 2])
     error_of(KeyboardInterrupt, run, folder, 5, validation=Stopping([batch]))
-    assert dl.load(Path(folder) / "last.safetensors")["epoch"] == 2
+    assert dl.load(folder / "last.safetensors")["epoch"] == 2
     assert signal.getsignal(signal.SIGINT) is before
     parts, _ = run(folder, epochs=5)
     assert same(parts, run(None, epochs=5)[0])
@@ -152,16 +147,8 @@ def test_interrupting_saves_and_says_so(folder: Path) -> None:
 @pytest.mark.slow
 def test_sigterm_saves_and_exits_with_143(folder: Path) -> None:
     """As clusters end jobs: in a process of its own, which goes on to the bits of a run that was not ended."""
-    program = textwrap.dedent(
-        f"""
-        import sys
-        sys.path[:0] = {PATHS!r}
-        import test_training
-        test_training.run(sys.argv[1], epochs=100_000)
-        """
-    )
-    last = Path(folder) / "last.safetensors"
-    child = subprocess.Popen([sys.executable, "-c", program, folder])
+    last = folder / "last.safetensors"
+    child = started(folder, "epochs=100_000")
     deadline = time.monotonic() + 60
     while not last.exists() and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -216,7 +203,7 @@ def with_part(tree: object, way: tuple[object, ...], value: object) -> object:
 def test_every_part_of_a_checkpoint_of_another_kind_is_named(folder: Path) -> None:
     """Parts of the tree in turn as text, a negative number, nothing and so on: a DataError, or a run all the same."""
     others: list[object] = ["text", -1, 1.5, None, [], {}, [[]], {"a": {}}, np.zeros(3), float("nan")]
-    last = Path(folder) / "last.safetensors"
+    last = folder / "last.safetensors"
     run(folder, epochs=1, save_every=1)
     state = dl.load(last)
     state["epoch"], state["history"], state["measured"] = 0, [], [(state["history"][0], 4)] * 4
@@ -241,12 +228,11 @@ def test_every_part_of_a_checkpoint_of_another_kind_is_named(folder: Path) -> No
 
 
 @pytest.mark.slow
-def test_mistakes_are_named() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        run(folder, epochs=1)
-        assert "of a run with schedule" in error_of(DataError, run, folder, 2, schedule=None)
-        (Path(folder) / "last.safetensors").write_bytes(b"damaged")
-        assert "last.safetensors" in error_of(DataError, run, folder, 2)
+def test_mistakes_are_named(folder: Path) -> None:
+    run(folder, epochs=1)
+    assert "of a run with schedule" in error_of(DataError, run, folder, 2, schedule=None)
+    (folder / "last.safetensors").write_bytes(b"damaged")
+    assert "last.safetensors" in error_of(DataError, run, folder, 2)
     assert "schedule_each" in error_of(GraphError, run, None, 1, schedule_each="hour")
     assert "best" in error_of(GraphError, run, None, 1, best="speed")
     model = Net()
@@ -267,21 +253,21 @@ def test_mistakes_are_named() -> None:
     for given, expected in wrong:
         settings = {"loss": ad.cross_entropy_op, "optimizer": optimizer, "progress": False, **given}
         assert expected in error_of(GraphError, dl.fit, model, **settings), expected
-    with tempfile.TemporaryDirectory() as folder:
-        run(folder, epochs=1)
-        other = nn.Linear(6, 3)
-        told = error_of(
-            DataError, dl.fit, other, ad.cross_entropy_op, optim.SGD(other.parameters(), lr=0.1), labels, epochs=2,
-            directory=folder, progress=False, schedule=None,
-        )  # fmt: skip
-        assert "last.safetensors is of" in told
-        (Path(folder) / "file").write_text("")
-        error_of(DataError, run, str(Path(folder) / "file" / "below"), 1)
-        failing = optim.SGD(model.parameters(), lr=float("1e30"))
-        rows = dl.fit(model, ad.cross_entropy_op, failing, [(np.ones((4, 6), "f4"), np.zeros(4, "i8"))] * 3, epochs=2,
-                      directory=Path(folder) / "nan", progress=False).epochs  # fmt: skip
-        assert not np.isfinite(rows[-1]["loss"])
-        assert json.loads((Path(folder) / "nan" / "log.jsonl").read_text().splitlines()[-1])["loss"] is None
+    folder = folder / "again"
+    run(folder, epochs=1)
+    other = nn.Linear(6, 3)
+    told = error_of(
+        DataError, dl.fit, other, ad.cross_entropy_op, optim.SGD(other.parameters(), lr=0.1), labels, epochs=2,
+        directory=folder, progress=False, schedule=None,
+    )  # fmt: skip
+    assert "last.safetensors is of" in told
+    (folder / "file").write_text("")
+    error_of(DataError, run, str(folder / "file" / "below"), 1)
+    failing = optim.SGD(model.parameters(), lr=float("1e30"))
+    rows = dl.fit(model, ad.cross_entropy_op, failing, [(np.ones((4, 6), "f4"), np.zeros(4, "i8"))] * 3, epochs=2,
+                  directory=folder / "nan", progress=False).epochs  # fmt: skip
+    assert not np.isfinite(rows[-1]["loss"])
+    assert json.loads((folder / "nan" / "log.jsonl").read_text().splitlines()[-1])["loss"] is None
     told = error_of(GraphError, dl.fit, model, ad.cross_entropy_op, optimizer, ["text"], epochs=1, progress=False)
     assert "tuple of arrays" in told
 
@@ -350,7 +336,7 @@ def test_a_layer_in_evaluation_stays_so_after_a_measurement() -> None:
     assert [part.training for part in model.modules()] == [True, True, False, True]
 
 
-def test_drawing_leaves_the_programs_backend() -> None:
+def test_drawing_leaves_the_programs_backend(folder: Path) -> None:
     """Of matplotlib, of which a process has one: a notebook's figures stay where they were."""
     import matplotlib
 
@@ -359,10 +345,9 @@ def test_drawing_leaves_the_programs_backend() -> None:
     before = matplotlib.get_backend()
     matplotlib.use("pdf")
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            rows = [{"epoch": 1, "steps": 2, "loss": 0.5, "validation_loss": 0.75}]
-            training.History(rows, [1.0, 0.5]).draw(Path(folder) / "loss.png")
-            assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
+        rows = [{"epoch": 1, "steps": 2, "loss": 0.5, "validation_loss": 0.75}]
+        training.History(rows, [1.0, 0.5]).draw(folder / "loss.png")
+        assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
         assert matplotlib.get_backend() == "pdf"
     finally:
         matplotlib.use(before)
