@@ -334,7 +334,7 @@ def test_methods_are_pytorchs() -> None:
         *(x.add(2.0), x.sub(x), x.mul(x), x.div(2.0), x.mm(x.t()), abs(x), x.floor(), x.clamp(-0.5, 0.5)),
         *(x.eq(x), x.ne(x), x.lt(0.0), x.le(0.0), x.gt(0.0), x.ge(0.0), x.maximum(x * 2.0), x.minimum(x * 2.0)),
         *(x.mean(dim=0, keepdim=True), x.var(), x.permute(1, 0), x.transpose(0, 1), x.unsqueeze(0)),
-        *(x.T, x.max(), x.min()),
+        *(x.T, x.max(), x.min(), x.min(x * 2.0), x[None].bmm(x.t()[None])),
     ]
     theirs = [
         *(t.std(), t.std(dim=1), t.argmin(dim=1), t.t(), t.swapaxes(0, 1), t.flip(1)),
@@ -343,7 +343,7 @@ def test_methods_are_pytorchs() -> None:
         *(t.add(2.0), t.sub(t), t.mul(t), t.div(2.0), t.mm(t.t()), abs(t), t.floor(), t.clamp(-0.5, 0.5)),
         *(t.eq(t), t.ne(t), t.lt(0.0), t.le(0.0), t.gt(0.0), t.ge(0.0), t.maximum(t * 2.0), t.minimum(t * 2.0)),
         *(t.mean(dim=0, keepdim=True), t.var(), t.permute(1, 0), t.transpose(0, 1), t.unsqueeze(0)),
-        *(t.T, t.max(), t.min()),
+        *(t.T, t.max(), t.min(), t.min(t * 2.0), t[None].bmm(t.t()[None])),
     ]
     tensors.evaluate(mine)  # in one run
     for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):
