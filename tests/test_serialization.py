@@ -11,12 +11,12 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -185,23 +185,10 @@ def test_file_is_replaced_not_written_over(folder: Path):
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
-    before_replace = os.replace
-    for failure in (KeyboardInterrupt, OSError("disk")):
-
-        def failing(source: object, target: object, failure: Any = failure) -> None:
-            raise failure
-
-        setattr(os, "replace", failing)  # noqa: B010
-        try:
-            expected = KeyboardInterrupt if failure is KeyboardInterrupt else DataError
-            error_of(expected, save, {"x": np.zeros(3)}, path)
-        finally:
-            os.replace = before_replace
-        assert sorted(os.listdir(folder)) == ["link", "real"] and load(path)["x"].tolist() == [
-            1.0,
-            1.0,
-            1.0,
-        ]
+    for failure, told in ((KeyboardInterrupt, KeyboardInterrupt), (OSError("disk"), DataError)):
+        with mock.patch.object(os, "replace", side_effect=failure):
+            error_of(told, save, {"x": np.zeros(3)}, path)
+        assert sorted(os.listdir(folder)) == ["link", "real"] and load(path)["x"].tolist() == [1.0] * 3
 
 
 WRITER = """
@@ -267,16 +254,10 @@ def test_arguments_that_do_not_fit_are_named(folder: Path):
     assert os.listdir(folder) == []
 
 
-def test_header_limit_is_told_before_anything_is_written():
-    before = serialization.HEADER_LIMIT
-    serialization.HEADER_LIMIT = 200
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "a"
-            message = error_of(DataError, save, {"k": "v" * 300}, path)
-            assert "the format allows 200" in message and os.listdir(folder) == []
-    finally:
-        serialization.HEADER_LIMIT = before
+def test_header_limit_is_told_before_anything_is_written(folder: Path):
+    with mock.patch.object(serialization, "HEADER_LIMIT", 200):
+        assert "the format allows 200" in error_of(DataError, save, {"k": "v" * 300}, folder / "a")
+    assert os.listdir(folder) == []
 
 
 def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named(folder: Path):
@@ -325,22 +306,21 @@ def test_nested_dictionaries_come_back_as_they_were(folder: Path):
         2.5,
         {},
     ):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "checkpoint"
-            save(value, path, {"note": "kept"})
-            assert same(load(path, weights_only=True), value), value
-            assert serialization.read(path)[1]["note"] == "kept"
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                assert same(load(path, "cpu", weights_only=False), value)
-            told = ["load: map_location has no effect: ", "load: weights_only=False has no effect: "]
-            assert [one for one, other in zip(told, caught, strict=True) if str(other.message).startswith(one)] == told
+        path = folder / "checkpoint"
+        save(value, path, {"note": "kept"})
+        assert same(load(path, weights_only=True), value), value
+        assert serialization.read(path)[1]["note"] == "kept"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert same(load(path, "cpu", weights_only=False), value)
+        told = ["load: map_location has no effect: ", "load: weights_only=False has no effect: "]
+        assert [one for one, other in zip(told, caught, strict=True) if str(other.message).startswith(one)] == told
     itself: dict[str, Any] = {}
     itself["itself"] = [itself]
-    path = Path(folder) / "a"
+    path = folder / "a"
     assert "contain themselves" in error_of(DTypeError, save, itself, path)
     assert "belong to the file format" in error_of(DTypeError, save, {}, path, {serialization.TREE: ""})
-    assert os.listdir(folder) == []
+    assert os.listdir(folder) == ["checkpoint"]
     for damaged in ("{", '{"array": "no"}', '{"a": 1, "b": 2}', '{"dict": 3}', '{"other": 3}', '{"dict": [[1]]}'):
         path.write_bytes(b"")
         save_file({"w": w}, path, {serialization.TREE: damaged})

@@ -61,7 +61,7 @@ def test_info_is_text_and_json(folder: Path):
     for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(bytes(size))
-    with mock.patch.dict(os.environ, {"DLSYS_CACHE": folder}):
+    with mock.patch.dict(os.environ, {"DLSYS_CACHE": str(folder)}):
         os.environ.pop("DLSYS_COMPILE_CACHE", None)
         status, out, err = call("info", "--json")
         text = call("info")[1]

@@ -127,19 +127,8 @@ def test_cache_that_cannot_be_written_costs_a_warning_only(folder: Path):
 
 
 def test_interrupted_write_leaves_nothing(folder: Path):
-    def interrupted(source: str, target: Path) -> None:
-        raise KeyboardInterrupt
-
-    before = os.replace
-    setattr(os, "replace", interrupted)  # noqa: B010
-    try:
-        write_atomically(folder / "a.txt", b"x")
-    except KeyboardInterrupt:
-        pass
-    else:
-        raise AssertionError("the interruption was lost")
-    finally:
-        os.replace = before
+    with mock.patch.object(os, "replace", side_effect=KeyboardInterrupt):
+        error_of(KeyboardInterrupt, write_atomically, folder / "a.txt", b"x")
     assert listing(folder) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -65,20 +66,17 @@ def test_tinyshakespeare():
     assert len(words.dictionary) == 25_671
 
 
-def test_mirror_cache_and_embedded_text():
+def test_mirror_cache_and_embedded_text(folder: Path):
     body = SAMPLE.encode()
-    before = text.FILES
-    try:
-        with sandbox() as folder, server({"input.txt": body}) as (url, asked):
-            sums = {"input.txt": hashlib.md5(body).hexdigest()}
-            text.FILES = text.Collection("tinyshakespeare", sums, (url,), suffix="")
+    sums = {"input.txt": hashlib.md5(body).hexdigest()}
+    with server({"input.txt": body}) as (url, asked):
+        files = text.Collection("tinyshakespeare", sums, (url,), suffix="")
+        with mock.patch.object(text, "FILES", files):
             for _ in range(2):
                 assert CharacterText(split="all").text == SAMPLE
             assert asked == ["/mirror/input.txt"] and listing(folder) == ["input.txt"]
             write(folder / "data" / "tinyshakespeare", {"input.txt": b"another text\n"})
             assert "is damaged" in error_of(DataError, CharacterText, folder / "data")
-    finally:
-        text.FILES = before
     with sandbox(DLSYS_OFFLINE="1"):
         data, printed = quiet(CharacterText, split="all")
         words, _ = quiet(WordText)

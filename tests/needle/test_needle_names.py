@@ -464,7 +464,7 @@ def test_language_model_trains(folder: Path) -> None:
     np.random.seed(0)
     for name in ("train.txt", "test.txt"):
         (folder / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
-    corpus = ndl.data.Corpus(folder, max_lines=40)
+    corpus = ndl.data.Corpus(str(folder), max_lines=40)
     assert len(corpus.dictionary) == 8
     data = ndl.data.batchify(corpus.train, batch_size=4, device=ndl.cpu(), dtype="float32")
     assert data.dtype == np.float32 and data.shape == (70, 4)
@@ -519,7 +519,7 @@ def test_data_sets(folder: Path) -> None:
     assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
     records = folder / "test_batch.bin"
     records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
-    cifar = ndl.data.CIFAR10Dataset(folder, train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
+    cifar = ndl.data.CIFAR10Dataset(str(folder), train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
     unchanged = CIFAR10(folder, train=False)
     batch = {b"data": unchanged.pixels.reshape(3, -1), b"labels": [3, 1, 2]}
     (folder / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))

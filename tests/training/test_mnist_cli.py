@@ -139,9 +139,9 @@ def test_bad_arguments_are_refused_before_training(folder: Path):
         (["-c", "tpu"], "tpu"),
         (["--plot", f"{folder}/absent/loss.png"], "absent"),
         (["--plot", f"{folder}/loss.txt"], "loss.txt"),
-        (["--plot", folder], ".png"),
+        (["--plot", str(folder)], ".png"),
         (["--data", f"{folder}/absent"], "absent"),
-        (["--data", folder], "train-images-idx3-ubyte"),
+        (["--data", str(folder)], "train-images-idx3-ubyte"),
         (["surplus"], "surplus"),
     ):
         assert reason in refused(*arguments), arguments
