@@ -27,7 +27,6 @@ from helpers import error_of
 from mirrors import listing, quiet, sandbox, server, write
 
 FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
-REAL = os.environ.get("DLSYS_DATA")
 
 
 def records(count: int, seed: int = 0) -> bytes:

@@ -6,13 +6,13 @@ import math
 
 import dlsys as dl
 import numpy as np
+from beside_torch import close
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import GraphError, IndexRangeError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
 from optional import optional, torch
-from test_nn_layers import close
 
 
 class Block(nn.Module):

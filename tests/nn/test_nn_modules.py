@@ -8,12 +8,12 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
+from beside_torch import close, drawn
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DTypeError, GraphError
 from helpers import error_of
 from optional import optional, torch
-from test_nn_layers import close, drawn
 
 rng = np.random.default_rng(2)
 t = optional("torch.nn")

@@ -8,12 +8,12 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
+from beside_torch import DTYPES, agree, assert_module, drawn, rng
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.nn import functional as F
 from helpers import error_of
 from optional import torch
-from test_nn_layers import DTYPES, agree, assert_module, drawn, rng
 
 SPREAD = np.concatenate([drawn(3, 7) * 4, [[0.0, 3.0, -3.0, 25.0, -25.0, 90.0, -90.0]]])
 """With the places where formulas change, and numbers whose exponential is infinite."""

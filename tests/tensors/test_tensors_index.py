@@ -80,9 +80,6 @@ def test_indices_that_do_not_fit() -> None:
     assert "variable" in error_of(GraphError, lambda: ad.Variable("v", (3,))[ad.Variable("m", 3, "bool")])
 
 
-VALUES = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
-
-
 def test_leaves_are_written_and_computed_tensors_are_not() -> None:
     x = dl.zeros(2, 3)
     x[0] = 1.0
