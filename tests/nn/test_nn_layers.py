@@ -52,6 +52,7 @@ LAYERS: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = [  # name, shap
 ]
 
 
+@pytest.mark.slow
 @DTYPES
 @pytest.mark.parametrize(("name", "given", "args", "words"), LAYERS, ids=[name for name, *_ in LAYERS])
 def test_layers_compute_what_torch_nn_computes(name: str, given: Any, args: Any, words: Any, dtype: str) -> None:
