@@ -293,7 +293,7 @@ def test_functions() -> None:
 
 
 def test_every_rule_has_a_form_and_gives_its_reason() -> None:
-    """But for those of `test_reasons.py`, of `test_padding.py` and of products of bytes."""
+    """But for one of `test_reasons.py` and one of sorts; other passes' are there, in test_padding.py and of bytes."""
     SEEN.clear()
     for forms in (
         test_shapes_are_held, test_constants_are_folded, test_arithmetic_with_constants, test_signs, test_moves,
@@ -301,7 +301,8 @@ def test_every_rule_has_a_form_and_gives_its_reason() -> None:
     ):  # fmt: skip
         forms()
     rules = {(name, rule.why) for name in ("fold", "simplify") for rule in TABLE[name]}
-    assert rules - SEEN == {("simplify", "-1 written out")}
+    elsewhere = {"-1 written out", "the places in order are not needed"}
+    assert rules - SEEN <= {("simplify", why) for why in elsewhere}
     assert {("types", "the shapes are known"), ("dead", "nothing returned depends on it")} < SEEN
     assert ("cse", "the same operator of the same inputs") in SEEN
 
