@@ -194,10 +194,6 @@ def _along(function: Callable[..., Node]) -> list[Case]:
     return [Case(lambda x, a=axis: function(x, a), (shape,)) for axis, shape in settings]
 
 
-def _within(function: Callable[[Node], Node], low: float, high: float, positive: bool = False) -> list[Case]:
-    return [Case(function, shapes, positive, within=(low, high)) for shapes in FEW]
-
-
 CASES: dict[str, list[Case]] = {
     "rsqrt": _few(ops.rsqrt_op, positive=True),
     "abs": [

@@ -47,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 
 @pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of the test's own."""
+    return tmp_path
+
+
+@pytest.fixture
 def young() -> None:
     """Collections look at the test's own objects alone: after hundreds of tests one of all objects takes 0.8 s."""
     gc.freeze()

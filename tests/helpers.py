@@ -6,10 +6,14 @@ that loops over it covers every operator, also those added later (test_ops.py fa
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cases_basic
@@ -170,6 +174,17 @@ def check_groups_reasons(groups: Sequence[Group], reasons: Sequence[Reason]) -> 
         assert sum((number, node) in joined for node in own) == len(own) - 1 or group.kind == "loop", group.name
         writers = {owner[value] for value in group.inputs if value in owner}
         assert all(frozenset((number, writer)) in apart for writer in writers), group.name
+
+
+def python(
+    *words: Any, status: int = 0, base: Mapping[str, str] = os.environ, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """What a process of Python has printed that is given these words: it must end with the status. The `variables` are
+    added to the environment `base`."""
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, env={**base, **variables}, cwd=cwd, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr[-3000:]}"
+    return done
 
 
 def error_of(kind: type[Exception], function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

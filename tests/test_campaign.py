@@ -1,7 +1,6 @@
 """Small seeded parts of `tools/campaign.py`, and what it found."""
 
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,6 +8,7 @@ from unittest import mock
 
 import pytest
 from dlsys import autodiff as ad
+from helpers import python
 from optional import torch
 
 TOOLS = Path(__file__).parents[1] / "tools"
@@ -23,9 +23,7 @@ PARTS = ("graphs", "operators", "modules", "optimizers", "files", "hostile", "ki
 @pytest.mark.slow
 def test_seeded_rounds_find_nothing_wrong():
     assert torch.nn  # what some parts compare with
-    command = [sys.executable, "-W", "ignore", TOOLS / "campaign.py", "--seconds", "0", "--rounds", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-W", "ignore", TOOLS / "campaign.py", "--seconds", "0", "--rounds", "1")
     table = re.findall(r"^(\w+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
     tried = {name: [int(count) for count in counts] for name, *counts in table}
     assert sorted(tried) == sorted(PARTS)

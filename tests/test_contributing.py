@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers import python
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -63,12 +62,5 @@ def test_an_operator_needs_the_four_files_of_the_page(tmp_path: Path) -> None:
     for path, part in zip(files, parts, strict=True):
         appended(tmp_path / path, part)
     paths = os.pathsep.join(str(tmp_path / path) for path in ("python", "tests", "tests/ops"))
-    done = subprocess.run(
-        [sys.executable, "-c", TRIES],
-        cwd=tmp_path / "tests",
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", TRIES, cwd=tmp_path / "tests", PYTHONPATH=paths)
     assert done.stdout.splitlines()[-1:] == ["tried my_outer"], done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 import subprocess
 import sys
 from pathlib import Path
@@ -104,27 +105,13 @@ def test_locations_are_the_users_lines() -> None:
 def test_arithmetic_with_constants_on_both_sides() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     x_np, y_np = np.array([[1.0, -2.0], [3.0, 0.5]]), np.array([[2.0, 4.0], [-1.0, 8.0]])
-    pairs = [
-        (x + y, x_np + y_np),
-        (x - y, x_np - y_np),
-        (x * y, x_np * y_np),
-        (x / y, x_np / y_np),
-        (x @ y, x_np @ y_np),
-        (-x, -x_np),
-        (x**2, x_np**2),
-    ]
+    operators = (operator.add, operator.sub, operator.mul, operator.truediv)
+    pairs = [(apply(x, y), apply(x_np, y_np)) for apply in (*operators, operator.matmul)]
+    pairs += [(-x, -x_np), (x**2, x_np**2)]
     for c in (3, 2.5, True, np.float32(2.5), np.float64(2.5), np.int64(3), np.array(2.5)):
-        pairs += [
-            (x + c, x_np + c),
-            (c + x, c + x_np),
-            (x - c, x_np - c),
-            (c - x, c - x_np),
-            (x * c, x_np * c),
-            (c * x, c * x_np),
-            (x / c, x_np / c),
-            (c / x, c / x_np),
-            ((x * x) ** c, (x_np * x_np) ** float(c)),
-        ]
+        for apply in operators:
+            pairs += [(apply(x, c), apply(x_np, c)), (apply(c, x), apply(c, x_np))]
+        pairs.append(((x * x) ** c, (x_np * x_np) ** float(c)))
     for node, expected in pairs:
         assert isinstance(node, Node)
         np.testing.assert_allclose(evaluate([node], {x: x_np, y: y_np})[0], expected, rtol=1e-15)

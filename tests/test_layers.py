@@ -208,81 +208,61 @@ def test_types_of_the_own_package_alone_may_go_round_in_a_circle():
     assert violations_of(above) == ["ops.base:3: imports tensors, which is not below it"]
 
 
+def package_of(*files: str) -> dict[str, str]:
+    """Files by their paths, each given as "module: its text"; a line break is written |."""
+    return {f"{name}.py": text.strip().replace("|", "\n") + "\n" for name, _, text in (f.partition(":") for f in files)}
+
+
 def test_downward_imports_are_accepted():
-    assert (
-        violations_of(
-            {
-                "__init__.py": "from . import autodiff\nfrom .errors import DlsysError\n",
-                "errors.py": "import numpy\n",
-                "compute.py": "import tvm\nfrom tvm import te\n",
-                "ops/__init__.py": "from .matmul import make\nfrom . import add\n",
-                "ops/matmul.py": "from .. import compute\nfrom ..graph import Node\nfrom . import base\n",
-                "ops/add.py": "import dlsys.errors\nfrom dlsys.graph import Node\n",
-                "ops/base.py": "",
-                "graph.py": "from .errors import GraphError\n",
-                "autodiff.py": "from .ops.matmul import make\n",
-            }
-        )
-        == []
-    )
+    files = (
+        "__init__: from . import autodiff|from .errors import DlsysError", "errors: import numpy",
+        "compute: import tvm|from tvm import te", "ops/__init__: from .matmul import make|from . import add",
+        "ops/matmul: from .. import compute|from ..graph import Node|from . import base",
+        "ops/add: import dlsys.errors|from dlsys.graph import Node", "ops/base:",
+        "graph: from .errors import GraphError", "autodiff: from .ops.matmul import make",
+    )  # fmt: skip
+    assert violations_of(package_of(*files)) == []
 
 
-def test_violations_are_found():
-    cases = {
-        "graph:1: imports ops.add, which is not below it": {
-            "graph.py": "from .ops import add\n",
-            "ops/add.py": "",
-        },
-        "graph:2: imports executor, which is not below it": {
-            "graph.py": "def f():\n    import dlsys.executor\n",
-            "executor.py": "",
-        },
-        "graph:1: imports ops, which is not below it": {
-            "graph.py": "module = with_compiler('ops.add')\n",
-            "ops/__init__.py": "",
-        },
-        "graph:2: imports tensors.base, which is not below it": {
-            "graph.py": "def f():\n    return importlib.import_module('dlsys.tensors.base').new_tensor\n",
-            "tensors/base.py": "",
-        },
-        "kernels:1: imports ops.add, which is not below it": {
-            "kernels/__init__.py": "module = import_module('..ops.add', __package__)\n",
-            "ops/add.py": "",
-        },
-        "kernels.disk:1: imports executor, which is not below it": {
-            "kernels/disk.py": "module = __import__('dlsys.executor')\n",
-            "executor.py": "",
-        },
-        "graph:2: imports ops.add, which is not below it": {
-            "graph.py": "def f(name):\n    return with_compiler(f'ops.{name}')\n",
-            "ops/add.py": "",
-        },
-        "cycle: compute -> compute.sums -> compute": {
-            "compute/__init__.py": "def f(name):\n    return with_compiler(f'compute.{name}')\n",
-            "compute/sums.py": "from . import Windows\n",
-        },
-        "graph:1: imports by a computed name": {"graph.py": "module = import_module(name)\n"},
-        "cycle: compiler -> compiler.a -> compiler": {
-            "compiler/__init__.py": "def f():\n    from .a import g\n",
-            "compiler/a.py": "import dlsys.compiler\n",
-        },
-        "optim:1: imports nn, which is not below it": {"optim.py": "from . import nn\n", "nn.py": ""},
-        "graph:1: imports __init__, which is not below it": {
-            "__init__.py": "cpu = 1\n",
-            "graph.py": "from dlsys import cpu\n",
-        },
-        "graph:1: imports TVM": {"graph.py": "from tvm import te\n"},
-        "ops.add:1: import *": {"ops/add.py": "from numpy import *\n"},
-        "helpers: has no layer": {"helpers.py": ""},
-        "cycle: schedule.cpu -> schedule.sums -> schedule.cpu": {  # what a package imports is imported before its files
-            "schedule/cpu/__init__.py": "from ..sums import x\n",
-            "schedule/cpu/tiles.py": "",
-            "schedule/sums.py": "from .cpu.tiles import y\n",
-        },
-        "cycle: ops.a -> ops.b -> ops.a": {"ops/a.py": "from .b import x\n", "ops/b.py": "from . import a\n"},
-    }
-    for expected, files in cases.items():
-        assert violations_of(files) == [expected], expected
+VIOLATIONS = {
+    "graph:1: imports ops.add, which is not below it": ("graph: from .ops import add", "ops/add:"),
+    "graph:2: imports executor, which is not below it": ("graph: def f():|    import dlsys.executor", "executor:"),
+    "graph:1: imports ops, which is not below it": ("graph: module = with_compiler('ops.add')", "ops/__init__:"),
+    "graph:2: imports tensors.base, which is not below it": (
+        "graph: def f():|    return importlib.import_module('dlsys.tensors.base').new_tensor", "tensors/base:",
+    ),
+    "kernels:1: imports ops.add, which is not below it": (
+        "kernels/__init__: module = import_module('..ops.add', __package__)", "ops/add:",
+    ),
+    "kernels.disk:1: imports executor, which is not below it": (
+        "kernels/disk: module = __import__('dlsys.executor')", "executor:",
+    ),
+    "graph:2: imports ops.add, which is not below it": (
+        "graph: def f(name):|    return with_compiler(f'ops.{name}')", "ops/add:",
+    ),
+    "cycle: compute -> compute.sums -> compute": (
+        "compute/__init__: def f(name):|    return with_compiler(f'compute.{name}')",
+        "compute/sums: from . import Windows",
+    ),
+    "graph:1: imports by a computed name": ("graph: module = import_module(name)",),
+    "cycle: compiler -> compiler.a -> compiler": (
+        "compiler/__init__: def f():|    from .a import g", "compiler/a: import dlsys.compiler",
+    ),
+    "optim:1: imports nn, which is not below it": ("optim: from . import nn", "nn:"),
+    "graph:1: imports __init__, which is not below it": ("__init__: cpu = 1", "graph: from dlsys import cpu"),
+    "graph:1: imports TVM": ("graph: from tvm import te",),
+    "ops.add:1: import *": ("ops/add: from numpy import *",),
+    "helpers: has no layer": ("helpers:",),
+    "cycle: schedule.cpu -> schedule.sums -> schedule.cpu": (  # what a package imports is imported before its files
+        "schedule/cpu/__init__: from ..sums import x", "schedule/cpu/tiles:", "schedule/sums: from .cpu.tiles import y",
+    ),
+    "cycle: ops.a -> ops.b -> ops.a": ("ops/a: from .b import x", "ops/b: from . import a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", VIOLATIONS)
+def test_violations_are_found(told: str):
+    assert violations_of(package_of(*VIOLATIONS[told])) == [told]
 
 
 def test_no_operator_is_told_by_its_name():

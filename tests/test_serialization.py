@@ -11,12 +11,12 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -38,27 +38,26 @@ def identical(a: np.ndarray, b: np.ndarray) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def test_round_trip_of_every_dtype_and_shape():
+def test_round_trip_of_every_dtype_and_shape(folder: Path):
     state = {
         f"{dtype}.{number}": np.abs(drawn("float64", shape)).astype(dtype)
         for dtype in (*DTYPES, "float16", "uint8", "int8", "uint64")
         for number, shape in enumerate(((), (3,), (0, 4), (2, 3, 1), (5, 7)))
     }
     state["special"] = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
-    with tempfile.TemporaryDirectory() as folder:
-        save(state, Path(folder) / "a.safetensors", {"made by": "a test"})
-        loaded = load(os.path.join(folder, "a.safetensors"))
-        assert os.listdir(folder) == ["a.safetensors"]
-        assert serialization.read(Path(folder) / "a.safetensors")[1]["made by"] == "a test"
-        save({}, Path(folder) / "a.safetensors")
-        assert load(Path(folder) / "a.safetensors") == {}
+    save(state, folder / "a.safetensors", {"made by": "a test"})
+    loaded = load(os.path.join(folder, "a.safetensors"))
+    assert os.listdir(folder) == ["a.safetensors"]
+    assert serialization.read(folder / "a.safetensors")[1]["made by"] == "a test"
+    save({}, folder / "a.safetensors")
+    assert load(folder / "a.safetensors") == {}
     assert loaded.keys() == state.keys()
     for name, array in state.items():
         assert identical(loaded[name], array), name
         assert loaded[name].flags.writeable and loaded[name].flags.c_contiguous
 
 
-def test_what_counts_as_an_array():
+def test_what_counts_as_an_array(folder: Path):
     class Parameter:
         def __init__(self, value: Any) -> None:
             self.value = value
@@ -78,75 +77,72 @@ def test_what_counts_as_an_array():
         "scalar": np.float64(2.5),
         "number": 3,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a"
-        save(state, path)
-        loaded = load(path)
-        assert identical(loaded["transposed"], np.ascontiguousarray(base.T))
-        assert identical(loaded["strided"], np.ascontiguousarray(base[::2, ::-3]))
-        assert identical(loaded["swapped"], base) and identical(loaded["parameter"], base)
-        assert loaded["array"].tolist() == loaded["both"].tolist() == [0, 1, 2]
-        assert loaded["scalar"] == 2.5 and loaded["scalar"].shape == () and loaded["number"] == 3
-        for bad, words in (
-            ({"x": {1, 2}}, "'x' is no array: set"),
-            ({"x": [{"y": (base, open)}]}, "'x.0.y.1' is no array: builtin_function_or_method"),
-            ({"x": np.array(["a"])}, "'x' has dtype <U1"),
-            ({"x": np.array([None])}, "'x' has dtype object"),
-            ({"x": base.astype(complex)}, "complex128"),
-            ({"x": {2.5: base}}, "names are text or integers, given 2.5 in 'x'"),
-            ({True: base}, "names are text or integers, given True"),
-            ({"__metadata__": base}, "__metadata__"),
-        ):
-            assert words in error_of(DTypeError, save, bad, path)
-        assert "metadata are text" in error_of(DTypeError, save, {}, path, {"epoch": 3})
-        assert load(path).keys() == state.keys()  # a save that fails leaves the old file
+    path = folder / "a"
+    save(state, path)
+    loaded = load(path)
+    assert identical(loaded["transposed"], np.ascontiguousarray(base.T))
+    assert identical(loaded["strided"], np.ascontiguousarray(base[::2, ::-3]))
+    assert identical(loaded["swapped"], base) and identical(loaded["parameter"], base)
+    assert loaded["array"].tolist() == loaded["both"].tolist() == [0, 1, 2]
+    assert loaded["scalar"] == 2.5 and loaded["scalar"].shape == () and loaded["number"] == 3
+    for bad, words in (
+        ({"x": {1, 2}}, "'x' is no array: set"),
+        ({"x": [{"y": (base, open)}]}, "'x.0.y.1' is no array: builtin_function_or_method"),
+        ({"x": np.array(["a"])}, "'x' has dtype <U1"),
+        ({"x": np.array([None])}, "'x' has dtype object"),
+        ({"x": base.astype(complex)}, "complex128"),
+        ({"x": {2.5: base}}, "names are text or integers, given 2.5 in 'x'"),
+        ({True: base}, "names are text or integers, given True"),
+        ({"__metadata__": base}, "__metadata__"),
+    ):
+        assert words in error_of(DTypeError, save, bad, path)
+    assert "metadata are text" in error_of(DTypeError, save, {}, path, {"epoch": 3})
+    assert load(path).keys() == state.keys()  # a save that fails leaves the old file
 
 
-def test_pytorch_reads_and_writes_the_same_files():
+def test_pytorch_reads_and_writes_the_same_files(folder: Path):
     load_file, save_file = optional("safetensors.torch").load_file, optional("safetensors.torch").save_file
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "a.safetensors")
-        layer = torch.nn.Linear(3, 2)
-        save_file(layer.state_dict(), path)
-        loaded = load(path)
-        assert np.array_equal(loaded["weight"], layer.weight.detach().numpy())
-        save(loaded, path)
-        assert torch.equal(load_file(path)["bias"], layer.bias)
-        values = torch.tensor([1.5, -3.25, float("inf"), 1e-40, 3.1415], dtype=torch.bfloat16)
-        save_file({"x": values.reshape(5, 1)}, path)
-        assert identical(load(path)["x"], values.float().numpy().reshape(5, 1))
-        save_file({"x": values.to(torch.float8_e4m3fn)}, path)
-        assert "'x' is of dtype F8_E4M3" in error_of(DataError, load, path)
+    path = os.path.join(folder, "a.safetensors")
+    layer = torch.nn.Linear(3, 2)
+    save_file(layer.state_dict(), path)
+    loaded = load(path)
+    assert np.array_equal(loaded["weight"], layer.weight.detach().numpy())
+    save(loaded, path)
+    assert torch.equal(load_file(path)["bias"], layer.bias)
+    values = torch.tensor([1.5, -3.25, float("inf"), 1e-40, 3.1415], dtype=torch.bfloat16)
+    save_file({"x": values.reshape(5, 1)}, path)
+    assert identical(load(path)["x"], values.float().numpy().reshape(5, 1))
+    save_file({"x": values.to(torch.float8_e4m3fn)}, path)
+    assert "'x' is of dtype F8_E4M3" in error_of(DataError, load, path)
 
 
-def test_damaged_files_are_named_with_the_cause():
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.safetensors"
-        save({"weight": drawn("float32", (40, 50)), "bias": drawn("float32", (50,))}, path)
-        good = path.read_bytes()
-        for size in sorted({0, 1, 7, 8, 9, 30, 60, 100, *range(150, len(good), 997), len(good) - 1}):
-            path.write_bytes(good[:size])
-            message = error_of(DataError, load, path)
-            assert str(path) in message, size
-            if size >= 9:
-                assert f"is truncated: it has {size} bytes" in message, (size, message)
-        assert f"of {len(good)}" in message
-        for content, words in (
-            (b"", "is empty"),
-            (good + b"more", "damaged"),
-            (good[:20] + b"\xff\xfe" + good[22:], "damaged"),
-            (b"hello, this is no such file", "is no safetensors file"),
-            (b"\xff" * 40, "is no safetensors file"),
-            (bytes(64), "no safetensors file"),
-            ((30).to_bytes(8, "little") + b'{"a": 1}'.ljust(30), "damaged"),
-            ((8).to_bytes(8, "little") + b"[1, 2] \n", "no safetensors file"),
-        ):
-            path.write_bytes(content)
-            message = error_of(DataError, load, path)
-            assert words in message and str(path) in message, (content[:30], message)
-        assert "No such file" in error_of(DataError, load, Path(folder) / "absent")
-        assert "directory" in error_of(DataError, load, folder).lower()
-        assert "cannot be written" in error_of(DataError, save, {}, Path(folder) / "absent" / "a")
+def test_damaged_files_are_named_with_the_cause(folder: Path):
+    path = folder / "a.safetensors"
+    save({"weight": drawn("float32", (40, 50)), "bias": drawn("float32", (50,))}, path)
+    good = path.read_bytes()
+    for size in sorted({0, 1, 7, 8, 9, 30, 60, 100, *range(150, len(good), 997), len(good) - 1}):
+        path.write_bytes(good[:size])
+        message = error_of(DataError, load, path)
+        assert str(path) in message, size
+        if size >= 9:
+            assert f"is truncated: it has {size} bytes" in message, (size, message)
+    assert f"of {len(good)}" in message
+    for content, words in (
+        (b"", "is empty"),
+        (good + b"more", "damaged"),
+        (good[:20] + b"\xff\xfe" + good[22:], "damaged"),
+        (b"hello, this is no such file", "is no safetensors file"),
+        (b"\xff" * 40, "is no safetensors file"),
+        (bytes(64), "no safetensors file"),
+        ((30).to_bytes(8, "little") + b'{"a": 1}'.ljust(30), "damaged"),
+        ((8).to_bytes(8, "little") + b"[1, 2] \n", "no safetensors file"),
+    ):
+        path.write_bytes(content)
+        message = error_of(DataError, load, path)
+        assert words in message and str(path) in message, (content[:30], message)
+    assert "No such file" in error_of(DataError, load, folder / "absent")
+    assert "directory" in error_of(DataError, load, folder).lower()
+    assert "cannot be written" in error_of(DataError, save, {}, folder / "absent" / "a")
 
 
 class Bomb:
@@ -159,55 +155,40 @@ class Bomb:
         return (open, (self.path, "w"))
 
 
-def test_pickles_are_never_loaded():
-    with tempfile.TemporaryDirectory() as folder:
-        path, trap = Path(folder) / "model.pt", os.path.join(folder, "trap")
-        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-            path.write_bytes(pickle.dumps({"weight": Bomb(trap)}, protocol))
-            message = error_of(DataError, load, path)
-            assert "is no safetensors file" in message and "pickles" in message and str(path) in message
-        with zipfile.ZipFile(path, "w") as archive:  # the form of torch.save
-            archive.writestr("model/data.pkl", pickle.dumps({"weight": Bomb(trap)}))
+def test_pickles_are_never_loaded(folder: Path):
+    path, trap = folder / "model.pt", os.path.join(folder, "trap")
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        path.write_bytes(pickle.dumps({"weight": Bomb(trap)}, protocol))
         message = error_of(DataError, load, path)
-        assert "is no safetensors file" in message and "pickles, as PyTorch's, are never read" in message
-        np.savez(Path(folder) / "a.npz", x=np.zeros(3))
-        assert "no safetensors file" in error_of(DataError, load, Path(folder) / "a.npz")
-        np.save(Path(folder) / "a.npy", np.zeros(3))
-        assert "no safetensors file" in error_of(DataError, load, Path(folder) / "a.npy")
-        assert not os.path.exists(trap)
+        assert "is no safetensors file" in message and "pickles" in message and str(path) in message
+    with zipfile.ZipFile(path, "w") as archive:  # the form of torch.save
+        archive.writestr("model/data.pkl", pickle.dumps({"weight": Bomb(trap)}))
+    message = error_of(DataError, load, path)
+    assert "is no safetensors file" in message and "pickles, as PyTorch's, are never read" in message
+    np.savez(folder / "a.npz", x=np.zeros(3))
+    assert "no safetensors file" in error_of(DataError, load, folder / "a.npz")
+    np.save(folder / "a.npy", np.zeros(3))
+    assert "no safetensors file" in error_of(DataError, load, folder / "a.npy")
+    assert not os.path.exists(trap)
 
 
-def test_file_is_replaced_not_written_over():
-    with tempfile.TemporaryDirectory() as folder:
-        path, link = Path(folder) / "real", Path(folder) / "link"
-        save({"x": np.zeros(3)}, path)
-        link.symlink_to(path)
-        with open(path, "rb") as reader:
-            before = reader.read()
-            save({"x": np.ones(3)}, link)
-            reader.seek(0)
-            assert reader.read() == before  # who reads the old file goes on reading it
-        assert link.is_symlink() and load(path)["x"].tolist() == [1.0, 1.0, 1.0]
-        umask = os.umask(0)
-        os.umask(umask)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
-        before_replace = os.replace
-        for failure in (KeyboardInterrupt, OSError("disk")):
-
-            def failing(source: object, target: object, failure: Any = failure) -> None:
-                raise failure
-
-            setattr(os, "replace", failing)  # noqa: B010
-            try:
-                expected = KeyboardInterrupt if failure is KeyboardInterrupt else DataError
-                error_of(expected, save, {"x": np.zeros(3)}, path)
-            finally:
-                os.replace = before_replace
-            assert sorted(os.listdir(folder)) == ["link", "real"] and load(path)["x"].tolist() == [
-                1.0,
-                1.0,
-                1.0,
-            ]
+def test_file_is_replaced_not_written_over(folder: Path):
+    path, link = folder / "real", folder / "link"
+    save({"x": np.zeros(3)}, path)
+    link.symlink_to(path)
+    with open(path, "rb") as reader:
+        before = reader.read()
+        save({"x": np.ones(3)}, link)
+        reader.seek(0)
+        assert reader.read() == before  # who reads the old file goes on reading it
+    assert link.is_symlink() and load(path)["x"].tolist() == [1.0, 1.0, 1.0]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+    for failure, told in ((KeyboardInterrupt, KeyboardInterrupt), (OSError("disk"), DataError)):
+        with mock.patch.object(os, "replace", side_effect=failure):
+            error_of(told, save, {"x": np.zeros(3)}, path)
+        assert sorted(os.listdir(folder)) == ["link", "real"] and load(path)["x"].tolist() == [1.0] * 3
 
 
 WRITER = """
@@ -223,36 +204,35 @@ for number in itertools.count():
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_the_file_is_whole():
+def test_killed_at_any_moment_the_file_is_whole(folder: Path):
     rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "checkpoint"
-        for _ in range(6):
-            source = str(Path(serialization.__file__).resolve().parent.parent)
-            process = subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(path)],
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": source},
-            )
-            try:
-                assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-                deadline = time.monotonic() + 600
-                number = 0
-                while number < 2 and time.monotonic() < deadline:  # read while it writes
-                    found = load(path)
-                    number = found["number"]
-                    assert (found["arrays"]["a"] == number).all()
-                assert number >= 2
-                time.sleep(rng.random() * 0.03)
-            finally:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                if process.stdout is not None:
-                    process.stdout.close()
-            found = load(path)
-            assert (found["arrays"]["a"] == found["number"]).all() and (found["arrays"]["b"] == -found["number"]).all()
-            for name in os.listdir(folder):
-                assert name == "checkpoint" or name.endswith(".tmp")
+    path = folder / "checkpoint"
+    for _ in range(6):
+        source = str(Path(serialization.__file__).resolve().parent.parent)
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": source},
+        )
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            deadline = time.monotonic() + 600
+            number = 0
+            while number < 2 and time.monotonic() < deadline:  # read while it writes
+                found = load(path)
+                number = found["number"]
+                assert (found["arrays"]["a"] == number).all()
+            assert number >= 2
+            time.sleep(rng.random() * 0.03)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        found = load(path)
+        assert (found["arrays"]["a"] == found["number"]).all() and (found["arrays"]["b"] == -found["number"]).all()
+        for name in os.listdir(folder):
+            assert name == "checkpoint" or name.endswith(".tmp")
 
 
 class Model:
@@ -260,49 +240,41 @@ class Model:
         return {}
 
 
-def test_arguments_that_do_not_fit_are_named():
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "a.safetensors")
-        for words, function, args in (
-            (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
-            ("save Model's state_dict()", save, (Model(), path)),
-            ("'nets.0': save Model's state_dict()", save, ({"nets": [Model()]}, path)),
-            ("save: the path must be text or a pathlib.Path, not int", save, ({"a": np.ones(2)}, 3)),
-            ("load: the path must be text", load, (np.ones(2),)),
-        ):
-            told = error_of(DTypeError, function, *args)
-            assert words in told, told
-        assert os.listdir(folder) == []
+def test_arguments_that_do_not_fit_are_named(folder: Path):
+    path = str(folder / "a.safetensors")
+    for words, function, args in (
+        (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
+        ("save Model's state_dict()", save, (Model(), path)),
+        ("'nets.0': save Model's state_dict()", save, ({"nets": [Model()]}, path)),
+        ("save: the path must be text or a pathlib.Path, not int", save, ({"a": np.ones(2)}, 3)),
+        ("load: the path must be text", load, (np.ones(2),)),
+    ):
+        told = error_of(DTypeError, function, *args)
+        assert words in told, told
+    assert os.listdir(folder) == []
 
 
-def test_header_limit_is_told_before_anything_is_written():
-    before = serialization.HEADER_LIMIT
-    serialization.HEADER_LIMIT = 200
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "a"
-            message = error_of(DataError, save, {"k": "v" * 300}, path)
-            assert "the format allows 200" in message and os.listdir(folder) == []
-    finally:
-        serialization.HEADER_LIMIT = before
+def test_header_limit_is_told_before_anything_is_written(folder: Path):
+    with mock.patch.object(serialization, "HEADER_LIMIT", 200):
+        assert "the format allows 200" in error_of(DataError, save, {"k": "v" * 300}, folder / "a")
+    assert os.listdir(folder) == []
 
 
-def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named():
+def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named(folder: Path):
     random = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        path, good = Path(folder) / "last.safetensors", Path(folder) / "best.safetensors"
-        arrays = {"w": drawn("float32", (7, 9)), "n": np.arange(5)}
-        save({"model": arrays, "epoch": 3}, path)
-        content = path.read_bytes()
-        for bit in random.choice(8 * len(content), 400, replace=False):
-            flipped = bytearray(content)
-            flipped[bit // 8] ^= 1 << (bit % 8)
-            path.write_bytes(flipped)
-            assert str(path) in error_of(DataError, load, path), bit
-        save({"model": arrays, "epoch": 2}, good)
-        assert serialization.last_good(Path(folder), path) == good
-        good.write_bytes(content[:-1])
-        assert serialization.last_good(Path(folder), path) is None
+    path, good = folder / "last.safetensors", folder / "best.safetensors"
+    arrays = {"w": drawn("float32", (7, 9)), "n": np.arange(5)}
+    save({"model": arrays, "epoch": 3}, path)
+    content = path.read_bytes()
+    for bit in random.choice(8 * len(content), 400, replace=False):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(flipped)
+        assert str(path) in error_of(DataError, load, path), bit
+    save({"model": arrays, "epoch": 2}, good)
+    assert serialization.last_good(folder, path) == good
+    good.write_bytes(content[:-1])
+    assert serialization.last_good(folder, path) is None
 
 
 def same(a: Any, b: Any) -> bool:
@@ -318,7 +290,7 @@ def same(a: Any, b: Any) -> bool:
     return repr(a) == repr(b)
 
 
-def test_nested_dictionaries_come_back_as_they_were():
+def test_nested_dictionaries_come_back_as_they_were(folder: Path):
     w, b = drawn("float32", (3, 4)), np.arange(3)
     for value in (
         {"model": {"fc.weight": w, "fc.bias": b}, "optim": {"state": {0: {"step": np.float32(3)}}}, "epoch": 3},
@@ -334,39 +306,36 @@ def test_nested_dictionaries_come_back_as_they_were():
         2.5,
         {},
     ):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "checkpoint"
-            save(value, path, {"note": "kept"})
-            assert same(load(path, weights_only=True), value), value
-            assert serialization.read(path)[1]["note"] == "kept"
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                assert same(load(path, "cpu", weights_only=False), value)
-            told = ["load: map_location has no effect: ", "load: weights_only=False has no effect: "]
-            assert [one for one, other in zip(told, caught, strict=True) if str(other.message).startswith(one)] == told
+        path = folder / "checkpoint"
+        save(value, path, {"note": "kept"})
+        assert same(load(path, weights_only=True), value), value
+        assert serialization.read(path)[1]["note"] == "kept"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert same(load(path, "cpu", weights_only=False), value)
+        told = ["load: map_location has no effect: ", "load: weights_only=False has no effect: "]
+        assert [one for one, other in zip(told, caught, strict=True) if str(other.message).startswith(one)] == told
     itself: dict[str, Any] = {}
     itself["itself"] = [itself]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a"
-        assert "contain themselves" in error_of(DTypeError, save, itself, path)
-        assert "belong to the file format" in error_of(DTypeError, save, {}, path, {serialization.TREE: ""})
-        assert os.listdir(folder) == []
-        for damaged in ("{", '{"array": "no"}', '{"a": 1, "b": 2}', '{"dict": 3}', '{"other": 3}', '{"dict": [[1]]}'):
-            path.write_bytes(b"")
-            save_file({"w": w}, path, {serialization.TREE: damaged})
-            assert "is damaged" in error_of(DataError, load, path), damaged
+    path = folder / "a"
+    assert "contain themselves" in error_of(DTypeError, save, itself, path)
+    assert "belong to the file format" in error_of(DTypeError, save, {}, path, {serialization.TREE: ""})
+    assert os.listdir(folder) == ["checkpoint"]
+    for damaged in ("{", '{"array": "no"}', '{"a": 1, "b": 2}', '{"dict": 3}', '{"other": 3}', '{"dict": [[1]]}'):
+        path.write_bytes(b"")
+        save_file({"w": w}, path, {serialization.TREE: damaged})
+        assert "is damaged" in error_of(DataError, load, path), damaged
 
 
-def test_names_in_the_file_are_ways_to_the_arrays():
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "a")
-        save({"model": {"fc.weight": np.zeros(2)}, "optim": {"state": {0: {"exp_avg": np.ones(2)}}}, "epoch": 3}, path)
-        assert sorted(load_file(path)) == ["model.fc.weight", "optim.state.0.exp_avg"]
-        with safe_open(path, framework="np") as file:
-            assert json.loads(file.metadata()[serialization.TREE])["dict"]["epoch"] == 3
-        save({"weight": np.zeros(2)}, path)  # as any other library writes it
-        with safe_open(path, framework="np") as file:
-            assert file.metadata().keys() == {serialization.CHECKSUM}
+def test_names_in_the_file_are_ways_to_the_arrays(folder: Path):
+    path = os.path.join(folder, "a")
+    save({"model": {"fc.weight": np.zeros(2)}, "optim": {"state": {0: {"exp_avg": np.ones(2)}}}, "epoch": 3}, path)
+    assert sorted(load_file(path)) == ["model.fc.weight", "optim.state.0.exp_avg"]
+    with safe_open(path, framework="np") as file:
+        assert json.loads(file.metadata()[serialization.TREE])["dict"]["epoch"] == 3
+    save({"weight": np.zeros(2)}, path)  # as any other library writes it
+    with safe_open(path, framework="np") as file:
+        assert file.metadata().keys() == {serialization.CHECKSUM}
 
 
 def test_an_open_file() -> None:

@@ -7,9 +7,7 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +22,7 @@ from dlsys.cli import info, ladder, main
 from dlsys.cli import rungs as schedules
 from dlsys.kernels import peak
 from dlsys.schedule.target import described, host_target
-from helpers import settings  # whose profile allows for a loaded machine
+from helpers import python, settings  # whose profile allows for a loaded machine
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tvm import s_tir
@@ -58,16 +56,15 @@ def product(rung: schedules.Rung, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # info ------------------------------------------------------------------------------------------------------
 
 
-def test_info_is_text_and_json():
-    with tempfile.TemporaryDirectory() as folder:
-        plans, data = Path(folder) / "compiled", Path(folder) / "data" / "set"
-        for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(bytes(size))
-        with mock.patch.dict(os.environ, {"DLSYS_CACHE": folder}):
-            os.environ.pop("DLSYS_COMPILE_CACHE", None)
-            status, out, err = call("info", "--json")
-            text = call("info")[1]
+def test_info_is_text_and_json(folder: Path):
+    plans, data = folder / "compiled", folder / "data" / "set"
+    for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes(size))
+    with mock.patch.dict(os.environ, {"DLSYS_CACHE": str(folder)}):
+        os.environ.pop("DLSYS_COMPILE_CACHE", None)
+        status, out, err = call("info", "--json")
+        text = call("info")[1]
     assert (status, err) == (0, "")
     facts = json.loads(out)
     assert facts["dlsys"] == dl.__version__ and facts["NumPy"] == np.__version__ and facts["TVM"] == tvm.__version__
@@ -267,14 +264,8 @@ def test_interrupt_ends_with_130():
 @pytest.mark.slow
 def test_python_m_dlsys():
     path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "dlsys", "info", "--json"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = python("-m", "dlsys", "info", "--json", PYTHONPATH=path)
+    assert done.stderr == ""
     assert json.loads(done.stdout)["dlsys"] == dl.__version__
 
 

@@ -17,6 +17,7 @@ from dlsys.compiler.base import rewrite
 from dlsys.compiler.passes import drop_dead, swept
 from dlsys.compiler.patterns import Rule, Rules, p
 from dlsys.compiler.rematerialize import HERE, rematerialized
+from dlsys.compiler.rules import TABLE
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
@@ -33,6 +34,8 @@ SHAPES: dict[str, Shape] = {
     "t": (2, 3, 4),
 }
 Typed = dict[Node, tuple[Shape, str]]
+SEEN: set[tuple[str, str]] = set()
+"""The pass and the reason of what `after` has met."""
 
 
 def variables() -> tuple[SimpleNamespace, Typed]:
@@ -49,6 +52,7 @@ def after(build: Callable[[SimpleNamespace], Any], names: Iterable[str] = tuple(
     graph = run_passes(typed, tuple(names))
     check_form(graph)
     check_reasons(typed, graph)
+    SEEN.update((rule, why) for rule, _, why in graph.reasons)
     rng = np.random.default_rng(0)
     feed = {node: np.asarray(rng.uniform(0.5, 2, shape), dtype) for node, (shape, dtype) in fed.items()}
     found = evaluate([node for node in graph.outputs if node is not None], feed)
@@ -286,6 +290,21 @@ def test_functions() -> None:
             (lambda v: ops.relu_gradient_op(ops.zeroslike_op(v.x), v.y), "full(shape=(3, 4), value=0.0)"),
         ]
     )
+
+
+def test_every_rule_has_a_form_and_gives_its_reason() -> None:
+    """But for one of `test_reasons.py` and one of sorts; other passes' are there, in test_padding.py and of bytes."""
+    SEEN.clear()
+    for forms in (
+        test_shapes_are_held, test_constants_are_folded, test_arithmetic_with_constants, test_signs, test_moves,
+        test_broadcasts_and_their_sums, test_functions,
+    ):  # fmt: skip
+        forms()
+    rules = {(name, rule.why) for name in ("fold", "simplify") for rule in TABLE[name]}
+    elsewhere = {"-1 written out", "the places in order are not needed"}
+    assert rules - SEEN <= {("simplify", why) for why in elsewhere}
+    assert {("types", "the shapes are known"), ("dead", "nothing returned depends on it")} < SEEN
+    assert ("cse", "the same operator of the same inputs") in SEEN
 
 
 def test_the_gradient_of_relu_reads_its_result() -> None:

@@ -37,7 +37,7 @@ from dlsys.kernels import build
 from dlsys.schedule.cuda import contraction
 from dlsys.schedule.cuda import tensor_cores as tensors
 from drawn import Drawn
-from helpers import every_case
+from helpers import error_of, every_case
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "apps"))
 import mlp
@@ -64,6 +64,16 @@ def close(found: Any, wanted: Any, tolerance: float = 1e-5, what: str = "") -> N
     for one, other in zip(found, wanted, strict=True):
         assert one.shape == other.shape and one.dtype == other.dtype, (what, one.shape, other.shape)
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def agree(nodes: list[Any], feed: dict[Any, np.ndarray], tolerance: float = 1e-5) -> ad.Executor:
+    """The device's values are those of the NumPy rules, whatever the order of threads. Returns what computed them."""
+    wanted = [np.asarray(value) for value in ad.Executor(nodes, ctx=dl.numpy()).run(feed)]
+    executor = ad.Executor(nodes, ctx=GPU)
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            close(executor.run(feed, True), wanted, tolerance, str(way))
+    return executor
 
 
 def declare_sizes(functions: Any) -> None:
@@ -154,11 +164,7 @@ def products() -> None:
             nodes += [*([product] if m <= 1000 else []), ad.relu_op(product * 2.0 + bias)]
     x, y = ops.Variable("x"), ops.Variable("y")
     feed[x], feed[y] = (rng.standard_normal(shape).astype("float32") for shape in ((3, 2, 17, 24), (2, 24, 9)))
-    nodes.append(x @ y)
-    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
-    for way in WAYS:
-        with cuda_on_cpu.settings(**way):
-            close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
+    agree([*nodes, x @ y], feed, 1e-4)
 
 
 @check
@@ -212,7 +218,7 @@ def tensor_cores() -> None:
     finally:
         dl.set_float32_matmul_precision("highest")
     close(ad.Executor(nodes, ctx=GPU).run(feed, True), exact, 0)
-    assert "precision" in _error(dl.DTypeError, lambda: dl.set_float32_matmul_precision("low"))
+    assert "precision" in error_of(dl.DTypeError, lambda: dl.set_float32_matmul_precision("low"))
 
 
 @check
@@ -313,10 +319,7 @@ def sums() -> None:
         x = ops.Variable("x")
         feed[x] = rng.standard_normal(shape).astype("float32")
         nodes += [ops.sum_op(x, axis), ops.max_op(x, axis), ops.sum_op(x)]
-    wanted = [np.asarray(value) for value in ad.Executor(nodes, ctx=dl.numpy()).run(feed)]
-    for way in WAYS:
-        with cuda_on_cpu.settings(**way):
-            close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 2e-4, str(way))
+    agree(nodes, feed, 2e-4)
 
 
 @check
@@ -330,12 +333,8 @@ def transposes() -> None:
         feed[y] = rng.standard_normal([shape[i] for i in axes]).astype("float32")
         turned = ops.transpose_op(x, axes)
         nodes += [turned, ad.relu_op(turned * y) + 1.0]
-    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
-    executor = ad.Executor(nodes, ctx=GPU)
-    for way in WAYS:
-        with cuda_on_cpu.settings(**way):
-            close(executor.run(feed, True), wanted, what=str(way))
-    assert "transpose" in {kernel.rule.name for kernel in executor.node_to_compiled_func.values()}
+    kernels = agree(nodes, feed).node_to_compiled_func.values()
+    assert "transpose" in {kernel.rule.name for kernel in kernels}
 
 
 @check
@@ -350,10 +349,7 @@ def rows() -> None:
         nodes += [softmax, *ad.gradients(ops.sum_op(softmax * g), [x])]
         norm = nn.functional.layer_norm(x, shape[-1:])
         nodes += [norm, *ad.gradients(ops.sum_op(norm * g), [x])]
-    wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
-    for way in WAYS:
-        with cuda_on_cpu.settings(**way):
-            close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
+    agree(nodes, feed, 1e-4)
 
 
 def trained(network: Any, ctx: Any, steps: int = 3) -> tuple[list[Any], Any, Any]:
@@ -439,12 +435,7 @@ def loops() -> None:
         loss = ops.sum_op(output * output) + ops.sum_op(h * c)
         nodes = [output, *ad.gradients(loss, [x, *layer.parameters()])]
         feed = {x: np.random.default_rng(0).standard_normal((5, batch, 6)).astype("float32")}
-        wanted = ad.Executor(nodes, ctx=dl.numpy()).run(feed, True)
-        executor = ad.Executor(nodes, ctx=GPU)
-        for way in WAYS:
-            with cuda_on_cpu.settings(**way):
-                close(executor.run(feed, True), wanted, 2e-5, f"{way}")
-        assert ("loop, 5 steps" in executor.groups()) == (batch == 4)
+        assert ("loop, 5 steps" in agree(nodes, feed, 2e-5).groups()) == (batch == 4)
 
 
 @check
@@ -514,7 +505,7 @@ def arrays() -> None:
     out = dl.devices.empty((70,), ctx=GPU)
     kernel(found[0], found[1], out)
     assert set(out.numpy()) == {5.0}
-    error = _error(dl.DeviceError, lambda: kernel(np.ones(70, "float32"), found[1], out))
+    error = error_of(dl.DeviceError, lambda: kernel(np.ones(70, "float32"), found[1], out))
     assert "cpu" in error and "cuda" in error, error
 
 
@@ -525,7 +516,7 @@ def memory_that_is_shared() -> None:
     matmul = tvm_op.make_matrix_mul((8, 8), False, (8, 8), False, "cuda", "llvm", "matmul")
     a, b = (dl.array(np.eye(8, dtype="float32"), GPU) for _ in range(2))
     for given, out in ((a, a), (dl.from_dlpack(Foreign(a), copy=False), a)):
-        told = _error(dl.KernelArgumentError, functools.partial(matmul, given, b, out))
+        told = error_of(dl.KernelArgumentError, functools.partial(matmul, given, b, out))
         assert "the output shares memory with input 0" in told, told
     value = np.arange(64, dtype="float32").reshape(8, 8)
     executor = ad.Executor([ops.transpose_op(x) + 1.0, ops.transpose_op(x) @ x], ctx=GPU)
@@ -572,7 +563,7 @@ def arrays_of_other_libraries() -> None:
     assert own.numpy().tolist() == [[0, 0, 0], [4, 5, 6]]
     shared.sub_(1.0)
     assert dl.from_dlpack(Foreign(shared * 2.0)).numpy().tolist() == [[-2, -2, -2], [6, 8, 10]]
-    error = _error(dl.DeviceError, lambda: ad.Executor([x * 2.0]).run({x: given}))
+    error = error_of(dl.DeviceError, lambda: ad.Executor([x * 2.0]).run({x: given}))
     assert "cuda(0)" in error and "cpu" in error, error
 
 
@@ -607,13 +598,16 @@ def the_course_of_2017() -> None:
             test()
 
 
+def drawn_digits(count: int) -> dl.data.MNIST:
+    rng = np.random.default_rng(0)
+    parts = [(rng.random((n, 784), "float32"), rng.integers(0, 10, n)) for n in (count, 40, 40)]
+    return dl.data.MNIST(*(array for part in parts for array in part), "drawn")
+
+
 @check
 def the_program() -> None:
     """`mnist_dlsys.py -c gpu` on a few batches prints what it prints on the CPU, but for times."""
-    rng = np.random.default_rng(0)
-    parts = [(rng.random((n, 784), "float32"), rng.integers(0, 10, n)) for n in (150, 40, 40)]
-    data = dl.data.MNIST(*(array for part in parts for array in part), "drawn")
-    told = []
+    data, told = drawn_digits(150), []
     for context in ("cpu", "gpu"):
         text = io.StringIO()
         with mock.patch.object(mnist_dlsys, "mnist", lambda place: data), redirect_stdout(text):
@@ -626,10 +620,7 @@ def the_program() -> None:
 @check
 def an_app() -> None:
     """`apps/mlp.py --device cuda` on a few drawn images reaches what it reaches on the CPU."""
-    rng = np.random.default_rng(0)
-    parts = [(rng.random((n, 784), "float32"), rng.integers(0, 10, n)) for n in (96, 40, 40)]
-    data = dl.data.MNIST(*(array for part in parts for array in part), "drawn")
-    found = []
+    data, found = drawn_digits(96), []
     for device in ("cpu", "cuda"):
         options = mlp.arguments(["--device", device, "--epochs", "2", "--batch-size", "32", "--dropout", "0.1"])
         with mock.patch.object(mlp, "mnist", lambda place: data), redirect_stdout(io.StringIO()):
@@ -658,7 +649,7 @@ def tensors_and_modules() -> None:
     assert x.numpy().tolist() == [[5, 5], [3, 4]] and x.device == GPU
     assert (x + dl.ones(2)).device == GPU  # what lies on the CPU is copied to where the others are
     weight = dl.tensor([1.0, 2.0], requires_grad=True, device=GPU)
-    assert "history" in _error(dl.DeviceError, lambda: (weight * 2.0).to("cpu"))
+    assert "history" in error_of(dl.DeviceError, lambda: (weight * 2.0).to("cpu"))
 
     def loop(device: str) -> tuple[list[float], Any]:
         dl.manual_seed(0)
@@ -705,7 +696,6 @@ def tensors_and_modules() -> None:
 
 
 # Planted faults
-
 
 
 def _faulty(build_node: Callable[..., Any], shapes: Any, change: Callable[[str], str]) -> str:
@@ -821,7 +811,7 @@ def a_missing_event_is_found() -> None:
 def what_cannot_be_recorded_runs_as_before() -> None:
     """Memory that is taken, or a driver without graphs: said once, and the step runs call by call."""
     made = lambda: dl.devices.empty((3,), ctx=GPU) and None  # noqa: E731
-    error = _error(dl.DeviceError, lambda: dl.devices.Graph(GPU.device, made))
+    error = error_of(dl.DeviceError, lambda: dl.devices.Graph(GPU.device, made))
     assert "memory" in error, error
     wanted, call = batches_trained(dl.cpu(), 5), streams._call
 
@@ -865,19 +855,10 @@ def a_kernel_without_threads_is_our_error() -> None:
     x = ops.Variable("x")
     node = ops.exp_op(x) + float(next(_number))
     with mock.patch.dict(schedule.RULES, {"cuda": (unbound, cuda.loops.FALLBACK)}):
-        error = _error(dl.TargetError, lambda: ad.Executor([node], ctx=GPU).run({x: np.ones(5, "float32")}))
+        error = error_of(dl.TargetError, lambda: ad.Executor([node], ctx=GPU).run({x: np.ones(5, "float32")}))
     assert "threads" in error, error
     with kernels.default_schedules():
-        assert "threads" in _error(dl.TargetError, lambda: tvm_op.make_relu((3,), "cuda", "llvm", "relu"))
-
-
-def _error(kind: type[Exception], call: Callable[[], Any]) -> str:
-    """What an error of this kind says."""
-    try:
-        call()
-    except kind as error:
-        return str(error)
-    raise AssertionError(f"no {kind.__name__}")
+        assert "threads" in error_of(dl.TargetError, lambda: tvm_op.make_relu((3,), "cuda", "llvm", "relu"))
 
 
 def main(names: list[str]) -> None:

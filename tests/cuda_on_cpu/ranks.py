@@ -22,6 +22,7 @@ from dlsys import autodiff as ad
 from dlsys import distributed, optim
 from dlsys.devices import nccl, streams
 from dlsys.errors import CommunicationError, DeviceError
+from helpers import error_of
 
 distributed.init(bucket_bytes=256, print_all=True)
 GPU, CPU = dl.cuda(0), dl.cpu()
@@ -56,23 +57,14 @@ def close(found: list[np.ndarray], wanted: list[np.ndarray]) -> bool:
     return all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(found, wanted, strict=True))
 
 
-def told(kind: type[Exception], function: Any) -> str:
-    """What an error of this kind says."""
-    try:
-        function()
-    except kind as error:
-        return str(error)
-    raise AssertionError(f"no {kind.__name__}")
-
-
 def main() -> None:
     wanted = Training(CPU).run(6)
     training = Training(GPU)
-    assert "pip install nvidia-nccl" in told(DeviceError, lambda: training.run(1))
+    assert "pip install nvidia-nccl" in error_of(DeviceError, lambda: training.run(1))
     cuda_on_cpu.load_nccl()
-    assert f"ranks 0 and {SIZE - 1} are on one GPU" in told(CommunicationError, lambda: training.run(1))
+    assert f"ranks 0 and {SIZE - 1} are on one GPU" in error_of(CommunicationError, lambda: training.run(1))
     os.environ["EMULATED_BUS"] = f"0000:0{RANK}:00.0"
-    wrong = told(CommunicationError, lambda: nccl.Nccl(GPU, SIZE, SIZE, bytes(128)))
+    wrong = error_of(CommunicationError, lambda: nccl.Nccl(GPU, SIZE, SIZE, bytes(128)))
     assert wrong == f"ncclCommInitRank: invalid argument: rank {SIZE} of {SIZE}", wrong
 
     for early in (False, True):  # copies and messages, as late or as early as streams allow
@@ -120,7 +112,7 @@ def main() -> None:
         streams._call("cudaEventRecord", event, recorded)
         streams._call("cudaStreamWaitEvent", streams._stream(0, "messages"), event, 0)
 
-    assert "cudaStreamEndCapture" in told(DeviceError, lambda: dl.devices.Graph(GPU.device, fork))
+    assert "cudaStreamEndCapture" in error_of(DeviceError, lambda: dl.devices.Graph(GPU.device, fork))
 
     a = ad.Variable("a")
     gathered, largest = ad.all_gather_op(a * 1.0), ad.all_reduce_op(a + 1.0, "max")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
-import http.server
 import os
-import tempfile
-import threading
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -21,6 +16,7 @@ from dlsys.data import files as data_files
 from dlsys.errors import DataError
 from dlsys.storage import write_atomically
 from helpers import error_of
+from mirrors import listing, sandbox, server, write
 
 CONTENT = {"a.txt": b"first file " * 100, "b.bin": bytes(range(256)) * 300}
 COLLECTION = Collection("small", {name: hashlib.md5(value).hexdigest() for name, value in CONTENT.items()})
@@ -31,154 +27,78 @@ def at(*mirrors: str) -> Collection:
     return replace(COLLECTION, mirrors=mirrors)
 
 
-@contextlib.contextmanager
-def sandbox(**variables: str) -> Iterator[Path]:
-    """A temporary folder whose `cache` is dlsys' cache; without DLSYS_DATA and DLSYS_OFFLINE unless given."""
-    names = ("DLSYS_DATA", "DLSYS_OFFLINE", "DLSYS_CACHE", "XDG_CACHE_HOME", "HOME")
-    before = {name: os.environ.get(name) for name in names}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ.pop("DLSYS_DATA", None)
-        os.environ.pop("DLSYS_OFFLINE", None)
-        os.environ["DLSYS_CACHE"] = os.path.join(folder, "cache")
-        os.environ.update(variables)
-        try:
-            yield Path(folder)
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
-
-
-@contextlib.contextmanager
-def server(bodies: dict[str, bytes], stall: bool = False, cut: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """A mirror on this machine: its URL and the paths asked for so far.
-
-    `stall`: sends the headers, then nothing; `cut`: closes that many bytes before the announced end.
-    """
-    asked: list[str] = []
-    release = threading.Event()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            body = bodies.get(self.path.removeprefix("/mirror/"))
-            if body is None:
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if stall:
-                release.wait()
-            else:
-                self.wfile.write(body[: len(body) - cut])
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    mirror = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    mirror.daemon_threads = True
-    thread = threading.Thread(target=mirror.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{mirror.server_port}/mirror/", asked
-    finally:
-        release.set()
-        mirror.shutdown()
-        mirror.server_close()
-        thread.join()
-
-
 def packed(content: dict[str, bytes] = CONTENT) -> dict[str, bytes]:
     return {f"{name}.gz": gzip.compress(value) for name, value in content.items()}
-
-
-def write(folder: Path, content: dict[str, bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in content.items():
-        (folder / name).write_bytes(value)
-    return folder
-
-
-def listing(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
 # Directories -----------------------------------------------------------------------------------------------
 
 
-def test_directory_plain_or_packed_direct_or_above():
-    with sandbox() as folder:
-        write(folder / "plain", CONTENT)
-        write(folder / "above" / "small", packed())
-        write(folder / "mixed", {"a.txt": CONTENT["a.txt"], "b.bin.gz": packed()["b.bin.gz"]})
-        write(folder / "unpacked-not-renamed", {f"{name}.gz": value for name, value in CONTENT.items()})
-        for name in ("plain", "above", "above/small", "mixed", "unpacked-not-renamed"):
-            content, source = data_files.load(COLLECTION, folder / name)
-            assert content == CONTENT, name
-            assert source == str(folder / ("above/small" if name == "above" else name))
+def test_directory_plain_or_packed_direct_or_above(folder: Path):
+    write(folder / "plain", CONTENT)
+    write(folder / "above" / "small", packed())
+    write(folder / "mixed", {"a.txt": CONTENT["a.txt"], "b.bin.gz": packed()["b.bin.gz"]})
+    write(folder / "unpacked-not-renamed", {f"{name}.gz": value for name, value in CONTENT.items()})
+    for name in ("plain", "above", "above/small", "mixed", "unpacked-not-renamed"):
+        content, source = data_files.load(COLLECTION, folder / name)
+        assert content == CONTENT, name
+        assert source == str(folder / ("above/small" if name == "above" else name))
 
 
-def test_environment_names_a_directory_and_the_argument_goes_before_it():
-    with sandbox() as folder:
-        other = Collection("small", {"a.txt": hashlib.md5(b"other").hexdigest()})
-        write(folder / "one", CONTENT)
-        write(folder / "two", {"a.txt": b"other"})
-        os.environ["DLSYS_DATA"] = str(folder / "one")
-        assert data_files.load(COLLECTION)[0] == CONTENT
-        assert data_files.load(other, folder / "two")[0] == {"a.txt": b"other"}
+def test_environment_names_a_directory_and_the_argument_goes_before_it(folder: Path):
+    other = Collection("small", {"a.txt": hashlib.md5(b"other").hexdigest()})
+    write(folder / "one", CONTENT)
+    write(folder / "two", {"a.txt": b"other"})
+    os.environ["DLSYS_DATA"] = str(folder / "one")
+    assert data_files.load(COLLECTION)[0] == CONTENT
+    assert data_files.load(other, folder / "two")[0] == {"a.txt": b"other"}
 
 
-def test_directory_without_the_files_is_an_error_that_names_them():
-    with sandbox() as folder:
-        write(folder / "half", {"a.txt": CONTENT["a.txt"]})
-        write(folder / "cache" / "data" / "small", packed())  # no silent fall-through to the cache
-        message = error_of(DataError, data_files.load, COLLECTION, folder / "half")
-        assert "b.bin" in message and "a.txt" not in message and str(folder / "half") in message
-        message = error_of(DataError, data_files.load, COLLECTION, folder / "nowhere")
-        assert "not a directory" in message and "nowhere" in message
-        os.environ["DLSYS_DATA"] = str(folder)
-        message = error_of(DataError, data_files.load, COLLECTION)
-        assert "DLSYS_DATA" in message and "a.txt, b.bin" in message
-        message = error_of(DataError, mnist, folder)
-        assert "train-images-idx3-ubyte, train-labels-idx1-ubyte" in message
+def test_directory_without_the_files_is_an_error_that_names_them(folder: Path):
+    write(folder / "half", {"a.txt": CONTENT["a.txt"]})
+    write(folder / "cache" / "data" / "small", packed())  # no silent fall-through to the cache
+    message = error_of(DataError, data_files.load, COLLECTION, folder / "half")
+    assert "b.bin" in message and "a.txt" not in message and str(folder / "half") in message
+    message = error_of(DataError, data_files.load, COLLECTION, folder / "nowhere")
+    assert "not a directory" in message and "nowhere" in message
+    os.environ["DLSYS_DATA"] = str(folder)
+    message = error_of(DataError, data_files.load, COLLECTION)
+    assert "DLSYS_DATA" in message and "a.txt, b.bin" in message
+    message = error_of(DataError, mnist, folder)
+    assert "train-images-idx3-ubyte, train-labels-idx1-ubyte" in message
 
 
-def test_damaged_file_in_a_directory_names_both_checksums():
-    with sandbox() as folder:
-        write(folder, {**CONTENT, "b.bin": b"something else"})
+def test_damaged_file_in_a_directory_names_both_checksums(folder: Path):
+    write(folder, {**CONTENT, "b.bin": b"something else"})
+    message = error_of(DataError, data_files.load, COLLECTION, folder)
+    assert str(folder / "b.bin") in message and COLLECTION.files["b.bin"] in message
+    assert hashlib.md5(b"something else").hexdigest() in message
+    assert listing(folder) == ["a.txt", "b.bin"]  # a user's file is never removed
+
+
+def test_truncated_gzip_names_the_file(folder: Path):
+    for cut in (1, 9, 100):
+        write(folder, {**packed(), "b.bin.gz": packed()["b.bin.gz"][:-cut]})
         message = error_of(DataError, data_files.load, COLLECTION, folder)
-        assert str(folder / "b.bin") in message and COLLECTION.files["b.bin"] in message
-        assert hashlib.md5(b"something else").hexdigest() in message
-        assert listing(folder) == ["a.txt", "b.bin"]  # a user's file is never removed
-
-
-def test_truncated_gzip_names_the_file():
-    with sandbox() as folder:
-        for cut in (1, 9, 100):
-            write(folder, {**packed(), "b.bin.gz": packed()["b.bin.gz"][:-cut]})
-            message = error_of(DataError, data_files.load, COLLECTION, folder)
-            assert "b.bin.gz" in message and "damaged gzip" in message
+        assert "b.bin.gz" in message and "damaged gzip" in message
 
 
 # The cache -------------------------------------------------------------------------------------------------
 
 
-def test_cache_folder():
-    with sandbox() as folder:
-        assert cache_folder() == folder / "cache"
-        del os.environ["DLSYS_CACHE"]
-        os.environ["HOME"] = str(folder)
-        os.environ["XDG_CACHE_HOME"] = str(folder / "xdg")
-        assert cache_folder() == folder / "xdg" / "dlsys"
-        for unusable in ("relative/path", ""):
-            os.environ["XDG_CACHE_HOME"] = unusable
-            assert cache_folder() == folder / ".cache" / "dlsys"
+def test_cache_folder(folder: Path):
+    assert cache_folder() == folder / "cache"
+    del os.environ["DLSYS_CACHE"]
+    os.environ["HOME"] = str(folder)
+    os.environ["XDG_CACHE_HOME"] = str(folder / "xdg")
+    assert cache_folder() == folder / "xdg" / "dlsys"
+    for unusable in ("relative/path", ""):
+        os.environ["XDG_CACHE_HOME"] = unusable
+        assert cache_folder() == folder / ".cache" / "dlsys"
 
 
-def test_downloaded_once_then_read_from_the_cache():
-    with sandbox() as folder, server(packed()) as (url, asked):
+def test_downloaded_once_then_read_from_the_cache(folder: Path):
+    with server(packed()) as (url, asked):
         for _ in range(3):
             content, source = data_files.load(at(url))
             assert content == CONTENT and str(folder / "cache" / "data" / "small") in source
@@ -186,8 +106,8 @@ def test_downloaded_once_then_read_from_the_cache():
         assert listing(folder) == ["a.txt.gz", "b.bin.gz"]
 
 
-def test_damaged_cache_is_warned_of_and_fetched_again():
-    with sandbox() as folder, server(packed()) as (url, asked):
+def test_damaged_cache_is_warned_of_and_fetched_again(folder: Path):
+    with server(packed()) as (url, asked):
         cache = write(folder / "cache" / "data" / "small", {**packed(), "b.bin.gz": b"not it"})
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -197,8 +117,8 @@ def test_damaged_cache_is_warned_of_and_fetched_again():
         assert gzip.decompress((cache / "b.bin.gz").read_bytes()) == CONTENT["b.bin"]
 
 
-def test_cache_that_cannot_be_written_costs_a_warning_only():
-    with sandbox() as folder, server(packed()) as (url, _):
+def test_cache_that_cannot_be_written_costs_a_warning_only(folder: Path):
+    with server(packed()) as (url, _):
         (folder / "cache").write_bytes(b"a file in the folder's place")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -206,39 +126,26 @@ def test_cache_that_cannot_be_written_costs_a_warning_only():
         assert len(caught) == 1 and "cannot be stored in the cache" in str(caught[0].message)
 
 
-def test_interrupted_write_leaves_nothing():
-    def interrupted(source: str, target: Path) -> None:
-        raise KeyboardInterrupt
-
-    with sandbox() as folder:
-        before = os.replace
-        setattr(os, "replace", interrupted)  # noqa: B010
-        try:
-            write_atomically(folder / "a.txt", b"x")
-        except KeyboardInterrupt:
-            pass
-        else:
-            raise AssertionError("the interruption was lost")
-        finally:
-            os.replace = before
-        assert listing(folder) == []
+def test_interrupted_write_leaves_nothing(folder: Path):
+    with mock.patch.object(os, "replace", side_effect=KeyboardInterrupt):
+        error_of(KeyboardInterrupt, write_atomically, folder / "a.txt", b"x")
+    assert listing(folder) == []
 
 
-def test_what_killed_processes_left_is_removed():
-    with sandbox() as folder:
-        old, new, other = (folder / name for name in ("a.txt.0000.tmp", "a.txt.1111.tmp", "b.txt.0000.tmp"))
-        for path in (old, new, other):
-            path.write_bytes(b"half")
-        for path in (old, other):
-            os.utime(path, (1000, 1000))
-        write_atomically(folder / "a.txt", b"whole")
-        assert sorted(path.name for path in folder.iterdir()) == ["a.txt", new.name, other.name]
+def test_what_killed_processes_left_is_removed(folder: Path):
+    old, new, other = (folder / name for name in ("a.txt.0000.tmp", "a.txt.1111.tmp", "b.txt.0000.tmp"))
+    for path in (old, new, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (1000, 1000))
+    write_atomically(folder / "a.txt", b"whole")
+    assert sorted(path.name for path in folder.iterdir()) == ["a.txt", new.name, other.name]
 
 
 # Mirrors ---------------------------------------------------------------------------------------------------
 
 
-def test_second_mirror_after_corrupt_missing_truncated_or_cut_content():
+def test_second_mirror_after_corrupt_missing_truncated_or_cut_content(folder: Path):
     faults = {
         "corrupt": packed({name: value[::-1] + b"!" for name, value in CONTENT.items()}),
         "missing": {},
@@ -248,13 +155,13 @@ def test_second_mirror_after_corrupt_missing_truncated_or_cut_content():
         with sandbox() as folder, server(bodies) as (bad, asked), server(packed()) as (good, _):
             assert data_files.load(at(bad, good))[0] == CONTENT, fault
             assert asked[0] == "/mirror/a.txt.gz" and listing(folder) == ["a.txt.gz", "b.bin.gz"]
-    with sandbox() as folder, server(packed(), cut=5) as (bad, asked), server(packed()) as (good, _):
+    with server(packed(), cut=5) as (bad, asked), server(packed()) as (good, _):
         assert data_files.load(at(bad, good))[0] == CONTENT
         assert len(asked) == 1  # a mirror that fails is not asked for the next file
 
 
-def test_interrupted_download_leaves_no_file():
-    with sandbox() as folder, server(packed(), cut=5) as (url, _):
+def test_interrupted_download_leaves_no_file(folder: Path):
+    with server(packed(), cut=5) as (url, _):
         message = error_of(UnavailableError, data_files.load, at(url))
         assert "IncompleteRead" in message and listing(folder) == []
 

@@ -13,6 +13,7 @@ import tarfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,10 +24,9 @@ from dlsys.data import files as data_files
 from dlsys.data.digits import augmented_digits, variants
 from dlsys.errors import DataError, DTypeError
 from helpers import error_of
-from test_data import listing, sandbox, server, write
+from mirrors import listing, quiet, sandbox, server, write
 
 FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
-REAL = os.environ.get("DLSYS_DATA")
 
 
 def records(count: int, seed: int = 0) -> bytes:
@@ -61,18 +61,11 @@ def published(module: Any, content: dict[str, bytes], *mirrors: str) -> Iterator
         yield
 
 
-def quiet(function: Any, *args: object, **kwargs: object) -> tuple[Any, str]:
-    """What `CIFAR10` or `mnist` returns, and what it prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        return function(*args, **kwargs), out.getvalue()
-
-
-def test_images_and_labels_of_the_records():
+def test_images_and_labels_of_the_records(folder: Path):
     content = small()
-    with sandbox() as folder:
-        write(folder / FOLDER, content)
-        train, printed = quiet(CIFAR10, folder)
-        test, _ = quiet(CIFAR10, folder / FOLDER, train=False)
+    write(folder / FOLDER, content)
+    train, printed = quiet(CIFAR10, folder)
+    test, _ = quiet(CIFAR10, folder / FOLDER, train=False)
     assert len(train) == 4 + 5 + 6 + 7 + 8 and len(test) == 9
     raw = np.frombuffer(content["data_batch_2.bin"], np.uint8).reshape(-1, 3073)
     assert train.labels.dtype == np.int64 and train.labels[4:9].tolist() == raw[:, 0].tolist()
@@ -88,45 +81,43 @@ def test_images_and_labels_of_the_records():
     assert printed.count("\n") == 1 and "30 of 50,000 training images" in printed
 
 
-def test_a_directory_may_hold_fewer_and_packed_files():
+def test_a_directory_may_hold_fewer_and_packed_files(folder: Path):
     content = small()
-    with sandbox() as folder:
-        name = "data_batch_3.bin"
-        write(folder, {f"{name}.gz": gzip.compress(content[name])})
-        train, printed = quiet(CIFAR10, folder)
-        assert len(train) == 6 and train.description in printed and str(folder) in train.source
-        assert "without data_batch_1.bin, data_batch_2.bin, data_batch_4.bin" in train.description
+    name = "data_batch_3.bin"
+    write(folder, {f"{name}.gz": gzip.compress(content[name])})
+    train, printed = quiet(CIFAR10, folder)
+    assert len(train) == 6 and train.description in printed and str(folder) in train.source
+    assert "without data_batch_1.bin, data_batch_2.bin, data_batch_4.bin" in train.description
+    message = error_of(DataError, CIFAR10, folder, train=False)
+    assert "lacks test_batch.bin" in message and FOLDER in message
+    assert "not a directory" in error_of(DataError, CIFAR10, folder / "nowhere")
+    os.environ["DLSYS_DATA"] = str(folder)
+    assert len(quiet(CIFAR10)[0]) == 6
+    assert "DLSYS_DATA" in error_of(DataError, CIFAR10, train=False)
+
+
+def test_damaged_files_are_named(folder: Path):
+    for content, cause in (
+        (b"", "0 bytes"),
+        (records(2)[:-1], "6145 bytes are no multiple of 3073"),
+        (bytes((10,)) + records(2)[1:], "the label 10 in record 0"),
+        (gzip.compress(records(2))[:-9], "damaged gzip"),
+    ):
+        write(folder, {"test_batch.bin": content})
         message = error_of(DataError, CIFAR10, folder, train=False)
-        assert "lacks test_batch.bin" in message and FOLDER in message
-        assert "not a directory" in error_of(DataError, CIFAR10, folder / "nowhere")
-        os.environ["DLSYS_DATA"] = str(folder)
-        assert len(quiet(CIFAR10)[0]) == 6
-        assert "DLSYS_DATA" in error_of(DataError, CIFAR10, train=False)
-
-
-def test_damaged_files_are_named():
-    with sandbox() as folder:
-        for content, cause in (
-            (b"", "0 bytes"),
-            (records(2)[:-1], "6145 bytes are no multiple of 3073"),
-            (bytes((10,)) + records(2)[1:], "the label 10 in record 0"),
-            (gzip.compress(records(2))[:-9], "damaged gzip"),
-        ):
-            write(folder, {"test_batch.bin": content})
-            message = error_of(DataError, CIFAR10, folder, train=False)
-            assert cause in message and "test_batch.bin" in message
-        # as long as the whole file: its checksum counts
-        write(folder, {"test_batch.bin": records(10_000)})
-        assert "803d5f7f4d78ea53de84dbe85f74fb6d" in error_of(DataError, CIFAR10, folder, train=False)
+        assert cause in message and "test_batch.bin" in message
+    # as long as the whole file: its checksum counts
+    write(folder, {"test_batch.bin": records(10_000)})
+    assert "803d5f7f4d78ea53de84dbe85f74fb6d" in error_of(DataError, CIFAR10, folder, train=False)
 
 
 # Mirrors ---------------------------------------------------------------------------------------------------
 
 
-def test_archive_is_fetched_once_and_kept_as_single_files():
+def test_archive_is_fetched_once_and_kept_as_single_files(folder: Path):
     content = small()
     archive = tar(content)
-    with sandbox() as folder, server({ARCHIVE: archive}) as (url, asked), published(cifar10, content, url):
+    with server({ARCHIVE: archive}) as (url, asked), published(cifar10, content, url):
         train, _ = quiet(CIFAR10)
         test, _ = quiet(CIFAR10, train=False)
         assert len(train) == 30 and len(test) == 9 and "downloaded" in train.source
@@ -218,16 +209,15 @@ def small_mnist(train: int = 60, test: int = 10) -> dict[str, bytes]:
 # IDX and MNIST ---------------------------------------------------------------------------------------------
 
 
-def test_idx_reads_what_was_written():
+def test_idx_reads_what_was_written(folder: Path):
     rng = np.random.default_rng(1)
-    with sandbox() as folder:
-        for shape in ((5,), (3, 28, 28), (0, 4), (2, 1, 3, 1)):
-            array = rng.integers(0, 256, shape, dtype=np.uint8)
-            for name, raw in (("plain", idx(array)), ("packed.gz", gzip.compress(idx(array)))):
-                (folder / name).write_bytes(raw)
-                read = read_idx(folder / name)
-                assert read.dtype == np.uint8 and np.array_equal(read, array) and read.shape == shape
-        assert "cannot be read" in error_of(DataError, read_idx, folder / "absent")
+    for shape in ((5,), (3, 28, 28), (0, 4), (2, 1, 3, 1)):
+        array = rng.integers(0, 256, shape, dtype=np.uint8)
+        for name, raw in (("plain", idx(array)), ("packed.gz", gzip.compress(idx(array)))):
+            (folder / name).write_bytes(raw)
+            read = read_idx(folder / name)
+            assert read.dtype == np.uint8 and np.array_equal(read, array) and read.shape == shape
+    assert "cannot be read" in error_of(DataError, read_idx, folder / "absent")
 
 
 def test_idx_errors_name_the_file_and_the_cause():
@@ -246,22 +236,21 @@ def test_idx_errors_name_the_file_and_the_cause():
     assert "expected 0x00000803" in error_of(DataError, parse_idx, good, "some-file", 3)
 
 
-def test_mnist_from_idx_files():
+def test_mnist_from_idx_files(folder: Path):
     content = small_mnist()
-    with sandbox() as folder:
-        write(folder / "mnist", content)
-        with published(data_mnist, content):
-            data = mnist(folder)
-        images = parse_idx(content["train-images-idx3-ubyte"], "").reshape(60, 784)
-        assert np.array_equal(np.concatenate([data.train_images, data.valid_images]) * 256, images)
-        assert data.train_images.shape == (50, 784) and data.valid_images.shape == (10, 784)
-        assert data.train_images.dtype == np.float32 and data.train_images.flags.c_contiguous
-        assert np.array_equal(data.train_labels, np.arange(50) % 10) and data.train_labels.dtype == np.int64
-        assert data.test_images.shape == (10, 784) and data.test_labels.shape == (10,)
-        assert data.source == str(folder / "mnist")
-        assert repr(data).startswith("MNIST(50 / 10 / 10 images")
-        message = error_of(DataError, mnist, folder)  # not MNIST itself
-        assert "train-images-idx3-ubyte" in message and "6bbc9ace898e44ae57da46a324031adb" in message
+    write(folder / "mnist", content)
+    with published(data_mnist, content):
+        data = mnist(folder)
+    images = parse_idx(content["train-images-idx3-ubyte"], "").reshape(60, 784)
+    assert np.array_equal(np.concatenate([data.train_images, data.valid_images]) * 256, images)
+    assert data.train_images.shape == (50, 784) and data.valid_images.shape == (10, 784)
+    assert data.train_images.dtype == np.float32 and data.train_images.flags.c_contiguous
+    assert np.array_equal(data.train_labels, np.arange(50) % 10) and data.train_labels.dtype == np.int64
+    assert data.test_images.shape == (10, 784) and data.test_labels.shape == (10,)
+    assert data.source == str(folder / "mnist")
+    assert repr(data).startswith("MNIST(50 / 10 / 10 images")
+    message = error_of(DataError, mnist, folder)  # not MNIST itself
+    assert "train-images-idx3-ubyte" in message and "6bbc9ace898e44ae57da46a324031adb" in message
 
 
 def test_mnist_files_that_do_not_fit():

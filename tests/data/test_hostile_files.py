@@ -26,7 +26,8 @@ from dlsys.errors import DataError
 from dlsys.needle import pickled
 from dlsys.serialization import CHECKSUM, TREE, load
 from helpers import error_of
-from test_data import at, sandbox, server
+from mirrors import sandbox, server
+from test_data import at
 
 GIB = 1 << 30
 
@@ -51,14 +52,13 @@ def readers(path: Path) -> list[Any]:
     ]
 
 
-def test_devices_pipes_and_folders_are_no_files() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        pipe = Path(folder) / "train.txt"
-        os.mkfifo(pipe)
-        for read in (*readers(Path("/dev/zero"))[:-1], *readers(pipe)):
-            assert "is a device or a pipe" in error_of(DataError, read)
-        for read in readers(Path(folder))[:-1]:
-            assert "Is a directory" in error_of(DataError, read)
+def test_devices_pipes_and_folders_are_no_files(folder: Path) -> None:
+    pipe = folder / "train.txt"
+    os.mkfifo(pipe)
+    for read in (*readers(Path("/dev/zero"))[:-1], *readers(pipe)):
+        assert "is a device or a pipe" in error_of(DataError, read)
+    for read in readers(folder)[:-1]:
+        assert "Is a directory" in error_of(DataError, read)
 
 
 def test_files_beyond_a_limit_are_not_read() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import os
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,34 +22,26 @@ from dlsys.data import (
 )
 from dlsys.errors import DataError, DTypeError, ShapeError
 from helpers import error_of
-from test_data import listing, sandbox, server, write
+from mirrors import listing, quiet, sandbox, server, write
 
 REAL = os.environ.get("DLSYS_DATA")
 SAMPLE = "One line.\nTwo, été!\n\nthe end\n" * 10
 
 
-def quiet(make: Any, *args: Any, **kwargs: Any) -> tuple[Any, str]:
-    """What `make` returns and what it prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        made = make(*args, **kwargs)
-    return made, out.getvalue()
-
-
 # Characters ------------------------------------------------------------------------------------------------
 
 
-def test_characters_of_a_file():
-    with sandbox() as folder:
-        file = folder / "mine.txt"
-        file.write_bytes(SAMPLE.encode("utf-8"))
-        train, test, whole = (CharacterText(file, split) for split in ("train", "test", "all"))
-        assert "split is one of train, test, all" in error_of(ValueError, CharacterText, file, "valid")
-        (folder / "latin1.txt").write_bytes(SAMPLE.encode("latin-1"))
-        message = error_of(DataError, CharacterText, folder / "latin1.txt")
-        assert "latin1.txt is no UTF-8 text: byte 0xe9 at 15" in message
-        (folder / "empty.txt").write_bytes(b"")
-        assert "holds no text" in error_of(DataError, CharacterText, folder / "empty.txt")
-        assert "not a directory" in error_of(DataError, CharacterText, folder / "absent.txt")
+def test_characters_of_a_file(folder: Path):
+    file = folder / "mine.txt"
+    file.write_bytes(SAMPLE.encode("utf-8"))
+    train, test, whole = (CharacterText(file, split) for split in ("train", "test", "all"))
+    assert "split is one of train, test, all" in error_of(ValueError, CharacterText, file, "valid")
+    (folder / "latin1.txt").write_bytes(SAMPLE.encode("latin-1"))
+    message = error_of(DataError, CharacterText, folder / "latin1.txt")
+    assert "latin1.txt is no UTF-8 text: byte 0xe9 at 15" in message
+    (folder / "empty.txt").write_bytes(b"")
+    assert "holds no text" in error_of(DataError, CharacterText, folder / "empty.txt")
+    assert "not a directory" in error_of(DataError, CharacterText, folder / "absent.txt")
     assert train.text + test.text == whole.text == SAMPLE
     assert len(train) == int(0.9 * len(SAMPLE)) and train.source == str(file)
     assert train.vocabulary == test.vocabulary == "".join(sorted(set(SAMPLE)))
@@ -76,20 +66,17 @@ def test_tinyshakespeare():
     assert len(words.dictionary) == 25_671
 
 
-def test_mirror_cache_and_embedded_text():
+def test_mirror_cache_and_embedded_text(folder: Path):
     body = SAMPLE.encode()
-    before = text.FILES
-    try:
-        with sandbox() as folder, server({"input.txt": body}) as (url, asked):
-            sums = {"input.txt": hashlib.md5(body).hexdigest()}
-            text.FILES = text.Collection("tinyshakespeare", sums, (url,), suffix="")
+    sums = {"input.txt": hashlib.md5(body).hexdigest()}
+    with server({"input.txt": body}) as (url, asked):
+        files = text.Collection("tinyshakespeare", sums, (url,), suffix="")
+        with mock.patch.object(text, "FILES", files):
             for _ in range(2):
                 assert CharacterText(split="all").text == SAMPLE
             assert asked == ["/mirror/input.txt"] and listing(folder) == ["input.txt"]
             write(folder / "data" / "tinyshakespeare", {"input.txt": b"another text\n"})
             assert "is damaged" in error_of(DataError, CharacterText, folder / "data")
-    finally:
-        text.FILES = before
     with sandbox(DLSYS_OFFLINE="1"):
         data, printed = quiet(CharacterText, split="all")
         words, _ = quiet(WordText)
@@ -123,10 +110,9 @@ def test_windows():
 
 
 @pytest.mark.slow
-def test_batches_of_a_text():
-    with sandbox() as folder:
-        (folder / "mine.txt").write_text(SAMPLE, encoding="utf-8")
-        data = CharacterText(folder / "mine.txt")
+def test_batches_of_a_text(folder: Path):
+    (folder / "mine.txt").write_text(SAMPLE, encoding="utf-8")
+    data = CharacterText(folder / "mine.txt")
     loader = data.batches(8, 16, seed=2)
     assert isinstance(loader, DataLoader) and len(loader) == (len(data) - 16) // 8
     places = set()
@@ -141,23 +127,22 @@ def test_batches_of_a_text():
 # Words -----------------------------------------------------------------------------------------------------
 
 
-def test_words_of_a_file_and_of_two_files():
-    with sandbox() as folder:
-        (folder / "mine.txt").write_text("the cat sat\n\non the mat\n" * 10, encoding="utf-8")
-        data = WordText(folder / "mine.txt")
-        assert data.dictionary.idx2word == ["the", "cat", "sat", "<eos>", "on", "mat"]
-        assert data.train[:9].tolist() == [0, 1, 2, 3, 3, 4, 0, 5, 3] and data.train.dtype == np.int64
-        assert len(data.train) == 9 * 9 and len(data.test) == 9  # 27 and 3 of 30 lines
-        write(folder / "ptb", {"train.txt": b" a b a \n c a\nx", "test.txt": b"b d\n"})
-        data = WordText(folder / "ptb")
-        assert data.dictionary.idx2word == ["a", "b", "<eos>", "c", "x", "d"]
-        assert data.train.tolist() == [0, 1, 0, 2, 3, 0, 2, 4, 2] and data.test.tolist() == [1, 5, 2]
-        data = WordText(folder / "ptb", max_words=1)
-        assert data.dictionary.idx2word == ["a", "<unk>", "<eos>"] and data.train[:4].tolist() == [0, 1, 0, 2]
-        assert data.test.tolist() == [1, 1, 2]
-        assert "max_words" in error_of(DataArgumentError, WordText, folder / "ptb", max_words=0)
-        os.environ["DLSYS_DATA"] = str(folder / "ptb")
-        assert "input.txt" in error_of(DataError, WordText)
+def test_words_of_a_file_and_of_two_files(folder: Path):
+    (folder / "mine.txt").write_text("the cat sat\n\non the mat\n" * 10, encoding="utf-8")
+    data = WordText(folder / "mine.txt")
+    assert data.dictionary.idx2word == ["the", "cat", "sat", "<eos>", "on", "mat"]
+    assert data.train[:9].tolist() == [0, 1, 2, 3, 3, 4, 0, 5, 3] and data.train.dtype == np.int64
+    assert len(data.train) == 9 * 9 and len(data.test) == 9  # 27 and 3 of 30 lines
+    write(folder / "ptb", {"train.txt": b" a b a \n c a\nx", "test.txt": b"b d\n"})
+    data = WordText(folder / "ptb")
+    assert data.dictionary.idx2word == ["a", "b", "<eos>", "c", "x", "d"]
+    assert data.train.tolist() == [0, 1, 0, 2, 3, 0, 2, 4, 2] and data.test.tolist() == [1, 5, 2]
+    data = WordText(folder / "ptb", max_words=1)
+    assert data.dictionary.idx2word == ["a", "<unk>", "<eos>"] and data.train[:4].tolist() == [0, 1, 0, 2]
+    assert data.test.tolist() == [1, 1, 2]
+    assert "max_words" in error_of(DataArgumentError, WordText, folder / "ptb", max_words=0)
+    os.environ["DLSYS_DATA"] = str(folder / "ptb")
+    assert "input.txt" in error_of(DataError, WordText)
 
 
 def test_dictionary():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from dlsys.distributed import Alone, Link, Simulated, using
 from dlsys.errors import CommunicationError, GraphError, ShapeError
 from dlsys.watching import Board, watch
 from dlsys.watching.watch import lost
-from helpers import error_of
+from helpers import error_of, on_threads, python
 
 SHAPES = (64, 96), (96,), (96, 80), (80,), (80, 10)
 
@@ -145,9 +144,8 @@ def deep(layers: int = 8, width: int = 384) -> tuple[ad.Executor, dict[ad.Node, 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.4])  # of the time of computation: what the backward pass can hide
 def test_computation_hides_the_messages(share: float) -> None:
-    threads, nbytes, latency = dl.get_num_threads(), 8 * 8 * 384 * 384, 1e-4
-    dl.set_num_threads(1)
-    try:
+    nbytes, latency = 8 * 8 * 384 * 384, 1e-4
+    with on_threads(1):
         with using(Simulated(2, 0.0, 1e15), nbytes // 8):
             fast, feed = deep()
             fast.run(feed)
@@ -166,8 +164,6 @@ def test_computation_hides_the_messages(share: float) -> None:
             bar = 1.05 * max(compute, sum(messages)) + messages[-1]
             if best < bar:
                 break
-    finally:
-        dl.set_num_threads(threads)
     assert best < bar < compute + sum(messages), (share, best, bar, compute, messages)
     print(f"{share}: computation {compute:.4f} s, messages {sum(messages):.4f} s, step {best:.4f} s, bar {bar:.4f} s")
 
@@ -317,6 +313,4 @@ def test_without_mpi4py_one_sentence_says_what_to_install() -> None:
         "try: distributed.init()\n"
         "except errors.CommunicationError as error: print(error)\n"
     )
-    own = {**os.environ, "PMI_SIZE": "2"}
-    found = subprocess.run([sys.executable, "-c", program], env=own, capture_output=True, text=True, timeout=300)
-    assert "needs mpi4py and an MPI: pip install 'dlsys[mpi]'" in found.stdout, found
+    assert "needs mpi4py and an MPI: pip install 'dlsys[mpi]'" in python("-c", program, PMI_SIZE="2").stdout

@@ -31,6 +31,7 @@ from dlsys.devices import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import target as targets
+from helpers import error_of, on_threads, python
 from optional import torch
 
 
@@ -93,10 +94,9 @@ def test_another_process_compiles_only_what_is_missing() -> None:
     program += "for names in (['softmax'], ['softmax', 'matmul']): print(t.compiled(lambda: t.results(*names)))\n"
     program += "print(t.results('softmax', 'matmul'))"
     paths = Path(__file__).parent, Path(__file__).parents[1], Path(kernels.__file__).parents[2]
-    command = [sys.executable, "-c", program, *map(str, paths)]
     with directory() as path:
         assert compiled(lambda: results("softmax")) == 1
-        outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+        outputs = [python("-c", program, *paths).stdout for _ in range(2)]
         assert outputs == [f"{zero}\n{one}\n{[SOFTMAX, MATMUL]}\n" for zero, one in ((0, 1), (0, 0))]
         assert compiled(lambda: results("matmul", "softmax")) == 0
         assert len(list(files(path))) == 2
@@ -131,8 +131,7 @@ assert "matmul" in str(product.script()) and imported() == ["tvm"]
 @pytest.mark.slow
 def test_a_process_whose_kernels_are_on_disk_imports_neither_tvms_python_nor_pytorch() -> None:
     with directory():
-        command = [sys.executable, "-c", STEP]
-        first, second = (subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2))
+        first, second = (python("-c", STEP).stdout for _ in range(2))
         assert first.startswith("['tvm'] [") and second == first.replace("['tvm']", "[]")
 
 
@@ -205,19 +204,13 @@ def test_what_was_used_longest_ago_goes_first() -> None:
 
 
 def test_threads_and_schedules_are_part_of_the_key() -> None:
-    import dlsys as dl
-
     with directory():
-        before = dl.get_num_threads()
         assert compiled(result) > 0
         with kernels.default_schedules():
             assert compiled(result) > 0
-        if before > 1:
-            dl.set_num_threads(1)
-            try:
+        if dl.get_num_threads() > 1:
+            with on_threads(1):
                 assert compiled(result) > 0
-            finally:
-                dl.set_num_threads(before)
         with mock.patch.object(kernels.spec, "cpu", lambda: "another CPU in the same folder"):
             assert compiled(result) > 0
         with mock.patch.object(kernels.spec, "cache_sizes", lambda: {1: 48 << 10}):  # or with other caches
@@ -354,13 +347,17 @@ print("done")
 """
 
 
+def homeless() -> dict[str, str]:
+    """The environment without what tells where the cache lies."""
+    return {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME", "DLSYS_CACHE")}
+
+
 def run(cache: Path | None, prefix: str = "", **environment: str) -> str:
     """What a program says on standard error that compiles two kernels, with its cache there; it must end well."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
         program.write(PROGRAM)
         program.flush()
-        kept = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME", "DLSYS_CACHE")}
-        kept |= {"PYTHONPATH": str(PACKAGE), "DLSYS_COMPILE_CACHE": str(cache or ""), **environment}
+        kept = {**homeless(), "PYTHONPATH": str(PACKAGE), "DLSYS_COMPILE_CACHE": str(cache or ""), **environment}
         command = ["sh", "-c", f'{prefix} exec "$0" "$1"', sys.executable, program.name]
         done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=600)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
@@ -464,11 +461,7 @@ def test_a_user_without_a_home_has_no_cache() -> None:
     """As in a container that runs under a number which no user has: TVM alone cannot be imported there."""
     program = "import pwd\ndef nobody(number): raise KeyError(number)\npwd.getpwuid = nobody\n"
     program += "from dlsys.system import cache_folder; print(cache_folder()); import dlsys.autodiff"
-    environment = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME", "DLSYS_CACHE")}
-    environment |= {"PYTHONPATH": str(PACKAGE)}
-    command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr[-2000:]
+    assert python("-W", "error", "-c", program, base=homeless(), PYTHONPATH=str(PACKAGE)).stdout == "None\n"
 
 
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -493,10 +486,8 @@ def test_a_package_in_a_zip_file_runs_and_keeps_its_kernels(tmp_path: Path) -> N
     program = f"import dlsys\nassert dlsys.__file__.startswith({archive!r})\n{PROGRAM}"
     program += "from dlsys.data import text\nprint(len(text.read_text()[0]))"
     settings = {"PYTHONPATH": archive, "DLSYS_COMPILE_CACHE": str(tmp_path / "cache"), "DLSYS_CACHE": str(tmp_path)}
-    environment = {**os.environ, **settings, "DLSYS_OFFLINE": "1", "DLSYS_DATA": ""}
-    command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and int(done.stdout.split()[-1]) > 40_000, done.stderr[-2000:]
+    done = python("-W", "error", "-c", program, DLSYS_OFFLINE="1", DLSYS_DATA="", **settings)
+    assert int(done.stdout.split()[-1]) > 40_000
     assert list(tmp_path.glob("cache/*.so"))
 
 
@@ -575,17 +566,11 @@ print(not any(type(finder).__module__.startswith("dlsys") for finder in sys.meta
 @pytest.mark.slow
 def test_pytorch_is_hidden_from_the_thread_alone_that_imports_tvm() -> None:
     assert torch.nn  # or skipped
-    done = subprocess.run([sys.executable, "-c", POLLING], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True", "True", "True"]
+    assert python("-c", POLLING).stdout.split() == ["False", "True", "True", "True", "True"]
     before, name = sys.meta_path, "tabnanny"  # of Python's library, which nobody has imported
     sys.modules.pop(name, None)
     with tvm_import._hidden(name), ThreadPoolExecutor(1) as pool:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            assert error.name == name
-        else:
-            raise AssertionError("not hidden")
+        assert name in error_of(ModuleNotFoundError, importlib.import_module, name)
         assert name not in sys.modules and pool.submit(importlib.import_module, name).result().__name__ == name
         assert importlib.import_module(name) is sys.modules[name]  # imported by another thread meanwhile
     assert sys.meta_path is before
@@ -649,10 +634,7 @@ print("done")
 
 @pytest.mark.slow
 def test_a_fork_while_a_thread_compiles_leaves_no_lock_behind() -> None:
-    environment = {**os.environ, disk.VARIABLE: "0"}
-    command = [sys.executable, "-c", WHILE_COMPILING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.stdout == "done\n", done.stderr[-3000:]
+    assert python("-c", WHILE_COMPILING, **{disk.VARIABLE: "0"}).stdout == "done\n"
 
 
 def test_a_plan_is_compiled_while_another_waits_for_its_kernels() -> None:

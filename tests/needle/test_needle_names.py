@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ from dlsys.autodiff import Executor
 from dlsys.data import CIFAR10
 from dlsys.errors import DataError, DeviceError, GraphError, ShapeError
 from dlsys.needle import nn, ops
-from helpers import error_of
+from helpers import error_of, python
 from optional import torch
 
 
@@ -179,11 +175,8 @@ def test_arrays_of_float64_become_float32_as_with_needles_arrays() -> None:
     backward_check(ops.flip, ndl.Tensor(values), axes=(1,))
     backward_check(ops.dilate, ndl.Tensor(values), dilation=1, axes=(0,))
     code = "import numpy as np, dlsys.needle as ndl\nfor x in (np.ones(2), np.arange(2)): print(ndl.Tensor(x).dtype)"
-    command = [sys.executable, "-c", code]
     for backend, wanted in (("np", "float64 float32"), ("nd", "float32 float32")):
-        env = {**os.environ, "NEEDLE_BACKEND": backend}
-        told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-        assert told.split() == wanted.split(), backend
+        assert python("-c", code, NEEDLE_BACKEND=backend).stdout.split() == wanted.split(), backend
 
 
 def test_numpy_gives_a_copy_that_may_be_written() -> None:
@@ -423,26 +416,6 @@ class ResidualBlock(nn.Module):
         return self.block(x)
 
 
-def test_a_module_may_refer_to_its_parent() -> None:
-    class Child(ndl.nn.Module):
-        def __init__(self, parent: ndl.nn.Module) -> None:
-            self.parent, self.layer, self.more = parent, ndl.nn.Linear(2, 2), [self]
-            self.more.append(self.more)  # type: ignore[arg-type]
-
-    class Parent(ndl.nn.Module):
-        def __init__(self) -> None:
-            self.child = Child(self)
-            self.children = {"a": self.child, "b": ndl.nn.Linear(2, 3)}
-
-    model = Parent()
-    found, other = model.parameters(), model.children["b"]
-    assert [id(p) for p in found[:2]] == [id(model.child.layer.weight), id(model.child.layer.bias)]
-    assert [id(p) for p in found[2:]] == [id(other.weight), id(other.bias)]
-    assert len(model.child.parameters()) == 4
-    model.eval()
-    assert not any(part.training for part in (model, model.child, model.child.layer, other))
-
-
 @pytest.mark.slow
 def test_mlp_resnet_trains() -> None:
     np.random.seed(0)
@@ -487,12 +460,11 @@ class LanguageModel(nn.Module):
 
 
 @pytest.mark.slow
-def test_language_model_trains() -> None:
+def test_language_model_trains(folder: Path) -> None:
     np.random.seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("train.txt", "test.txt"):
-            (Path(folder) / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
-        corpus = ndl.data.Corpus(folder, max_lines=40)
+    for name in ("train.txt", "test.txt"):
+        (folder / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
+    corpus = ndl.data.Corpus(str(folder), max_lines=40)
     assert len(corpus.dictionary) == 8
     data = ndl.data.batchify(corpus.train, batch_size=4, device=ndl.cpu(), dtype="float32")
     assert data.dtype == np.float32 and data.shape == (70, 4)
@@ -534,29 +506,28 @@ def _idx(values: np.ndarray) -> bytes:
     return bytes((0, 0, 8, values.ndim)) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes()
 
 
-def test_data_sets() -> None:
+def test_data_sets(folder: Path) -> None:
     draw = np.random.default_rng(0)
     pixels, labels = draw.integers(0, 256, (6, 5, 4), np.uint8), draw.integers(0, 10, 6).astype(np.uint8)
-    with tempfile.TemporaryDirectory() as folder:
-        images, numbers = Path(folder) / "images.gz", Path(folder) / "labels"
-        images.write_bytes(gzip.compress(_idx(pixels)))
-        numbers.write_bytes(_idx(labels))
-        plain = ndl.data.MNISTDataset(images, numbers)
-        np.random.seed(0)
-        tforms = [ndl.data.RandomFlipHorizontal(p=1.0), ndl.data.RandomCrop(padding=1)]
-        changed = ndl.data.MNISTDataset(images, numbers, transforms=tforms)[2][0]
-        assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
-        records = Path(folder) / "test_batch.bin"
-        records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
-        cifar = ndl.data.CIFAR10Dataset(folder, train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
-        unchanged = CIFAR10(folder, train=False)
-        batch = {b"data": unchanged.pixels.reshape(3, -1), b"labels": [3, 1, 2]}
-        (Path(folder) / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
-        pickled = ndl.data.CIFAR10Dataset(folder, train=False)
-        (Path(folder) / "test_batch").write_bytes(pickle.dumps({b"data": Path(folder), b"labels": []}))
-        assert "is not read" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
-        (Path(folder) / "test_batch").write_bytes(b"no pickle")
-        assert "no batch" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
+    images, numbers = folder / "images.gz", folder / "labels"
+    images.write_bytes(gzip.compress(_idx(pixels)))
+    numbers.write_bytes(_idx(labels))
+    plain = ndl.data.MNISTDataset(images, numbers)
+    np.random.seed(0)
+    tforms = [ndl.data.RandomFlipHorizontal(p=1.0), ndl.data.RandomCrop(padding=1)]
+    changed = ndl.data.MNISTDataset(images, numbers, transforms=tforms)[2][0]
+    assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
+    records = folder / "test_batch.bin"
+    records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
+    cifar = ndl.data.CIFAR10Dataset(str(folder), train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
+    unchanged = CIFAR10(folder, train=False)
+    batch = {b"data": unchanged.pixels.reshape(3, -1), b"labels": [3, 1, 2]}
+    (folder / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
+    pickled = ndl.data.CIFAR10Dataset(folder, train=False)
+    (folder / "test_batch").write_bytes(pickle.dumps({b"data": folder, b"labels": []}))
+    assert "is not read" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
+    (folder / "test_batch").write_bytes(b"no pickle")
+    assert "no batch" in error_of(DataError, ndl.data.CIFAR10Dataset, folder, train=False)
     assert len(plain) == 6 and plain[1][0].shape == (5, 4, 1) and plain[1:3][1].tolist() == labels[1:3].tolist()
     np.testing.assert_allclose(plain[:][0][..., 0], pixels / np.float32(255), rtol=1e-6)
     np.random.seed(0)

@@ -6,14 +6,13 @@ import math
 
 import dlsys as dl
 import numpy as np
-import pytest
+from beside_torch import close
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import GraphError, IndexRangeError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
 from optional import optional, torch
-from test_nn_layers import Pair, close, compare
 
 
 class Block(nn.Module):
@@ -144,39 +143,6 @@ def test_initial_values_follow_the_formulas_and_the_seed() -> None:
 
 rng = np.random.default_rng(1)
 t = optional("torch.nn")
-
-
-def losses(dtype: str) -> list[Pair]:
-    logits, image = rng.standard_normal((6, 4)).astype(dtype), rng.standard_normal((2, 4, 3, 2)).astype(dtype)
-    classes, many = np.array([0, 3, 1, -1, 2, 3]), rng.integers(0, 4, (2, 3, 2))
-    many[0, 1] = -100
-    shares = rng.dirichlet(np.ones(4), 6).astype(dtype)
-    found = []
-    for x, y, kwargs in (
-        (logits, classes, {"ignore_index": -1}),
-        (logits, classes, {"ignore_index": -1, "label_smoothing": 0.2}),
-        (logits, classes, {"ignore_index": -1, "label_smoothing": 0.2, "reduction": "none"}),
-        (image, many, {"reduction": "sum", "label_smoothing": 0.1}),
-        (image, many, {}),
-        (logits, shares, {"label_smoothing": 0.3}),
-        (logits, shares, {"reduction": "none"}),
-    ):
-        mine, theirs = (m.CrossEntropyLoss(**kwargs) for m in (nn, t))
-        found.append(Pair(mine, theirs, [x, y], dtype))
-    for reduction in ("mean", "sum", "none"):
-        mine, theirs = (m.MSELoss(reduction=reduction) for m in (nn, t))
-        found.append(Pair(mine, theirs, [logits, logits[::-1].copy()], dtype))
-    return found
-
-
-def test_losses_compute_what_pytorchs_do() -> None:
-    for dtype in ("float32", "float64"):
-        compare(losses(dtype), "numpy")
-
-
-@pytest.mark.slow
-def test_compiled_losses_do_too() -> None:
-    compare(losses("float32"), dl.cpu(0))
 
 
 def test_one_hot_and_cross_entropy_of_declared_variables() -> None:

@@ -8,42 +8,15 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
+from beside_torch import close, drawn
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DTypeError, GraphError
 from helpers import error_of
 from optional import optional, torch
-from test_nn_layers import Pair, close, compare, drawn
 
 rng = np.random.default_rng(2)
 t = optional("torch.nn")
-
-
-def layers(dtype: str) -> list[Pair]:
-    """Pairs of layers that test_nn_layers.py has not."""
-    found = []
-    edges = np.array([[-3, -1, 0, 1, 3, 6, 7, -0.5, 2.5, -4]], dtype)  # where pieces meet
-    found.append(Pair(nn.ReLU6(), t.ReLU6(), [edges], dtype))
-    for shape, name, args, kwargs in (
-        ((1, 2, 3, 4), "ZeroPad2d", ((1, 0, 2, 3),), {}),
-        ((1, 2, 3, 4), "ConstantPad2d", (1, 0.5), {}),
-        ((2, 3), "Identity", (7, "any"), {"thing": 1}),
-    ):
-        mine, theirs = getattr(nn, name)(*args, **kwargs), getattr(t, name)(*args, **kwargs)
-        found.append(Pair(mine, theirs, [drawn(*shape, dtype=dtype)], dtype))
-    return found
-
-
-@pytest.mark.slow
-def test_layers_compute_what_torch_nn_computes() -> None:
-    for dtype in ("float32", "float64"):
-        compare(layers(dtype), "numpy")
-
-
-def test_compiled_layers_do_too() -> None:
-    one_each = {type(pair.mine): pair for pair in layers("float32")}
-    kinds = (nn.ReLU6, nn.ConstantPad2d)
-    compare([one_each[kind] for kind in kinds], dl.cpu(0))
 
 
 @pytest.mark.slow

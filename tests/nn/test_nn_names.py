@@ -8,95 +8,12 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
+from beside_torch import DTYPES, agree, assert_module, drawn, rng
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.nn import functional as F
 from helpers import error_of
 from optional import torch
-
-TOLERANCE = {"float32": 2e-5, "float64": 1e-8}
-DTYPES = pytest.mark.parametrize("dtype", TOLERANCE)
-rng = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    """Each test draws the same numbers, in whatever order the tests run."""
-    rng.bit_generator.state = np.random.default_rng(0).bit_generator.state
-
-
-def drawn(*shape: int) -> np.ndarray:
-    return rng.standard_normal(shape)
-
-
-def close(found: Any, wanted: Any, dtype: str, what: Any) -> None:
-    found, wanted = np.asarray(found), wanted.detach().numpy()
-    assert found.dtype == wanted.dtype and found.shape == wanted.shape, what
-    scale = max(1.0, float(np.abs(wanted).max(initial=0)))
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE[dtype] * scale, err_msg=str(what))
-
-
-def agree(
-    mine: Callable[..., Any],
-    theirs: Callable[..., Any],
-    *given: Any,
-    dtype: str,
-    constants: tuple[str, ...] = (),
-    ctx: Any = "numpy",
-    **words: Any,
-) -> None:
-    """Both functions give the same values and gradients: of arguments that are arrays of floats, but for the
-    `constants`, and of Parameters."""
-    feed: dict[Any, np.ndarray] = {}
-    wanted: list[Any] = []
-
-    def both(name: Any, value: Any) -> tuple[Any, Any]:
-        if not isinstance(value, np.ndarray):
-            return value, value
-        if value.dtype.kind != "f":
-            return dl.tensor(value), torch.tensor(value).long()
-        value = value.astype(dtype)
-        if name in constants:
-            return dl.tensor(value), torch.tensor(value)
-        variable, leaf = ad.Variable("x", value.shape, dtype), torch.tensor(value, requires_grad=True)
-        feed[variable] = value
-        wanted.append(leaf)
-        return variable, leaf
-
-    places = [both(place, value) for place, value in enumerate(given)]
-    named = {name: both(name, value) for name, value in words.items()}
-    found = mine(*(a for a, _ in places), **{name: a for name, (a, _) in named.items()})
-    expected = theirs(*(b for _, b in places), **{name: b for name, (_, b) in named.items()})
-    factors = drawn(*expected.shape).astype(dtype)
-    (expected * torch.tensor(factors)).sum().backward()
-    leaves = list(feed)
-    if isinstance(mine, nn.Module):
-        assert [name for name, _ in mine.named_parameters()] == [
-            name for name, _ in theirs.named_parameters()
-        ]
-        leaves += mine.parameters()
-        wanted += theirs.parameters()
-    weighed = ad.reducesum_op(found * dl.tensor(factors))
-    executor = ad.Executor([found, *ad.gradients(weighed, leaves)], ctx)
-    values = executor.run(feed, convert_to_numpy_ret_vals=True)
-    for number, (value, want) in enumerate(
-        zip(values, [expected, *(leaf.grad for leaf in wanted)], strict=True)
-    ):
-        close(value, want, dtype, (mine, number))
-
-
-def assert_module(
-    name: str, *given: Any, args: tuple[Any, ...] = (), dtype: str, ctx: Any = "numpy", **words: Any
-) -> nn.Module:
-    """A layer of PyTorch's state, whose outputs and gradients agree with PyTorch's."""
-    mine, theirs = getattr(nn, name)(*args, **words), getattr(torch.nn, name)(*args, **words)
-    for value in theirs.parameters():
-        value.data += 0.2 * torch.tensor(rng.uniform(size=tuple(value.shape)))
-    mine, theirs = mine.to(dtype), theirs.to(getattr(torch, dtype))
-    assert mine.load_state_dict(theirs.state_dict()) == ([], [])
-    agree(mine, theirs, *given, dtype=dtype, ctx=ctx)
-    return mine
-
 
 SPREAD = np.concatenate([drawn(3, 7) * 4, [[0.0, 3.0, -3.0, 25.0, -25.0, 90.0, -90.0]]])
 """With the places where formulas change, and numbers whose exponential is infinite."""
@@ -196,7 +113,7 @@ def test_losses_of_classes(
         (F.cross_entropy, t.cross_entropy, {}),
         (F.cross_entropy, t.cross_entropy, {"label_smoothing": 0.2}),
     ):
-        for reduction in ("mean", "none"):
+        for reduction in ("mean", "sum", "none"):
             settings: dict[str, Any] = {**words, **weight, **more, "reduction": reduction}
             x = drawn(*shape)
             logs = (
@@ -469,10 +386,18 @@ def test_compiled_layers_compute_the_same() -> None:
         ("GroupNorm", (2, 6, 5), (3, 6)), ("RMSNorm", (3, 7), (7,)), ("Conv1d", (2, 3, 9), (3, 4, 3)),
         ("ConvTranspose2d", (1, 3, 4, 5), (3, 4, 4, 2, 1)),
         ("Upsample", (1, 2, 3, 4), ((5, 7), None, "bilinear")), ("PixelShuffle", (8, 3, 5), (2,)),
+        ("BatchNorm1d", (5, 3), (3,)), ("LayerNorm", (4, 7), (7,)), ("ReLU6", (2, 5), ()),
+        ("ConstantPad2d", (1, 2, 3, 4), (1, 0.5)),
     ):  # fmt: skip
         assert_module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
     numbers = np.array([[1, 4, 0], [4, 2, 1]])
-    assert_module("EmbeddingBag", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
+    for name in ("Embedding", "EmbeddingBag"):
+        assert_module(name, numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
+    for target, words in ((NUMBERS[:4], {"reduction": "none"}), (NUMBERS[:4], {}), (SHARES, {})):
+        settings: dict[str, Any] = {"label_smoothing": 0.2, **words}
+        mine, theirs = F.cross_entropy, torch.nn.functional.cross_entropy
+        agree(mine, theirs, LOGITS, target, dtype="float32", ctx=dl.cpu(0), **settings)
+    agree(F.mse_loss, torch.nn.functional.mse_loss, LOGITS, EVEN, dtype="float32", ctx=dl.cpu(0))
 
 
 @DTYPES

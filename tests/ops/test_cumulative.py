@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys.errors import DTypeError, GraphError, ShapeError
-from helpers import error_of
+from helpers import error_of, on_threads
 from optional import optional
 
 torch = optional("torch")
@@ -83,15 +83,11 @@ def test_values_beyond_the_range_and_signs_of_zero() -> None:
 
 def test_a_long_row_is_cut_in_parts_by_its_shape_alone() -> None:
     x = np.random.default_rng(0).standard_normal(200_003)
-    before = dl.get_num_threads()
     found = []
-    try:
-        for threads in (1, 2):
-            dl.set_num_threads(threads)
+    for threads in (1, 2):
+        with on_threads(threads):
             v = ad.Variable("x", x.shape, "float64")
             found.append(ad.Executor([ad.cumsum_op(v, 0)]).run({v: x}, convert_to_numpy_ret_vals=True)[0])
-    finally:
-        dl.set_num_threads(before)
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], np.cumsum(x), rtol=1e-9, atol=1e-9)
 

@@ -169,20 +169,6 @@ def test_reductions_are_numpys(shape: list[int], data: st.DataObject) -> None:
     np.testing.assert_array_equal(value(gradients(output, [x])[0], {x: array}), np.ones(shape))
 
 
-def test_matmul_gradients_in_all_four_transposes() -> None:
-    rng = np.random.default_rng(7)
-    a_np, b_np, g_np = rng.standard_normal((3, 5)), rng.standard_normal((5, 2)), rng.standard_normal((3, 2))
-    for trans_a in (False, True):
-        for trans_b in (False, True):
-            a, b, g = ops.Variable("a"), ops.Variable("b"), ops.Variable("g")
-            product = ops.matmul_op(a, b, trans_a, trans_b)
-            assert (product.matmul_attr_trans_A, product.matmul_attr_trans_B) == (trans_a, trans_b)
-            feed = {a: a_np.T if trans_a else a_np, b: b_np.T if trans_b else b_np, g: g_np}
-            grad_a, grad_b = evaluate(gradients(ops.mul_op(product, g), [a, b]), feed)
-            np.testing.assert_allclose(grad_a.T if trans_a else grad_a, g_np @ b_np.T)
-            np.testing.assert_allclose(grad_b.T if trans_b else grad_b, a_np.T @ g_np)
-
-
 def test_relu_at_zero_and_the_closed_gate() -> None:
     x, g = ops.Variable("x"), ops.Variable("g")
     feed = {x: np.array([-1.0, 0.0, 2.0, np.nan, -3.0]), g: np.array([np.nan, np.inf, 5.0, 7.0, 1.0])}

@@ -13,7 +13,7 @@ from dlsys import ops
 from dlsys.compiler import NAMES, run_passes
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import Node
-from helpers import error_of, typed_graph
+from helpers import error_of, on_threads, typed_graph
 from optional import optional, torch
 
 F = optional("torch.nn.functional")
@@ -75,7 +75,6 @@ def test_the_gradient_of_a_shared_matrix_is_one_product_of_matrices() -> None:
 def test_shapes_that_do_not_fit_are_named() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     wrong: list[tuple[Node, list[tuple[int, ...]], str]] = [
-        (ops.matmul_op(x, y), [(2, 3, 4), (3, 4, 5)], "leading dimensions do not broadcast"),
         (ops.matmul_op(x, y), [(2, 3, 4), (3, 5)], "inner dimensions differ"),
         (ops.matmul_op(x, y), [(), (3, 5)], "not scalars"),
         (ops.matmul_op(x, y, trans_B=True), [(3, 5), (5,)], "a vector has no two axes"),
@@ -117,24 +116,21 @@ def test_arguments_and_dtypes_that_no_operator_takes() -> None:
 @pytest.mark.slow
 def test_strided_gradients_do_not_depend_on_threads():
     """TVM 0.27 simplified the taps of two phases, whose loops were fused to run in parallel, to a wrong index."""
-    random, before = np.random.default_rng(4), dl.get_num_threads()
+    random = np.random.default_rng(4)
     x, f, g = (ad.Variable(name) for name in "xfg")
-    try:
-        for images, filters, stride, padding in (
-            ((128, 64, 2, 2), (128, 64, 3, 3), 2, 1),
-            ((128, 32, 6, 3), (64, 32, 5, 3), (3, 1), (2, 1)),
-        ):
-            node = ad.conv2d_input_gradient_op(f, g, x, stride, padding)
-            out = ad.conv2d_op(x, f, stride, padding)
-            shape = out.op.infer_shape(out, [images, filters])
-            drawn = {n: random.standard_normal(s).astype("float32") for n, s in ((x, images), (f, filters), (g, shape))}
-            (want,) = ad.Executor([node], "numpy").run(drawn)
-            for threads in range(1, before + 1):
-                dl.set_num_threads(threads)
+    for images, filters, stride, padding in (
+        ((128, 64, 2, 2), (128, 64, 3, 3), 2, 1),
+        ((128, 32, 6, 3), (64, 32, 5, 3), (3, 1), (2, 1)),
+    ):
+        node = ad.conv2d_input_gradient_op(f, g, x, stride, padding)
+        out = ad.conv2d_op(x, f, stride, padding)
+        shape = out.op.infer_shape(out, [images, filters])
+        drawn = {n: random.standard_normal(s).astype("float32") for n, s in ((x, images), (f, filters), (g, shape))}
+        (want,) = ad.Executor([node], "numpy").run(drawn)
+        for threads in range(1, dl.get_num_threads() + 1):
+            with on_threads(threads):
                 (got,) = ad.Executor([node]).run(drawn, convert_to_numpy_ret_vals=True)
-                np.testing.assert_allclose(got, want, atol=1e-4, err_msg=f"{images}, {threads} threads")
-    finally:
-        dl.set_num_threads(before)
+            np.testing.assert_allclose(got, want, atol=1e-4, err_msg=f"{images}, {threads} threads")
 
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
@@ -180,15 +176,6 @@ def test_batch_norm() -> None:
                     shapes,
                     dtype,
                 )
-
-
-def test_statistics_are_those_of_the_axes() -> None:
-    x_np = np.random.default_rng(1).standard_normal((6, 3, 4)) * 3 + 5
-    x = ad.Variable("x")
-    _, mean, var = ad.batch_norm_op(x, axes=(0, 2))
-    found = ad.Executor([mean, var]).run({x: x_np}, convert_to_numpy_ret_vals=True)
-    np.testing.assert_allclose(found[0], x_np.mean((0, 2), keepdims=True))
-    np.testing.assert_allclose(found[1], x_np.var((0, 2), keepdims=True))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from dlsys.graph import INTEGERS, OPS, Node, Shape
-from helpers import error_of, evaluate
+from helpers import error_of, evaluate, on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices
@@ -263,14 +263,10 @@ def test_sums_at_equal_indices_are_in_order_on_any_number_of_threads() -> None:
 
 def on_each_number_of_threads(executor: ad.Executor, feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
     """The results with 1, 2 and all threads, one run after another."""
-    before = dl.get_num_threads()
     found = []
-    try:
-        for count in sorted({1, min(2, before), before}):
-            dl.set_num_threads(count)
+    for count in sorted({1, min(2, dl.get_num_threads()), dl.get_num_threads()}):
+        with on_threads(count):
             found += executor.run(feed, convert_to_numpy_ret_vals=True)
-    finally:
-        dl.set_num_threads(before)
     return found
 
 

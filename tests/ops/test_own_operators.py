@@ -5,10 +5,6 @@ of the process, and what was changed between two runs of a cell or a program is 
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +18,7 @@ from dlsys import compute, ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import OPS, Node, Op, Shape, register
 from dlsys.ops.family import ZERO, binary, unary
-from helpers import error_of
+from helpers import error_of, python
 
 X = np.linspace(-2, 2, 1000).astype("float32")
 
@@ -280,11 +276,8 @@ print(ad.Executor([times(v) + 1.0]).run({v: np.ones(2, "float32")}, True)[0].tol
 
 
 @pytest.mark.slow
-def test_a_formula_that_was_changed_is_not_taken_from_disk() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "DLSYS_COMPILE_CACHE": str(Path(folder, "cache"))}
-        for factor, kept in ((2.0, 1), (3.0, 2), (2.0, 2)):
-            command = [sys.executable, "-c", PROGRAM, str(factor)]
-            told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-            assert told.split() == [f"[{factor + 1},", f"{factor + 1}]"], told
-            assert len(list(Path(folder, "cache").glob("*.so"))) >= kept
+def test_a_formula_that_was_changed_is_not_taken_from_disk(folder: Path) -> None:
+    for factor, kept in ((2.0, 1), (3.0, 2), (2.0, 2)):
+        told = python("-c", PROGRAM, factor, DLSYS_COMPILE_CACHE=f"{folder}/cache").stdout
+        assert told.split() == [f"[{factor + 1},", f"{factor + 1}]"], told
+        assert len(list(Path(folder, "cache").glob("*.so"))) >= kept

@@ -390,14 +390,13 @@ def test_threads_have_rows_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_pictures_and_prints() -> None:
+def test_pictures_and_prints(folder: Path) -> None:
     x, w, executor = sums(7)
     feed = {x: (7, 8, 64), w: (64, 64)}
-    with tempfile.TemporaryDirectory() as folder:
-        executor.draw(Path(folder, "graph.svg"), feed)
-        drawn = Path(folder, "graph.svg").read_text(encoding="utf-8")
-        assert drawn.count("scan, 7 steps") == 2 and "reads loop" in drawn
-        executor.draw_memory(Path(folder, "memory.svg"), feed)
+    executor.draw(Path(folder, "graph.svg"), feed)
+    drawn = Path(folder, "graph.svg").read_text(encoding="utf-8")
+    assert drawn.count("scan, 7 steps") == 2 and "reads loop" in drawn
+    executor.draw_memory(Path(folder, "memory.svg"), feed)
     text = executor.groups(feed)
     number = next(line.split()[0] for line in text.splitlines() if "matmul" in line and "." in line.split()[0])
     assert "matmul" in executor.script(number) and "vfmadd" in executor.source("asm", number)

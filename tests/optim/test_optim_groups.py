@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
 from typing import Any
 
 import dlsys as dl
@@ -236,33 +234,3 @@ def test_options_are_part_of_the_state() -> None:
     assert [group["momentum"] for group in opt.groups] == [0.5, 0.7] and opt.groups[1]["nesterov"]
     state["param_groups"][1]["maximize"] = True
     assert "maximize must be False" in error_of(dl.GraphError, opt.load_state_dict, state)
-
-
-def test_everything_in_one_file_goes_on_to_the_same_bits() -> None:
-    x = np.random.default_rng(0).standard_normal((6, 5)).astype("float32")
-
-    def made() -> tuple[Any, Any, Any]:
-        model = nn.Linear(5, 3)
-        optimizer = optim.Adam(model.parameters(), 0.05)
-        return model, optimizer, optim.lr_scheduler.StepLR(optimizer, 2)
-
-    def train(model: Any, optimizer: Any, schedule: Any) -> None:
-        for _ in range(3):
-            optimizer.zero_grad()
-            (model(x) ** 2).mean().backward()
-            optimizer.step()
-            schedule.step()
-
-    run = made()
-    train(*run)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "checkpoint.safetensors")
-        names = ("model", "optimizer", "schedule")
-        dl.save({**{name: part.state_dict() for name, part in zip(names, run, strict=True)}, "epoch": 3}, path)
-        train(*run)
-        again, found = made(), dl.load(path)
-        assert found["epoch"] == 3
-        for name, part in zip(names, again, strict=True):
-            part.load_state_dict(found[name])
-    train(*again)
-    assert same([part.state_dict() for part in again], [part.state_dict() for part in run])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from dlsys import nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, KernelArgumentError, ShapeError
 from dlsys.graph import Node
 from dlsys.relax.build import kernels_of
-from helpers import error_of, every_case
+from helpers import error_of, every_case, python
 from tvm import relax, tirx
 from tvm.relax.frontend import nn as relax_nn
 
@@ -137,23 +134,21 @@ def test_the_stages_show_what_was_fused_and_scheduled() -> None:
 
 
 @pytest.mark.slow
-def test_a_file_runs_without_tvms_compiler(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_runs_without_tvms_compiler(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     x, _, loss, _ = mlp()
     logits = loss.inputs[0]
     compiled = dl.relax.compile(logits, feed_shapes={x: (8, 12)}, params="constants")
     images = drawn(8, 12)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.so"
-        compiled.export(path)
-        assert "Scope Saving" not in capfd.readouterr().err  # which TVM writes for each memory scope
-        np.save(Path(folder) / "images.npy", images)
-        program = "import sys, numpy as np, dlsys as dl; model = dl.relax.load(sys.argv[1]); print(model.names)\n"
-        program += "np.save(sys.argv[2], model(np.load(sys.argv[2]))[0]); print('tvm' in sys.modules)"
-        command = [sys.executable, "-c", program, str(path), str(Path(folder) / "images.npy")]
-        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "('x',)\nFalse\n"
-        equal([np.load(Path(folder) / "images.npy")], compiled(images))
-        (Path(folder) / "other.so").write_bytes(b"none")
-        assert "other.so is not a compiled module" in error_of(DlsysError, dl.relax.load, Path(folder) / "other.so")
+    path = folder / "model.so"
+    compiled.export(path)
+    assert "Scope Saving" not in capfd.readouterr().err  # which TVM writes for each memory scope
+    np.save(folder / "images.npy", images)
+    program = "import sys, numpy as np, dlsys as dl; model = dl.relax.load(sys.argv[1]); print(model.names)\n"
+    program += "np.save(sys.argv[2], model(np.load(sys.argv[2]))[0]); print('tvm' in sys.modules)"
+    assert python("-c", program, path, folder / "images.npy").stdout == "('x',)\nFalse\n"
+    equal([np.load(folder / "images.npy")], compiled(images))
+    (folder / "other.so").write_bytes(b"none")
+    assert "other.so is not a compiled module" in error_of(DlsysError, dl.relax.load, folder / "other.so")
     assert "gone.so is not a compiled module" in error_of(DlsysError, dl.relax.load, "gone.so")
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ from dlsys.schedule.products import product_of
 from dlsys.schedule.stages import read_stages
 from dlsys.schedule.sums import sum_of
 from dlsys.system import available_cores, cuda_folders
-from helpers import error_of
+from helpers import error_of, python
 from optional import skip
 from tvm import sym, te, tirx
 
@@ -334,8 +333,7 @@ def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
         version = ".".join(map(str, nvrtc._version_of(nvrtc._library())))
         print(f"libnvrtc-builtins.so.{version}" in open("/proc/self/maps").read())
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    assert python("-c", program).stdout == "True\n"
 
 
 def test_machine_code_is_kept_on_disk() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from dlsys.schedule.cuda import mma
 from dlsys.schedule.cuda.threads import WARP
 from dlsys.schedule.intrinsics import DECLARED
 from dlsys.schedule.target import machine_of, refusal
-from helpers import on_threads
+from helpers import on_threads, python
 from instructions import drawn, of_lanes
 from optional import skip
 
@@ -40,9 +38,7 @@ def test_an_instruction_computes_what_it_says(name: str, lanes: int) -> None:
     if intrinsic.warp is not None:
         if lacking := cuda_on_cpu.missing():
             skip(lacking)
-        command = [sys.executable, "-m", "instructions", name]
-        done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
+        python("-m", "instructions", name, cwd=TESTS)
         return
     if intrinsic.feature not in FEATURES or (lanes == 16 and "avx512" not in intrinsic.feature):
         pytest.skip(f"this CPU lacks {intrinsic.feature}, or vectors of {lanes}")

@@ -4,7 +4,6 @@ the second fails, a later TVM needs it no more, and it can go."""
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from dlsys.schedule import denormals, machine_code
 from dlsys.schedule.cuda import nvrtc
 from dlsys.schedule.machine_code import NO_SLP
 from dlsys.schedule.target import host_target
+from helpers import python
 from tvm import tirx
 from tvm.target import Target
 
@@ -103,7 +103,7 @@ def test_isnan_and_nearbyint_are_functions_of_vectors() -> None:
     made = ours(pointwise(lambda v: tirx.nearbyint(tirx.Select(tirx.isnan(v), v * 0.5, v))))
     assert code(made, "<8 x float> @llvm.nearbyint") and not code(made, r"float @llvm.nearbyint|fcmp uno float")
     # in a process without dlsys, which changes this for all of the process
-    found = subprocess.run([sys.executable, "-c", ONE_BY_ONE], capture_output=True, text=True, check=True).stdout
+    found = python("-c", ONE_BY_ONE).stdout
     assert "@llvm.nearbyint.f32" in found and "<8 x float> @llvm.nearbyint" not in found
     assert "call float @ldexpf" in found
 

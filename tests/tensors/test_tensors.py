@@ -53,25 +53,6 @@ def test_dtypes_are_those_of_the_data() -> None:
     error_of(DTypeError, dl.tensor, "text")
 
 
-def test_backward_is_pytorchs() -> None:
-    x_np, w_np = random(5, 4), random(4, 3, seed=1)
-    x, w = dl.tensor(x_np, requires_grad=True), dl.tensor(w_np, requires_grad=True)
-    tx, tw = (torch.tensor(v, requires_grad=True) for v in (x_np, w_np))
-    for _ in range(2):  # gradients add up
-        hidden = ad.tanh_op(x @ w)
-        loss = (hidden * hidden).sum()
-        loss.backward()
-        expected = (torch.tanh(tx @ tw) ** 2).sum()
-        expected.backward()
-        np.testing.assert_allclose(float(loss), expected.item())
-    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy())
-    np.testing.assert_allclose(w.grad.numpy(), tw.grad.numpy())
-    x.grad = None
-    (x @ w).backward(np.ones((5, 3)))
-    np.testing.assert_allclose(x.grad.numpy(), np.ones((5, 3)) @ w_np.T)
-    assert not x.grad.requires_grad and x.detach().grad is None
-
-
 def test_backward_says_what_is_wrong() -> None:
     a = dl.tensor([1.0])
     assert "requires_grad=True" in error_of(GraphError, (a * 2.0).backward)
@@ -329,23 +310,6 @@ def test_gradients_go_through_an_assignment_to_its_value_alone() -> None:
     assert found.tolist() == [2.0, 4.0]
 
 
-def test_outputs_read_after_a_step_are_those_before_it() -> None:
-    model = dl.nn.Linear(3, 3)
-    optimizer = dl.optim.SGD(model.parameters(), lr=5.0)
-    x = dl.tensor(random(8, 3).astype("f4"))
-    weight, bias = model.weight.value, model.bias.value
-    out = model(x)
-    out.sum().backward()
-    optimizer.step()
-    np.testing.assert_allclose(out.numpy(), x.numpy() @ weight.T + bias, rtol=1e-5, atol=1e-6)
-    now = x.numpy() @ model.weight.value.T + model.bias.value
-    np.testing.assert_allclose(model(x).numpy(), now, rtol=1e-5, atol=1e-5)
-    compiled = ad.Executor([model(x), ad.assign(model.bias, model.bias * 0.0)])
-    stale = model(x)
-    compiled.run({})
-    assert "bias had then was overwritten" in error_of(GraphError, stale.numpy)
-
-
 def test_clipping_in_place_and_frozen_parameters() -> None:
     a, b = dl.tensor([3.0], requires_grad=True), dl.tensor([4.0], requires_grad=True)
     (a * a / 2.0 + b * b / 2.0).backward()
@@ -370,7 +334,7 @@ def test_methods_are_pytorchs() -> None:
         *(x.add(2.0), x.sub(x), x.mul(x), x.div(2.0), x.mm(x.t()), abs(x), x.floor(), x.clamp(-0.5, 0.5)),
         *(x.eq(x), x.ne(x), x.lt(0.0), x.le(0.0), x.gt(0.0), x.ge(0.0), x.maximum(x * 2.0), x.minimum(x * 2.0)),
         *(x.mean(dim=0, keepdim=True), x.var(), x.permute(1, 0), x.transpose(0, 1), x.unsqueeze(0)),
-        *(x.T, x.max(), x.min()),
+        *(x.T, x.max(), x.min(), x.min(x * 2.0), x[None].bmm(x.t()[None])),
     ]
     theirs = [
         *(t.std(), t.std(dim=1), t.argmin(dim=1), t.t(), t.swapaxes(0, 1), t.flip(1)),
@@ -379,7 +343,7 @@ def test_methods_are_pytorchs() -> None:
         *(t.add(2.0), t.sub(t), t.mul(t), t.div(2.0), t.mm(t.t()), abs(t), t.floor(), t.clamp(-0.5, 0.5)),
         *(t.eq(t), t.ne(t), t.lt(0.0), t.le(0.0), t.gt(0.0), t.ge(0.0), t.maximum(t * 2.0), t.minimum(t * 2.0)),
         *(t.mean(dim=0, keepdim=True), t.var(), t.permute(1, 0), t.transpose(0, 1), t.unsqueeze(0)),
-        *(t.T, t.max(), t.min()),
+        *(t.T, t.max(), t.min(), t.min(t * 2.0), t[None].bmm(t.t()[None])),
     ]
     tensors.evaluate(mine)  # in one run
     for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):

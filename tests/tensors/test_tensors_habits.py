@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from against_torch import agree
 from dlsys import autodiff as ad
-from dlsys import data, nn, optim
+from dlsys import nn, optim
 from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
@@ -136,10 +136,6 @@ def test_errors_name_tensors_and_do_not_print_them() -> None:
     mixed = ad.where_op(x > 0, x, dl.ones(3, 2))
     assert "dtypes differ: x is float64" in error_of(DTypeError, mixed.numpy)
     assert "input x is float64" in error_of(DTypeError, ad.take_op(x, x, 0).numpy)
-
-
-def test_batches_of_texts_are_refused() -> None:
-    assert "samples of <U1" in error_of(DTypeError, data.default_collate, [np.array(["a"])] * 2)
 
 
 def test_ranges_index() -> None:

@@ -51,39 +51,11 @@ def test_no_grad() -> None:
         assert dl.is_grad_enabled()
 
 
-def test_a_training_loop_by_hand_is_pytorchs() -> None:
-    x, y, w0 = random(20, 3), random(20, seed=1), random(3, seed=2)
-
-    def train(m: object, w: object, x: object, y: object) -> np.ndarray:
-        for _ in range(5):
-            loss = ((x @ w - y) ** 2).mean()
-            loss.backward()
-            with m.no_grad():
-                w -= 0.1 * w.grad
-                w *= 0.99
-                w.data += 0.01
-            w.grad = None
-        return w.detach().numpy()
-
-    mine = train(dl, dl.tensor(w0, requires_grad=True), dl.tensor(x), dl.tensor(y))
-    theirs = train(torch, torch.tensor(w0, requires_grad=True), torch.tensor(x), torch.tensor(y))
-    np.testing.assert_allclose(mine, theirs)
-
-
 def test_changes_in_place() -> None:
     w = dl.tensor([1.0, 2.0], requires_grad=True)
-
-    def add() -> None:
-        nonlocal w
-        w += 1.0
-
-    assert "within no_grad()" in error_of(GraphError, add)
-    assert "within no_grad()" in error_of(GraphError, w.__setitem__, 0, 1.0)
-    total = dl.tensor(0.0)
-    total += (w * w).sum()  # another node, with its history
-    assert total.requires_grad and float(total) == 5.0
-    computed = w * 2.0
-    assert "only leaves" in error_of(GraphError, computed.copyfrom, [1.0, 2.0])
+    for change in (lambda: w.__iadd__(1.0), lambda: w.__setitem__(0, 1.0)):
+        assert "within no_grad()" in error_of(GraphError, change)
+    assert "only leaves" in error_of(GraphError, (w * 2.0).copyfrom, [1.0, 2.0])
     assert "shape (3,)" in error_of(ShapeError, dl.zeros(2).copyfrom, np.zeros(3))
     assert dl.zeros(2).copyfrom([1.0, 2.0]).tolist() == [1.0, 2.0]
     frozen = np.ones(2, np.float32)

@@ -22,6 +22,7 @@ import mnist_dlsys
 import numpy as np
 import pytest
 from dlsys.data import MNIST, one_hot
+from helpers import on_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "tests" / "mnist_dlsys.py")
@@ -78,12 +79,8 @@ def test_main_job_on_the_embedded_digits():
 def test_numpy_context_a_ragged_batch_and_a_plot(tmp_path, capsys):
     path = tmp_path / "loss.png"
     arguments = ["-m", "logreg", "-c", "numpy", "-e", "2", "--batch-size", "100", "--plot", str(path), "--lr", "0.5"]
-    before = dl.get_num_threads()
-    try:
-        with replaced("mnist", lambda directory: small_data()):
-            assert mnist_dlsys.main([*arguments, "--threads", "1"]) == 0 and dl.get_num_threads() == 1
-    finally:
-        dl.set_num_threads(before)
+    with on_threads(2), replaced("mnist", lambda directory: small_data()):
+        assert mnist_dlsys.main([*arguments, "--threads", "1"]) == 0 and dl.get_num_threads() == 1
     out, err = capsys.readouterr()
     assert err == "" and path.read_bytes().startswith(b"\x89PNG") and str(path) in out
     assert "loss =" not in out and out.count("Time taken this epoch") == 2  # without -l no loss
@@ -130,25 +127,24 @@ def test_interruption_is_one_line_and_status_130():
     assert (process.returncode, err) == (130, "Interrupted.\n")
 
 
-def test_bad_arguments_are_refused_before_training():
-    with tempfile.TemporaryDirectory() as folder:
-        for arguments, reason in (
-            (["-e", "-1"], "--num-epoch must be 0 or more, given -1"),
-            (["-e", "many"], "many"),
-            (["--batch-size", "0"], "--batch-size must be 1 or more, given 0"),
-            (["--threads", "0"], "--threads must be 1 or more, given 0"),
-            (["--lr", "nan"], "--lr must be positive"),
-            (["--lr", "-1"], "--lr must be positive"),
-            (["-m", "resnet"], "resnet"),
-            (["-c", "tpu"], "tpu"),
-            (["--plot", f"{folder}/absent/loss.png"], "absent"),
-            (["--plot", f"{folder}/loss.txt"], "loss.txt"),
-            (["--plot", folder], ".png"),
-            (["--data", f"{folder}/absent"], "absent"),
-            (["--data", folder], "train-images-idx3-ubyte"),
-            (["surplus"], "surplus"),
-        ):
-            assert reason in refused(*arguments), arguments
+def test_bad_arguments_are_refused_before_training(folder: Path):
+    for arguments, reason in (
+        (["-e", "-1"], "--num-epoch must be 0 or more, given -1"),
+        (["-e", "many"], "many"),
+        (["--batch-size", "0"], "--batch-size must be 1 or more, given 0"),
+        (["--threads", "0"], "--threads must be 1 or more, given 0"),
+        (["--lr", "nan"], "--lr must be positive"),
+        (["--lr", "-1"], "--lr must be positive"),
+        (["-m", "resnet"], "resnet"),
+        (["-c", "tpu"], "tpu"),
+        (["--plot", f"{folder}/absent/loss.png"], "absent"),
+        (["--plot", f"{folder}/loss.txt"], "loss.txt"),
+        (["--plot", str(folder)], ".png"),
+        (["--data", f"{folder}/absent"], "absent"),
+        (["--data", str(folder)], "train-images-idx3-ubyte"),
+        (["surplus"], "surplus"),
+    ):
+        assert reason in refused(*arguments), arguments
 
 
 def test_batch_larger_than_the_training_set_is_refused():

@@ -1,0 +1,289 @@
+"""Autoencoders and generators."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import autograd
+
+
+class AutoEncoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Conv2d(1, 6, 3, stride=2, padding=1),
+            nn.ReLU(True),
+            nn.Conv2d(6, 4, 3, stride=2, padding=1),
+            nn.ReLU(True),
+        )
+        self.decoder = nn.Sequential(
+            nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
+            nn.ReLU(True),
+            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
+            nn.Conv2d(6, 1, 3, padding=1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x):
+        z = self.encoder(x)
+        return self.decoder(z), z
+
+
+def run_conv_autoencoder(prepare, train):
+    """A convolutional autoencoder with transposed convolutions and bilinear resizing."""
+    rng = np.random.default_rng(21)
+    x = torch.from_numpy(rng.random((4, 1, 12, 12)).astype("float32"))
+    model = prepare(AutoEncoder())
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, weight_decay=1e-5)
+    small = F.interpolate(x, size=(6, 6), mode="bilinear", align_corners=True)
+    losses = []
+    for _ in range(20):
+        out, code = model(x)
+        loss = F.mse_loss(out, x) + 0.1 * F.mse_loss(F.avg_pool2d(out, 2), small) + 1e-3 * code.abs().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class VectorQuantizer(nn.Module):
+    def __init__(self, n_codes, dim, beta=0.25):
+        super().__init__()
+        self.beta = beta
+        self.codebook = nn.Embedding(n_codes, dim)
+        self.codebook.weight.data.uniform_(-1.0 / n_codes, 1.0 / n_codes)
+
+    def forward(self, z):
+        flat = z.view(-1, z.shape[-1])
+        d = (
+            torch.sum(flat**2, dim=1, keepdim=True)
+            + torch.sum(self.codebook.weight**2, dim=1)
+            - 2 * torch.matmul(flat, self.codebook.weight.t())
+        )
+        indices = torch.argmin(d, dim=1)
+        q = self.codebook(indices).view(z.shape)
+        loss = F.mse_loss(q, z.detach()) + self.beta * F.mse_loss(q.detach(), z)
+        q = z + (q - z).detach()
+        usage = torch.mean(F.one_hot(indices, self.codebook.num_embeddings).float(), dim=0)
+        perplexity = torch.exp(-torch.sum(usage * torch.log(usage + 1e-10)))
+        return q, loss, perplexity
+
+
+def run_vq_vae(prepare, train):
+    """A quantised autoencoder, van den Oord et al. (2017): the nearest code, gradients straight through."""
+    rng = np.random.default_rng(65)
+    encoder = prepare(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 4)))
+    decoder = prepare(nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 6)))
+    quantizer = prepare(VectorQuantizer(8, 4))
+    modules = nn.ModuleList([encoder, quantizer, decoder])
+    optimizer = torch.optim.Adam(modules.parameters(), lr=1e-2)
+    x = torch.from_numpy(rng.normal(size=(16, 6)).astype(np.float32))
+    losses = []
+    for _ in range(20):
+        q, vq_loss, perplexity = quantizer(encoder(x))
+        loss = F.mse_loss(decoder(q), x) + vq_loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append([loss.item(), perplexity.item()])
+    return losses
+
+
+class VAE(nn.Module):
+    def __init__(self, width=12, hidden=16, latent=3):
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.mu = nn.Linear(hidden, latent)
+        self.logvar = nn.Linear(hidden, latent)
+        self.fc3 = nn.Linear(latent, hidden)
+        self.fc4 = nn.Linear(hidden, width)
+
+    def encode(self, x):
+        h = F.relu(self.fc1(x))
+        return self.mu(h), self.logvar(h)
+
+    def decode(self, z):
+        return torch.sigmoid(self.fc4(F.relu(self.fc3(z))))
+
+    def forward(self, x, eps):
+        mu, logvar = self.encode(x)
+        std = torch.exp(0.5 * logvar)
+        return self.decode(mu + eps * std), mu, logvar
+
+
+def loss_function(recon, x, mu, logvar):
+    bce = F.binary_cross_entropy(recon, x, reduction="sum")
+    kld = -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
+    return bce + kld
+
+
+def run_vae(prepare, train):
+    """A variational autoencoder, Kingma and Welling (2014)."""
+    rng = np.random.default_rng(1)
+    model = prepare(VAE())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    x = torch.tensor(rng.random((8, 12)), dtype=torch.float32)
+    losses = []
+    model.train()
+    for _ in range(20):
+        eps = torch.tensor(rng.standard_normal((8, 3)), dtype=torch.float32)
+        optimizer.zero_grad()
+        recon, mu, logvar = model(x, eps)
+        loss = loss_function(recon, x, mu, logvar)
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        sample = model.decode(torch.zeros(2, 3))
+    return losses, sample
+
+
+def timestep_embedding(t, dim):
+    half = dim // 2
+    freqs = torch.exp(-math.log(10000) * torch.arange(half, dtype=torch.float32) / half)
+    args = t[:, None].float() * freqs[None]
+    return torch.cat([torch.cos(args), torch.sin(args)], dim=-1)
+
+
+class Block(nn.Module):
+    def __init__(self, cin, cout, tdim):
+        super().__init__()
+        self.conv1 = nn.Conv2d(cin, cout, 3, padding=1)
+        self.conv2 = nn.Conv2d(cout, cout, 3, padding=1)
+        self.norm = nn.GroupNorm(2, cout)
+        self.time = nn.Linear(tdim, cout)
+
+    def forward(self, x, t):
+        h = F.silu(self.conv1(x)) + self.time(t)[:, :, None, None]
+        return F.silu(self.norm(self.conv2(h)))
+
+
+class UNet(nn.Module):
+    def __init__(self, tdim=8):
+        super().__init__()
+        self.tdim = tdim
+        self.down = Block(1, 4, tdim)
+        self.mid = Block(4, 8, tdim)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.last = Block(8, 4, tdim)
+        self.out = nn.Conv2d(4, 1, 1)
+
+    def forward(self, x, t):
+        t = timestep_embedding(t, self.tdim)
+        skip = self.down(x, t)
+        h = self.mid(F.max_pool2d(skip, 2), t)
+        h = torch.cat([self.up(h), skip], dim=1)
+        return self.out(self.last(h, t))
+
+
+def run_unet_diffusion(prepare, train):
+    """A U-Net learns to tell the noise from the image: a step of denoising diffusion, Ho et al. (2020)."""
+    rng = np.random.default_rng(0)
+    betas = torch.linspace(1e-4, 0.02, 50)
+    alphas_bar = torch.cumprod(1.0 - betas, dim=0)
+    model = prepare(UNet())
+    opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+    images = torch.from_numpy(rng.standard_normal((4, 1, 8, 8)).astype(np.float32))
+    losses = []
+    for _ in range(20):
+        t = torch.from_numpy(rng.integers(0, 50, 4))
+        noise = torch.from_numpy(rng.standard_normal((4, 1, 8, 8)).astype(np.float32))
+        a = alphas_bar[t].view(-1, 1, 1, 1)
+        noisy = a.sqrt() * images + (1 - a).sqrt() * noise
+        loss = F.mse_loss(model(noisy, t), noise)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Sequential(
+            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(inplace=True), nn.Linear(16, 2), nn.Tanh()
+        )
+
+    def forward(self, z):
+        return self.main(z)
+
+
+class Discriminator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Sequential(
+            nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1), nn.Sigmoid()
+        )
+
+    def forward(self, x):
+        return self.main(x).view(-1)
+
+
+def run_gan(prepare, train):
+    """A GAN: two networks with an optimizer each, Goodfellow et al. (2014)."""
+    rng = np.random.default_rng(2)
+    netG, netD = prepare(Generator()), prepare(Discriminator())
+    criterion = nn.BCELoss()
+    optD = torch.optim.Adam(netD.parameters(), lr=0.002, betas=(0.5, 0.999))
+    optG = torch.optim.Adam(netG.parameters(), lr=0.002, betas=(0.5, 0.999))
+    losses = []
+    for _ in range(20):
+        real = torch.from_numpy(rng.uniform(-1, 1, (8, 2)).astype("float32"))
+        noise = torch.from_numpy(rng.standard_normal((8, 4)).astype("float32"))
+        netD.zero_grad()
+        label = torch.full((8,), 1.0)
+        errD_real = criterion(netD(real), label)
+        errD_real.backward()
+        fake = netG(noise)
+        label.fill_(0.0)
+        errD_fake = criterion(netD(fake.detach()), label)
+        errD_fake.backward()
+        optD.step()
+
+        netG.zero_grad()
+        label.fill_(1.0)
+        errG = criterion(netD(fake), label)
+        errG.backward()
+        optG.step()
+        losses.append((errD_real + errD_fake).item())
+        losses.append(errG.item())
+    return losses
+
+
+def gradient_penalty(critic, real, fake, alpha):
+    interpolates = (alpha * real + (1 - alpha) * fake).requires_grad_(True)
+    d = critic(interpolates)
+    gradients = autograd.grad(
+        outputs=d,
+        inputs=interpolates,
+        grad_outputs=torch.ones(d.size()),
+        create_graph=True,
+        retain_graph=True,
+        only_inputs=True,
+    )[0]
+    gradients = gradients.view(gradients.size(0), -1)
+    return ((gradients.norm(2, dim=1) - 1) ** 2).mean()
+
+
+def run_gradient_penalty(prepare, train):
+    """A critic of Wasserstein's distance with a penalty on its gradient, Gulrajani et al. (2017)."""
+    rng = np.random.default_rng(67)
+    critic = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 16), nn.Softplus(), nn.Linear(16, 1))
+    critic = prepare(critic)
+    optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.0, 0.9))
+    losses = []
+    for _ in range(20):
+        real, fake = (torch.Tensor(rng.normal(loc=m, size=(8, 2))) for m in (0.0, 2.0))
+        alpha = torch.Tensor(rng.random((8, 1)))
+        optimizer.zero_grad()
+        penalty = gradient_penalty(critic, real, fake, alpha)
+        loss = critic(fake).mean() - critic(real).mean() + 10.0 * penalty
+        loss.backward()
+        optimizer.step()
+        losses.append([loss.item(), penalty.item()])
+    return losses
