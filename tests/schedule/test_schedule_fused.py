@@ -149,7 +149,7 @@ def activation_numpy(x: Any, bias: Any, column: Any, scale: Any) -> Any:
 def test_broadcast_operands_and_a_costly_value(rows: int, columns: int, dtype: str):
     shapes = [(rows, columns), (columns,), (rows, 1), ()]
     kernel = _check(activation, activation_numpy, shapes, dtype, on={0: 0})
-    assert kernel.script().count("nearbyint") <= 2  # whole vectors, and the rest
+    assert kernel.script().count(" << ") <= 2  # whole vectors, and the rest
     assert _nests(kernel.script()) == 1
 
 
@@ -202,7 +202,7 @@ def test_stages_of_two_formulas_are_computed_once():
         assert [n for n in names if n.startswith(name)] == [name], names
     for shape, vectors in (((64, 5), 5), ((100, 1000), 2)):
         text, _ = _scheduled(loss_and_gradient, [shape, shape, ()], {"kind": "llvm", "mcpu": "znver3"})
-        assert text.count("nearbyint") == vectors, shape
+        assert text.count("ldexp") == vectors, shape
 
 
 def test_what_is_not_finite_stays_so_in_rows():
