@@ -23,6 +23,10 @@ def _argsort(x: np.ndarray, axis: int, descending: bool, count: int) -> np.ndarr
     return np.take(order, np.arange(count), axis)
 
 
+def _sort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    return np.take_along_axis(x, _argsort(x, axis, descending, x.shape[axis]), axis)
+
+
 @register
 class Argsort(Op):
     """Along `axis` the places of the first `count` elements in order, all for None; int64."""
@@ -53,10 +57,7 @@ class Sort(Op):
     name = "sort"
     flops = 0
     dtypes = DTYPES
-    formula: ClassVar[Formula] = compute.sort
-    reference: ClassVar[Formula] = lambda x, axis, descending: np.take_along_axis(
-        x, _argsort(x, axis, descending, x.shape[axis]), axis
-    )
+    formula, reference = compute.sort, _sort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         own_axis(node, len(input_shapes[0]))
