@@ -50,7 +50,8 @@ def test_products_of_any_size_equal_numpy():
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "turned"),
-    [(19, 50, 45, "B"), (33, 1087, 23, "B"), (25, 41, 31, "AB"), (40, 1039, 23, "B"), (18, 40, 22, "A")],
+    [(19, 50, 45, "B"), (33, 1087, 23, "B"), (25, 41, 31, "AB"), (40, 1039, 23, "B"), (18, 40, 22, "A"),
+     (100, 31, 22, "A"), (466, 41, 22, "A"), (84, 17, 20, "A")],
 )
 def test_rows_that_are_no_whole_squares_are_turned_by_squares(m: int, k: int, n: int, turned: str) -> None:
     """The last square lies over the one before it, also of a part of k that is shorter than others; exact, as all
@@ -80,12 +81,12 @@ def test_last_panels_are_as_narrow_as_what_is_left():
     def widths(n: int, threads: int) -> set[int]:
         """The columns of tiles."""
         target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
-        x, y = te.placeholder((1000, 256), "float32", "x"), te.placeholder((256, n), "float32", "y")
+        x, y = te.placeholder((200, 256), "float32", "x"), te.placeholder((256, n), "float32", "y")
         script = schedule.apply(te.create_prim_func([x, y, compute.matmul(x, y)]), target)[0].script()
         return {int(width) for width in re.findall(r"sums = T.alloc_local\(\(\d+, (\d+)\)", script)}
 
     for threads in (1, 2):
-        columns = _tile((1000, 256), (256, 100), False, False, threads).columns
+        columns = _tile((200, 256), (256, 100), False, False, threads).columns
         assert widths(100, threads) == {columns, 100 % columns} and 100 % columns % 16 == 4
         assert widths(99, threads) == {columns, 100 % columns}  # the narrowest vector that holds three
     tile = _tile((1000, 100), (1000, 10), True, False, threads=1)

@@ -21,6 +21,7 @@ SIDE = 16  # rows, and numbers of 4 bytes in one: a cache line
 ROUNDS = ((1, 4), (2, 4), (4, 8), (8, 16))
 """In a round each row and the one 1, 2, 4 or 8 below it interleave: so many elements at a time, first halves of all
 `lane` elements and second halves. The first two rounds stay within 16 bytes, as unpacking instructions do."""
+CONSTANTS = 4  # registers for what the exchanges need
 STRIDES = (2, 3, 4)  # of elements further apart, most of what is loaded would be dropped
 PART_LANES = 16  # of a part: its elements come from `stride` vectors, which are registers
 

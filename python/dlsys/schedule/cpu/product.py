@@ -29,8 +29,6 @@ from .indices import Names, Part, Place, Read
 from .tile_code import Fused, TileCode
 from .tiles import BEFORE, PACKED, Tile, group
 
-CONSTANTS = 4  # registers for what exchanges of squares need
-
 
 class Loops(TileCode):
     """The loops of a product in tiles."""
@@ -214,14 +212,12 @@ class Loops(TileCode):
     def _is_turned(self, operand: Operand, count: int, depth: int) -> bool:
         """Whether so many rows of A, or columns of B, are rows of memory, which are turned in registers, square by
         square of the steps of a part of k (see `squares`). These are whole squares where a number varies, of elements
-        that are not of 4 bytes, and where the tile leaves few registers: LLVM keeps the exchanges' constants through
-        all loops, and then not the sums."""
+        that are not of 4 bytes, and where the tile leaves few registers."""
         (axes, size, _), k = self._side(operand), self.product.k
         if len(k) > 1 or len(axes) > 1 or operand.contiguous != k[0]:
             return False
-        fixed = self.product.itemsize == 4 and not any(isinstance(one, Varying) for one in (self.k, depth, count))
-        held = (self.tile.rows + 1) * -(-self.tile.columns // self.tile.lanes) + 1
-        if fixed and held <= self.machine.registers - CONSTANTS and min(depth, self.k % depth or depth, count) >= SIDE:
+        fixed = not any(isinstance(one, Varying) for one in (self.k, depth, count))
+        if fixed and self.tile.turns(self.product, self.machine) and min(depth, self.k % depth or depth, count) >= SIDE:
             return size > SIDE
         return self.k % depth == depth % SIDE == count % SIDE == 0 and size > SIDE
 

@@ -14,6 +14,7 @@ from tvm import tirx
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
 from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
 from ..products import Product
+from ..squares import SIDE, turned
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
 from ..varying import Varying, usual
@@ -232,9 +233,10 @@ class TileCode(Indices):
         """The stores of a tile's elements, as far as C has them."""
         own, made = self.tile.lanes, list[tirx.Stmt]()
         costly = self.fused.result is not None and is_costly(self.fused.result.value)
-        apart = costly or self._by_columns
-        if apart:  # a loop over a copied tile
-            copied, computed = self.array((rows, self.padded(width)), "copied", "local"), self.padded(width)
+        apart, computed = costly or self._by_columns, self.padded(width)
+        squares = self._by_columns and self.tile.stores_squares(self.product, self.machine, rows, width)
+        if apart:  # a loop over a copied tile, or its squares, whose rows behind the tile's are not stored
+            copied = self.array((SIDE if squares else rows, computed), "copied", "local")
             copy = lambda r, c: tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])  # noqa: E731
             made = [tirx.AllocBuffer(copied), self._over(0, rows, computed, copy)]
 
@@ -244,9 +246,20 @@ class TileCode(Indices):
         def row(r: Expr) -> tirx.Stmt:
             return in_steps(width, VECTORS * own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
 
+        if squares:
+            parts = range(0, width, SIDE)
+            return sequence([*made, *(self._square_stored(place, rows, first, copied) for first in parts)])
         if self._by_columns:
             return sequence([*made, self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), name="column")])
         return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(0, rows, width, put)])
+
+    def _square_stored(self, place: Place, rows: int, first: int, copied: Any) -> tirx.Stmt:
+        """The stores of a copied tile's columns from a first one on, which are rows of C."""
+        made, element = turned(
+            lambda r, c: tirx.BufferLoad(copied, [r, first + c]), SIDE, SIDE, self.dtype, self.index
+        )
+        store = lambda c: self.vector(rows, lambda r: self._result(place, r, first + c, element(r, c)))  # noqa: E731
+        return sequence([made, self.loop(SIDE, store, UNROLLED, "column")])
 
 
 class _Terms:

@@ -10,7 +10,7 @@ from typing import Any
 from ...devices.panels import boxes, matrix_cycles, row_counts, tiles_of
 from ..common import SHORT
 from ..products import Operand, Product
-from ..squares import SIDE
+from ..squares import CONSTANTS, SIDE
 from ..target import Machine
 from ..varying import Varying
 from .padding import Padding, share
@@ -24,14 +24,15 @@ FINER = 4  # times as many blocks of rows as needed are looked at, for threads t
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
 # In cycles; measured on Zen 3 and Zen 5, with AVX-512 and with AVX2.
-COPY = 2.0  # copying an element, or a vector of neighbours, into a panel
-TURN = 1.0  # copying an element of rows along k, square by square
+COPY = 1.0  # copying an element, or a vector of neighbours, into a panel
+TURN = 0.25  # copying an element of rows along k, square by square
 TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
-ALONG = 0.3  # storing an element of a tile along its rows, once for all steps
+ALONG = 0.5  # storing an element of a tile along its rows, once for all steps
+SQUARES = 0.2  # the same square by square
 REGION = 17_000  # starting and ending a parallel region
 ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
-L2_LINE = 11.0  # the least of a step that reads a line of L2 for A
+L2_LINE = 14.0  # the least of a step that reads a line of L2 for A
 L3_LINE = 16.0  # or of L3
 REREAD = 0.01  # reading a byte again that lies in L3
 PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
@@ -59,6 +60,16 @@ class Tile:
     by_batch: bool = False
     depth: int = TERMS
     fetches: bool = True
+
+    def turns(self, p: Product, machine: Machine) -> bool:
+        """Whether the tile leaves registers for what exchanges of squares need. Else LLVM, which keeps that through all
+        loops, does not keep the sums."""
+        held = (self.rows + 1) * -(-self.columns // self.lanes) + 1
+        return p.itemsize == 4 and held <= machine.registers - CONSTANTS
+
+    def stores_squares(self, p: Product, machine: Machine, rows: int, columns: int) -> bool:
+        """Whether so many rows and columns of the tile are turned square by square to be stored along the rows."""
+        return 2 * rows >= SIDE and columns % SIDE == 0 and self.turns(p, machine)
 
     def shares(self, p: Product) -> tuple[int, int]:
         """How many there are of a batch, along the rows and along the columns."""
@@ -124,8 +135,8 @@ def ways(p: Product) -> Iterator[Product]:
 
 def _per_image(p: Product) -> bool:
     """Whether one A, filters of one tap, meets the B of each batch, pixels that are contiguous."""
-    shared = not any(axis in p.a.axes for axis in p.batch)
-    return p.size(p.batch) > 1 and shared and p.run(p.b, p.n) == p.n and len(p.n) > 1
+    shared, contiguous = not any(axis in p.a.axes for axis in p.batch), p.run(p.b, p.n) == p.n
+    return shared and len(p.n) > 1 and (p.size(p.batch) > 1 if contiguous else p.b.contiguous != p.last(p.n))
 
 
 def _over_windows(p: Product) -> Product:
@@ -280,10 +291,10 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))
-    along = ALONG * m * n if p.n[-1] < p.m[-1] else 0.0
-    work += batch * (REREAD * again + along)
-    ways = ((p.a, tile.a, tile.rows), (p.b, tile.b, tile.columns))
-    copied = sum(_copied(p, one, width) for one, way, width in ways if way in (PACKED, BEFORE))
+    along = SQUARES if tile.stores_squares(p, machine, min(tile.rows, m), tile.columns) else ALONG
+    work += batch * (REREAD * again + (along * m * n if p.n[-1] < p.m[-1] else 0.0))
+    ways = ((p.a, tile.a), (p.b, tile.b))
+    copied = sum(_copied(p, one, tile, machine) for one, way in ways if way in (PACKED, BEFORE))
     if not tile.parallel:
         return work + copied
     regions = 1 + (BEFORE in (tile.a, tile.b))
@@ -296,14 +307,15 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
     return work * busiest + shared + copied / machine.threads + regions * REGION
 
 
-def _copied(p: Product, operand: Operand, width: int) -> float:
-    """Cycles of copying an operand, once, into panels of a width."""
-    _, m, n, k = p.sizes
+def _copied(p: Product, operand: Operand, tile: Tile, machine: Machine) -> float:
+    """Cycles of copying an operand, once, into the tile's panels."""
+    (_, m, n, k), width = p.sizes, tile.rows if operand is p.a else tile.columns
     elements = k * (m * p.matrices[0] if operand is p.a else n * p.matrices[1])
     if operand is p.a:
-        return elements * (TURNED if p.a.windows else COPY)
+        return elements * (TURNED if p.a.windows else 2 * COPY)
     if operand.contiguous == p.last(p.k) and not operand.windows:
-        return elements * (TURN if width % SIDE == 0 else 2 * COPY)
+        turns = tile.turns(p, machine) or n % SIDE == k % SIDE == 0
+        return elements * (TURN if turns and width % SIDE == 0 and n > SIDE else 4 * COPY)
     own = group(p, operand, width)
     return elements * COPY / (own if own >= SHORT else 1)
 
