@@ -480,12 +480,14 @@ def test_windows_as_columns(dtype: str) -> None:
 @DTYPES
 def test_distances(dtype: str) -> None:
     a, b, c = drawn(5, 4), drawn(5, 4), drawn(5, 4)
-    t = torch.nn.functional
+    t, wide, high = torch.nn.functional, drawn(1, 2, 3), drawn(2, 1, 3)
     for mine, theirs, given, words in (
         (F.pairwise_distance, t.pairwise_distance, (a, b), {}),
         (F.pairwise_distance, t.pairwise_distance, (a, b), {"p": 1.0, "keepdim": True}),
         (F.cosine_similarity, t.cosine_similarity, (a, b), {}),
         (F.cosine_similarity, t.cosine_similarity, (a, b), {"dim": 0}),
+        (F.cosine_similarity, t.cosine_similarity, (wide, high), {"dim": -2}),  # along which one is repeated
+        (F.cosine_similarity, t.cosine_similarity, (wide[0], high), {}),
         (F.triplet_margin_loss, t.triplet_margin_loss, (a, b, c), {}),
         (F.triplet_margin_loss, t.triplet_margin_loss, (a, b, c), {"margin": 3.0, "swap": True, "reduction": "sum"}),
     ):

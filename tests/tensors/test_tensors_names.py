@@ -290,7 +290,7 @@ def test_vectors_distances_and_diagonals() -> None:
         lambda lib, x, y, v: [lib.diag(v), v.diag(2), v.diag(-1), x.diag(), lib.diag(x, 1), x.diag(-2), x.diag(9)],
         lambda lib, x, y, v: [x.narrow(0, 1, 2), lib.narrow(y, 1, -3, 2), x.narrow(0, 0, 0)],
         lambda lib, x, y, v: [*lib.var_mean(x), *lib.var_mean(y, 1, keepdim=True, correction=0)],
-        lambda lib, x, y, v: [*lib.var_mean(x, dim=(0, 1), unbiased=False)],
+        lambda lib, x, y, v: [*lib.var_mean(x, dim=(0, 1), unbiased=False), *lib.var_mean(x, False)],
         lambda lib, x, y, v: [*lib.meshgrid(v, x[0], indexing="ij"), *lib.meshgrid(v, x[0, :2], indexing="xy")],
         lambda lib, x, y, v: [*lib.meshgrid([v, y[0], v[0]], indexing="ij")],
     ]

@@ -207,7 +207,7 @@ def in_steps(
     return sequence([*steps, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 
 
-def block_of(name: str, body: tirx.Stmt, whole: bool = True) -> tirx.Stmt:
+def block_of(name: str, body: tirx.Stmt) -> tirx.Stmt:
     """A block of a name, without iterators, around finished loops."""
     realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, body))
     # in a loop of its own: TVM prints a block alone within another, named root

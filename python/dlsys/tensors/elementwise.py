@@ -39,6 +39,7 @@ def _of_floats(function: Callable[[Tensor], Tensor]) -> OfOne:
         return function(float_of(self))
 
     apply.__doc__, apply.__name__ = function.__doc__, function.__name__.removesuffix("_op")
+    apply.__qualname__ = apply.__name__
     return apply
 
 
@@ -52,6 +53,7 @@ def _between(symbol: str, function: Callable[..., Tensor]) -> OfTwo:
             return function(node_of(self), node_of(other))
         return function(self if isinstance(other, Node) else node_of(self), other)
 
+    apply.__name__ = apply.__qualname__ = function.__name__.removeprefix("true")
     apply.__doc__ = (
         f"self {symbol} other, at each index. Raises GraphError for what is neither tensor nor number."
     )

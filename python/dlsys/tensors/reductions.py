@@ -321,8 +321,8 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`x.var` and `x.mean` of the same axes."""
+    """`x.var` and `x.mean` of the same axes; `unbiased` is the first argument where that is a bool, as in `var`."""
     return (
         Reductions.var(x, dim, unbiased, keepdim, correction=correction),
-        Reductions.mean(x, dim, keepdim),
+        Reductions.mean(x, None if isinstance(dim, bool) else dim, keepdim),
     )

@@ -129,11 +129,13 @@ def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, kee
 
 
 def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The product x1 x2 along `dim`, over both norms, which are `eps` at least. Raises GraphError."""
+    """The product x1 x2 along `dim`, over both norms, which are `eps` at least; both are broadcast first. Raises
+    GraphError."""
     require_nodes("cosine_similarity", x1, x2)
     least = number("cosine_similarity", "eps", eps)
-    lengths = [ad.maximum_op(Tensor.norm(x, 2, dim), least) for x in (x1, x2)]
-    return ad.reducesum_op(x1 * x2, dim) / (lengths[0] * lengths[1])
+    product = x1 * x2
+    lengths = [ad.maximum_op(Tensor.norm(ad.broadcastto_op(x, product), 2, dim), least) for x in (x1, x2)]
+    return ad.reducesum_op(product, dim) / (lengths[0] * lengths[1])
 
 
 def triplet_margin_loss(

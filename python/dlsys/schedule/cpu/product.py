@@ -84,7 +84,7 @@ class Loops(TileCode):
         count = math.prod(self.batch if self.alone else (*self.batch, *self.shares))
         body, name = (of_batch, "batch") if self.alone else (of_step, "step")
         found.append(sequence([*before, self.loop(count, body, PARALLEL if tile.parallel else SERIAL, name)]))
-        return [block_of(p.stage.name, nest, whole=True) for nest in found]
+        return [block_of(p.stage.name, nest) for nest in found]
 
     def _step(self, batch: Names, index: Sequence[Expr], read_a: Read, read_b: Read) -> tirx.Stmt:
         """A share: some panels, which a block of rows passes; part of k by part of k."""

@@ -32,7 +32,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     options = int(told["axis"]), bool(told["descending"]), bool(told["places"])
     order = Order(tuple(map(extent_of, x.shape)), str(x.dtype), *options)
     code = _Sort(order, x, out, machine).code()
-    return with_nests(func, [block_of(block.name_hint, code, whole=True)])
+    return with_nests(func, [block_of(block.name_hint, code)])
 
 
 class _Sort:

@@ -24,7 +24,7 @@ FINER = 4  # times as many blocks of rows as needed are looked at, for threads t
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
 # In cycles; measured on Zen 3 and Zen 5, with AVX-512 and with AVX2.
-COPY = 1.0  # copying an element, or a vector of neighbours, into a panel
+COPY = 1.0  # copying an element, or a vector of neighbours, into a panel; twice that of several taps
 TURN = 0.25  # copying an element of rows along k, square by square
 TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
 ALONG = 0.5  # storing an element of a tile along its rows, once for all steps
@@ -316,8 +316,8 @@ def _copied(p: Product, operand: Operand, tile: Tile, machine: Machine) -> float
     if operand.contiguous == p.last(p.k) and not operand.windows:
         turns = tile.turns(p, machine) or n % SIDE == k % SIDE == 0
         return elements * (TURN if turns and width % SIDE == 0 and n > SIDE else 4 * COPY)
-    own = group(p, operand, width)
-    return elements * COPY / (own if own >= SHORT else 1)
+    own, times = group(p, operand, width), 2 if operand.windows else 1
+    return times * elements * COPY / (own if own >= SHORT else 1)
 
 
 def group(p: Product, operand: Operand, width: int) -> int:

@@ -69,7 +69,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
     if images is not None:
         own = images.of_batch((*p.batch, first), p) or images.of_batch(p.batch, p)
         images, p = own or (images, p)
-        before = [] if own else [block_of(stage.name, images.laid(loop, {}, most, parallel), whole=True)]
+        before = [] if own else [block_of(stage.name, images.laid(loop, {}, most, parallel))]
     *rows, across = (p.extents[axis] for axis in within)
     sums = array((math.prod(taps), width), p.dtype, "sums")
 
@@ -118,7 +118,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
         planes = loop(p.extents[first], plane)
         return sequence([*laid(batch), tirx.AllocBuffer(sums), clear, planes, each(taps, total)])
 
-    return [*before, block_of(stage.name, loop(p.size(p.batch), of_batch, parallel=parallel), whole=True)]
+    return [*before, block_of(stage.name, loop(p.size(p.batch), of_batch, parallel=parallel))]
 
 
 RULE = Rule("windows", "llvm", schedule, sums=True)
