@@ -27,6 +27,9 @@ class _Mode(contextlib.ContextDecorator):
 
     _enabled: bool
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def __enter__(self) -> None:
         scopes.modes.append(scopes.no_grad)
         scopes.no_grad = not self._enabled
