@@ -105,8 +105,8 @@ def started(folder: Path, settings: str, function: str = "run") -> subprocess.Po
 
 
 def goes_on(folder: str, epochs: int) -> None:
-    """Fails unless the run of a folder goes on to the bits of one that was not ended. It has a process of its own, as the
-    run had: kernels of one that has met many lengths may add in another order."""
+    """Fails unless a folder's run goes on to the bits of one that was not ended. It has its own process, as the run
+    had: kernels of one that has met many lengths may add in another order."""
     (resumed, history), (whole, other) = run(folder, epochs, save_every=1), run(None, epochs)
     assert same(resumed, whole)
     assert history.losses == other.losses
