@@ -7,7 +7,8 @@ copy, results are stored as vectors, and planes are convolved and pooled along v
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import Node, Op, Shape, error_at, register, shape_error
+from ..graph import Formula, Node, Op, Shape, error_at, register, shape_error
 from ..ops.conv import GEOMETRY, Pair, conv_attributes, conv_output_shape, convolved
 from ..ops.pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
 
@@ -42,7 +43,7 @@ class _Convolution(_ChannelsLast):
     """A convolution of images NHWC, whose shapes are those of `conv2d` in another order."""
 
     kind = "contraction"
-    takes = ("shape", *GEOMETRY[:3])
+    takes: ClassVar[Sequence[str]] = ("shape", *GEOMETRY[:3])
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, filters = _first(input_shapes[0]), self.filters(node, input_shapes[1])
@@ -75,7 +76,8 @@ class Conv2dPanels(_Convolution):
     """conv2d of images (N, H, W, C) with filters that lie in panels (see `filters_in_panels`)."""
 
     name = "conv2d_panels"
-    formula, reference = compute.conv2d_panels, _conv2d_panels
+    formula: ClassVar[Formula] = compute.conv2d_panels
+    reference: ClassVar[Formula] = _conv2d_panels
 
     def filters(self, node: Node, given: Shape) -> Shape:
         if len(given) != 5 or given[0] != -(-node.attrs["filters"] // given[4]):
@@ -96,7 +98,8 @@ class Conv2dPlanes(_Convolution):
     """Each channel of images (N, H, W, C) convolved with a filter of its own, f (h, w, C)."""
 
     name = "conv2d_planes"
-    formula, reference = compute.conv2d_planes, _conv2d_planes
+    formula: ClassVar[Formula] = compute.conv2d_planes
+    reference: ClassVar[Formula] = _conv2d_planes
 
     def filters(self, node: Node, given: Shape) -> Shape:
         if len(given) != 3 or given[2] != node.attrs["groups"]:
@@ -113,7 +116,8 @@ class PoolLast(_ChannelsLast):
     """The maximum of each window of images (N, H, W, C), or the mean, as max_pool2d's and avg_pool2d's."""
 
     name = "pool_last"
-    formula, reference = compute.pool_last, _pool_last
+    formula: ClassVar[Formula] = compute.pool_last
+    reference: ClassVar[Formula] = _pool_last
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _last(pooled_shape(node, _first(input_shapes[0])))
@@ -154,8 +158,9 @@ class TransformTiles(_Tiles):
     before x, `padding` of them, and behind it."""
 
     name = "transform_tiles"
-    formula, reference = compute.transform_tiles, _transform_tiles
-    takes = ("axis", "count", "stride", "padding")
+    formula: ClassVar[Formula] = compute.transform_tiles
+    reference: ClassVar[Formula] = _transform_tiles
+    takes: ClassVar[Sequence[str]] = ("axis", "count", "stride", "padding")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found = self.extents(node, input_shapes, 0)
@@ -176,8 +181,9 @@ class JoinTiles(_Tiles):
     the result, up to `extent`."""
 
     name = "join_tiles"
-    formula, reference = compute.join_tiles, _join_tiles
-    takes = ("axis", "extent")
+    formula: ClassVar[Formula] = compute.join_tiles
+    reference: ClassVar[Formula] = _join_tiles
+    takes: ClassVar[Sequence[str]] = ("axis", "extent")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         found, (rows, kinds), axis = self.extents(node, input_shapes, 1), input_shapes[1], node.attrs["axis"]

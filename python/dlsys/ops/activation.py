@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, word
 from ..errors import GraphError, ShapeError
-from ..graph import Made, Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
 from .family import ZERO, OfNode, OfNodes, binary, unary
@@ -72,7 +72,8 @@ class Softmax(_RowWise):
 
     name = "softmax"
     onnx = "Softmax"
-    formula, reference = compute.softmax, softmax_func
+    formula: ClassVar[Formula] = compute.softmax
+    reference: ClassVar[Formula] = softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         inner = reducesum_op(mul_op(output_grad, node), -1, keepdims=True)
@@ -85,7 +86,8 @@ class LogSoftmax(_RowWise):
 
     name = "log_softmax"
     onnx = "LogSoftmax"
-    formula, reference = compute.log_softmax, log_softmax_func
+    formula: ClassVar[Formula] = compute.log_softmax
+    reference: ClassVar[Formula] = log_softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)

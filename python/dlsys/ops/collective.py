@@ -138,7 +138,7 @@ class AllGatherLike(Op):
 
     name = "all_gather_like"
     dtypes: ClassVar[tuple[str, ...]] = Collective.dtypes
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _of_shares(node, *input_shapes)

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..graph import Made, Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .rules import in_product_dtype, product_dtype
 
 Pair = tuple[int, int]
@@ -149,7 +149,8 @@ class Conv2d(_Convolution):
 
     name = "conv2d"
     reads: ClassVar[tuple[str, str]] = ("images", "filters")
-    formula, reference = compute.conv2d, convolved
+    formula: ClassVar[Formula] = compute.conv2d
+    reference: ClassVar[Formula] = convolved
     takes: ClassVar[Sequence[str]] = GEOMETRY
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
@@ -162,8 +163,9 @@ class Conv2dInputGradient(_Convolution):
 
     name = "conv2d_input_gradient"
     reads: ClassVar[tuple[str, str, str]] = ("filters", "output", "images")
-    shape_only = (2,)
-    formula, reference = compute.conv2d_input_gradient, images_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.conv2d_input_gradient
+    reference: ClassVar[Formula] = images_gradient
 
     def scatters(self, node: Node) -> bool:
         return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
@@ -175,8 +177,9 @@ class Conv2dFilterGradient(_Convolution):
 
     name = "conv2d_filter_gradient"
     reads: ClassVar[tuple[str, str, str]] = ("images", "output", "filters")
-    shape_only = (2,)
-    formula, reference = compute.conv2d_filter_gradient, _filter_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.conv2d_filter_gradient
+    reference: ClassVar[Formula] = _filter_gradient
 
 
 _GIVES = {"output": Conv2d, "images": Conv2dInputGradient, "filters": Conv2dFilterGradient}

@@ -14,7 +14,7 @@ import numpy as np
 from .. import compute
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, INTEGERS, Formula, IndexRange, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
 from .arithmetic import add_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
@@ -31,7 +31,7 @@ class _CrossEntropy(Op):
 
     kind = "rows"
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
-    takes = ("ignore_index",)
+    takes: ClassVar[Sequence[str]] = ("ignore_index",)
 
     def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
         """The targets' shape. Raises ShapeError."""
@@ -81,7 +81,8 @@ class CrossEntropy(_CrossEntropy):
     """-log_softmax(logits) at each target's class; 0 for a number that is ignored, NaN for one that is no class."""
 
     name = "cross_entropy"
-    formula, reference = compute.cross_entropy, _losses
+    formula: ClassVar[Formula] = compute.cross_entropy
+    reference: ClassVar[Formula] = _losses
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return self._of_targets(node, *input_shapes)
@@ -98,7 +99,8 @@ class CrossEntropyGradient(_CrossEntropy):
     """
 
     name = "cross_entropy_gradient"
-    formula, reference = compute.cross_entropy_gradient, _loss_gradient
+    formula: ClassVar[Formula] = compute.cross_entropy_gradient
+    reference: ClassVar[Formula] = _loss_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         each = self._of_targets(node, *input_shapes[:2])

@@ -6,13 +6,13 @@ All take `exclusive`, without the element's own, and `reverse`, from the last el
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, integer
-from ..graph import NUMBERS, Made, Node, Op, Shape, register
+from ..graph import NUMBERS, Formula, Made, Node, Op, Shape, register
 from .arithmetic import add_op, mul_op
 from .rules import own_axis, require_same
 from .types import known_shape
@@ -62,7 +62,8 @@ class Cumsum(Cumulative):
     name = "cumsum"
     onnx = "CumSum"
     dtypes = NUMBERS
-    formula, reference = compute.cumsum, _accumulated(np.cumsum, 0)
+    formula: ClassVar[Formula] = compute.cumsum
+    reference: ClassVar[Formula] = _accumulated(np.cumsum, 0)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [Cumsum.make([output_grad], {**node.attrs, "reverse": not node.attrs["reverse"]})]
@@ -75,7 +76,8 @@ class Cumprod(Cumulative):
 
     name = "cumprod"
     dtypes = NUMBERS
-    formula, reference = compute.cumprod, _accumulated(np.cumprod, 1)
+    formula: ClassVar[Formula] = compute.cumprod
+    reference: ClassVar[Formula] = _accumulated(np.cumprod, 1)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -90,7 +92,8 @@ class Recurrence(Cumulative):
 
     name = "recurrence"
     flops = 2
-    formula, reference = compute.recurrence, _recurrence
+    formula: ClassVar[Formula] = compute.recurrence
+    reference: ClassVar[Formula] = _recurrence
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return super().infer_shape(node, [require_same(node, *input_shapes)])

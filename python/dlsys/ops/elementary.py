@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import compute
 from ..errors import GraphError
-from ..graph import DTYPES, INTEGERS, NUMBERS, Made, Node, register
+from ..graph import DTYPES, INTEGERS, NUMBERS, Formula, Made, Node, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .family import ZERO, OfConst, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
 from .inputs import constant_op, number_pair, zeroslike_op
@@ -190,7 +190,8 @@ class Where(Pointwise):
     broadcasts = True
     dtypes = DTYPES
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {0: ("bool",)}
-    formula, reference = compute.where, np.where
+    formula: ClassVar[Formula] = compute.where
+    reference: ClassVar[Formula] = np.where
 
     @staticmethod
     def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Zero, Node, Node]:
@@ -237,8 +238,9 @@ class Clip(Pointwise):
 
     name = "clip"
     dtypes = NUMBERS
-    formula, reference = compute.clip, _clipped
-    takes = ("low", "high")
+    formula: ClassVar[Formula] = compute.clip
+    reference: ClassVar[Formula] = _clipped
+    takes: ClassVar[Sequence[str]] = ("low", "high")
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         dtype = super().infer_dtype(node, input_dtypes)

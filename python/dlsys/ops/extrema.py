@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..errors import GraphError
-from ..graph import NUMBERS, Made, Node, Shape, register, shape_error
+from ..graph import NUMBERS, Formula, Made, Node, Shape, register, shape_error
 from .arithmetic import div_op, mul_op
 from .elementary import equal_op
 from .reduction import Reduction, reducesum_op, reduction_attributes
@@ -56,7 +56,8 @@ class ReduceMax(_Extremum):
 
     name = "reducemax"
     onnx = "ReduceMax"
-    formula, reference = compute.reduce_max, _over(np.max)
+    formula: ClassVar[Formula] = compute.reduce_max
+    reference: ClassVar[Formula] = _over(np.max)
 
 
 @register
@@ -65,7 +66,8 @@ class ReduceMin(_Extremum):
 
     name = "reducemin"
     onnx = "ReduceMin"
-    formula, reference = compute.reduce_min, _over(np.min)
+    formula: ClassVar[Formula] = compute.reduce_min
+    reference: ClassVar[Formula] = _over(np.min)
 
 
 class _Place(_Extremum):
@@ -84,7 +86,8 @@ class ArgMax(_Place):
 
     name = "argmax"
     onnx = "ArgMax"
-    formula, reference = compute.argmax, _place_of(np.argmax)
+    formula: ClassVar[Formula] = compute.argmax
+    reference: ClassVar[Formula] = _place_of(np.argmax)
 
 
 @register
@@ -93,7 +96,8 @@ class ArgMin(_Place):
 
     name = "argmin"
     onnx = "ArgMin"
-    formula, reference = compute.argmin, _place_of(np.argmin)
+    formula: ClassVar[Formula] = compute.argmin
+    reference: ClassVar[Formula] = _place_of(np.argmin)
 
 
 def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:

@@ -15,7 +15,19 @@ import numpy as np
 from .. import compute
 from ..checks import integer
 from ..errors import IndexRangeError
-from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Op, Shape, error_at, register, shape_error
+from ..graph import (
+    DTYPES,
+    INTEGERS,
+    Formula,
+    IndexRange,
+    Made,
+    Node,
+    Op,
+    Shape,
+    error_at,
+    register,
+    shape_error,
+)
 from .arithmetic import add_op
 from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
@@ -114,7 +126,8 @@ class Take(Linear, IndexedAlong):
     onnx = "Gather"
     adjoint = "take_gradient"
     flops = 0
-    formula, reference = compute.take, _take
+    formula: ClassVar[Formula] = compute.take
+    reference: ClassVar[Formula] = _take
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -131,8 +144,9 @@ class TakeGradient(Adjoint, IndexedAlong):
 
     name = "take_gradient"
     forward = "take"
-    shape_only = (2,)
-    formula, reference = compute.take_gradient, _take_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.take_gradient
+    reference: ClassVar[Formula] = _take_gradient
 
 
 @register
@@ -143,7 +157,8 @@ class TakeAlongAxis(Linear, IndexedAlong):
     onnx = "GatherElements"
     adjoint = "take_along_axis_gradient"
     flops = 0
-    formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
+    formula: ClassVar[Formula] = compute.take_along_axis
+    reference: ClassVar[Formula] = lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -162,8 +177,9 @@ class TakeAlongAxisGradient(Adjoint, IndexedAlong):
 
     name = "take_along_axis_gradient"
     forward = "take_along_axis"
-    shape_only = (2,)
-    formula, reference = compute.take_gradient, _take_along_axis_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.take_gradient
+    reference: ClassVar[Formula] = _take_along_axis_gradient
 
 
 @register
@@ -175,8 +191,9 @@ class OneHot(Op):
     flat = True
     dtypes = INTEGERS
     result = "dtype"
-    formula, reference = compute.one_hot, _one_hot
-    takes = ("classes", "dtype")
+    formula: ClassVar[Formula] = compute.one_hot
+    reference: ClassVar[Formula] = _one_hot
+    takes: ClassVar[Sequence[str]] = ("classes", "dtype")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (*input_shapes[0], node.attrs["classes"])
@@ -195,7 +212,8 @@ class InRange(Op):
     flat = True
     kind = "elementwise"
     dtypes = INTEGERS
-    formula, reference = compute.in_range, _inside
+    formula: ClassVar[Formula] = compute.in_range
+    reference: ClassVar[Formula] = _inside
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (max(node.attrs["extent"], 1),)

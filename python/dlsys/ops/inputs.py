@@ -13,7 +13,7 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, Formula, Made, Node, Op, Shape, error_at, register, shape_error
 from .rules import dtype_attribute, holds, real_constant, shape_attribute
 from .shape import broadcast_shape_op
 from .types import NUMBER
@@ -44,7 +44,7 @@ class Placeholder(Op):
 class _Constant(Op):
     """A constant of its input's shape and dtype, whose values are not read."""
 
-    shape_only = (0,)
+    shape_only: ClassVar[Sequence[int]] = (0,)
     dtypes = DTYPES
     flat = True
     value: ClassVar[float]
@@ -78,8 +78,9 @@ class Full(Op):
     flops = 0
     kind = "elementwise"
     lifts = True
-    formula, reference = compute.full, np.full
-    takes = ("shape", "value", "dtype")
+    formula: ClassVar[Formula] = compute.full
+    reference: ClassVar[Formula] = np.full
+    takes: ClassVar[Sequence[str]] = ("shape", "value", "dtype")
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         return (node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class SplitLike(Op):
 
     name = "split_like"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         whole, like = input_shapes
@@ -117,7 +117,7 @@ class SlicesGradient(Op):
     (like, *gradients). So what is taken apart, by `split_op` or slice by slice, costs one pass backwards."""
 
     name = "slices_gradient"
-    shape_only = (0,)
+    shape_only: ClassVar[Sequence[int]] = (0,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         like, *grads = input_shapes

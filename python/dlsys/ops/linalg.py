@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, word
 from ..errors import ShapeError
-from ..graph import NUMBERS, Made, Node, Op, Shape, register, shape_error
+from ..graph import NUMBERS, Formula, Made, Node, Op, Shape, register, shape_error
 from .rules import broadcast_rule, in_product_dtype, product_dtype
 from .shape import reshape_op
 from .types import known_shape
@@ -94,8 +94,9 @@ class MatMul(Op):
     name = "matmul"
     kind = "contraction"
     dtypes = NUMBERS
-    formula, reference = compute.matmul, _matmul
-    takes = ("trans_A", "trans_B")
+    formula: ClassVar[Formula] = compute.matmul
+    reference: ClassVar[Formula] = _matmul
+    takes: ClassVar[Sequence[str]] = ("trans_A", "trans_B")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
@@ -126,8 +127,9 @@ class MatMulGradient(Op):
     name = "matmul_gradient"
     kind = "contraction"
     dtypes = NUMBERS
-    shape_only = (2,)
-    formula, reference = compute.matmul_gradient, _matmul_gradient
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.matmul_gradient
+    reference: ClassVar[Formula] = _matmul_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         other, grad, like = input_shapes
@@ -205,8 +207,9 @@ class PackPanels(Op):
 
     name = "pack_panels"
     flops = 0
-    formula, reference = compute.pack_panels, _pack_panels
-    takes = ("shape", "trans")
+    formula: ClassVar[Formula] = compute.pack_panels
+    reference: ClassVar[Formula] = _pack_panels
+    takes: ClassVar[Sequence[str]] = ("shape", "trans")
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if len(input_shapes[0]) != 2:
@@ -224,8 +227,9 @@ class MatMulPanels(Op):
 
     name = "matmul_panels"
     kind = "contraction"
-    formula, reference = compute.matmul_panels, _matmul_panels
-    takes = ("shape",)
+    formula: ClassVar[Formula] = compute.matmul_panels
+    reference: ClassVar[Formula] = _matmul_panels
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes

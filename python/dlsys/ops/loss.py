@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from .. import compute
 from ..checks import word
 from ..errors import GraphError, ShapeError
-from ..graph import OPS, Made, Node, Op, Shape, register, shape_error
+from ..graph import OPS, Formula, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
 from .arithmetic import div_op, mul_op, neg_op, sub_op
 from .operators import pair
@@ -36,7 +36,8 @@ class SoftmaxCrossEntropy(Op):
     flops = 0
     flops_of_input = 7
     kind = "rows"
-    formula, reference = compute.softmax_cross_entropy, _softmax_cross_entropy
+    formula: ClassVar[Formula] = compute.softmax_cross_entropy
+    reference: ClassVar[Formula] = _softmax_cross_entropy
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not require_same(node, *input_shapes):

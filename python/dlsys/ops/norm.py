@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import real
 from ..errors import GraphError
-from ..graph import Made, Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, add_op, div_op, mul_op, sub_op
 from .collective import all_gather_op, all_reduce_op
 from .elementary import minimum_op, rsqrt_op
@@ -45,8 +45,9 @@ class Normalize(Op):
 
     name = "normalize"
     kind = "elementwise"
-    formula, reference = compute.normalize, _normalize
-    takes = ("eps",)
+    formula: ClassVar[Formula] = compute.normalize
+    reference: ClassVar[Formula] = _normalize
+    takes: ClassVar[Sequence[str]] = ("eps",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         x, *others = input_shapes

@@ -6,7 +6,8 @@ first in its window; its own gradient is what lies there.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from .. import compute
 from ..checks import pair
 from ..compute import Windows
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, Made, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op
 from .conv import images_gradient, padded, windows_of
 from .indexing import Indexed, TakeAlongAxis, scattered
@@ -102,7 +103,8 @@ class MaxPool2d(_Windowed):
 
     name = "max_pool2d"
     onnx = "MaxPool"
-    formula, reference = compute.max_pool, max_pool
+    formula: ClassVar[Formula] = compute.max_pool
+    reference: ClassVar[Formula] = max_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -117,7 +119,8 @@ class MaxPool2dPlace(_Windowed):
     name = "max_pool2d_place"
     result = "int32"
     flat = True
-    formula, reference = compute.max_pool_place, _place
+    formula: ClassVar[Formula] = compute.max_pool_place
+    reference: ClassVar[Formula] = _place
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, super().infer_shape(node, input_shapes), input_shapes[1])
@@ -130,9 +133,10 @@ class MaxPool2dGradient(Indexed):
 
     name = "max_pool2d_gradient"
     dtypes = FLOATS
-    shape_only = (2,)
-    formula, reference = compute.max_pool_gradient, _max_pool_gradient
-    takes = ("shape",)
+    shape_only: ClassVar[Sequence[int]] = (2,)
+    formula: ClassVar[Formula] = compute.max_pool_gradient
+    reference: ClassVar[Formula] = _max_pool_gradient
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, place, like = input_shapes
@@ -151,7 +155,8 @@ class AvgPool2d(Linear, _Windowed):
     name = "avg_pool2d"
     onnx = "AveragePool"
     adjoint = "avg_pool2d_gradient"
-    formula, reference = compute.mean_pool, mean_pool
+    formula: ClassVar[Formula] = compute.mean_pool
+    reference: ClassVar[Formula] = mean_pool
 
 
 @register
@@ -160,8 +165,9 @@ class AvgPool2dGradient(Adjoint):
 
     name = "avg_pool2d_gradient"
     forward = "avg_pool2d"
-    shape_only = (1,)
-    formula, reference = compute.mean_pool_gradient, _mean_pool_gradient
+    shape_only: ClassVar[Sequence[int]] = (1,)
+    formula: ClassVar[Formula] = compute.mean_pool_gradient
+    reference: ClassVar[Formula] = _mean_pool_gradient
 
 
 def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:

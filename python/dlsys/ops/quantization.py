@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import compute
-from ..graph import FLOATS, Node, register
+from ..graph import FLOATS, Formula, Node, register
 from .arithmetic import mul_op, neg_op, sub_op
 from .elementary import bitwise_xor_op
 from .family import ZERO, Pointwise, Zero
@@ -47,7 +47,8 @@ class DequantizeLinear(Pointwise):
     name, onnx = "dequantize_linear", "DequantizeLinear"
     broadcasts = True
     apart: ClassVar = {0: (*BYTES, "int32")}
-    formula, reference = compute.dequantize_linear, lambda q, scale, zero: (q.astype(scale.dtype) - zero) * scale
+    formula: ClassVar[Formula] = compute.dequantize_linear
+    reference: ClassVar[Formula] = lambda q, scale, zero: (q.astype(scale.dtype) - zero) * scale
 
     @staticmethod
     def derivative(g: Node, node: Node, q: Node, scale: Node, zero: Node) -> tuple[Zero, Node, Node | Zero]:

@@ -9,7 +9,7 @@ M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from .. import compute
 from ..checks import number
 from ..errors import GraphError
-from ..graph import FLOATS, Made, Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
 from .elementary import clip_op
 from .family import ZERO, OfNode, Pointwise, unary
@@ -78,9 +78,10 @@ class RandomBits(Op):
     name = "random_bits"
     flat = True
     dtypes: ClassVar[tuple[str]] = ("uint32",)
-    shape_only = (1,)
-    formula, reference = compute.random_bits, _random_bits
-    takes = ("shape",)
+    shape_only: ClassVar[Sequence[int]] = (1,)
+    formula: ClassVar[Formula] = compute.random_bits
+    reference: ClassVar[Formula] = _random_bits
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != (4,):
@@ -103,7 +104,8 @@ class RandomNormal(Op):
     result = "float32"
     flat = True
     dtypes: ClassVar[tuple[str]] = ("uint32",)
-    formula, reference = compute.normal, _normal
+    formula: ClassVar[Formula] = compute.normal
+    reference: ClassVar[Formula] = _normal
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0][:1] != (2,):
@@ -120,7 +122,8 @@ class Dropout(Pointwise):
 
     name = "dropout"
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("uint32",)}
-    formula, reference = compute.dropout, _dropped
+    formula: ClassVar[Formula] = compute.dropout
+    reference: ClassVar[Formula] = _dropped
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         p = node.attrs["p"]

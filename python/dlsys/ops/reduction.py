@@ -68,7 +68,7 @@ class DivByExtent(Op):
     """
 
     name = "div_by_extent"
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def _divisor(self, node: Node, like: Shape) -> float:
         axes = node.attrs["axes"]
@@ -102,7 +102,8 @@ class LogSumExp(Reduction):
     name = "logsumexp"
     onnx = "ReduceLogSumExp"
     kind = "rows"
-    formula, reference = compute.logsumexp, _logsumexp
+    formula: ClassVar[Formula] = compute.logsumexp
+    reference: ClassVar[Formula] = _logsumexp
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import DTYPES, OPS, Made, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, OPS, Formula, Made, Node, Op, Shape, register, shape_error
 from .rules import Linear, axes_attribute, require_broadcast, reshaped, resolve_axes, shape_attribute
 from .types import over_axes
 from .views import View
@@ -24,7 +24,7 @@ class BroadcastTo(Linear):
     name = "broadcastto"
     adjoint = "sum_to_like"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, *input_shapes)
@@ -44,8 +44,9 @@ class BroadcastShape(Linear):
     flops = 0
     dtypes = DTYPES
     kind = "elementwise"
-    formula, reference = compute.broadcast_to, np.broadcast_to
-    takes = ("shape",)
+    formula: ClassVar[Formula] = compute.broadcast_to
+    reference: ClassVar[Formula] = np.broadcast_to
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, input_shapes[0], node.attrs["shape"])
@@ -63,7 +64,7 @@ class SumToLike(Linear):
 
     name = "sum_to_like"
     adjoint = "broadcastto"
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         require_broadcast(node, input_shapes[1], input_shapes[0])
@@ -91,8 +92,9 @@ class _View(Linear):
     picks = True
     dtypes = DTYPES
     kind = "view"
-    formula, reference = compute.reshape, np.reshape
-    takes = ("shape",)
+    formula: ClassVar[Formula] = compute.reshape
+    reference: ClassVar[Formula] = np.reshape
+    takes: ClassVar[Sequence[str]] = ("shape",)
 
 
 @register
@@ -111,7 +113,7 @@ class ReshapeLike(Linear):
 
     name = adjoint = "reshape_like"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reshaped(node, *input_shapes)
@@ -128,7 +130,8 @@ class Transpose(Op):
     picks = True
     flops = 0
     dtypes = DTYPES
-    formula, reference = compute.transpose, np.transpose
+    formula: ClassVar[Formula] = compute.transpose
+    reference: ClassVar[Formula] = np.transpose
 
     def order(self, node: Node, rank: int) -> tuple[int, ...]:
         """For each axis of the result the input's axis that it is. Raises ShapeError."""

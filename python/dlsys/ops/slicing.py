@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, OPS, Made, Node, Op, Shape, register, set_arithmetic, shape_error
+from ..graph import DTYPES, OPS, Formula, Made, Node, Op, Shape, register, set_arithmetic, shape_error
 from .indexing import take_op
 from .rules import Adjoint, Linear, real_constant, require_constant
 from .state import leaf
@@ -195,8 +195,9 @@ class SliceGradient(Adjoint, _WithKey):
     forward = "slice"
     flops = 0
     dtypes = DTYPES
-    shape_only = (1,)
-    formula, reference = compute.strided_place, _placed
+    shape_only: ClassVar[Sequence[int]] = (1,)
+    formula: ClassVar[Formula] = compute.strided_place
+    reference: ClassVar[Formula] = _placed
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         region = region_of(node, shape)
@@ -210,7 +211,8 @@ class Pad(Op):
     name = "pad"
     flops = 0
     dtypes = DTYPES
-    formula, reference = compute.strided_place, _placed
+    formula: ClassVar[Formula] = compute.strided_place
+    reference: ClassVar[Formula] = _placed
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, padding = input_shapes[0], node.attrs["padding"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag, integer
 from ..errors import GraphError
-from ..graph import DTYPES, Made, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, Formula, Made, Node, Op, Shape, register, shape_error
 from .indexing import take_along_axis_op
 from .rules import own_axis
 from .types import known_shape
@@ -36,7 +36,8 @@ class Argsort(Op):
     flat = True
     flops = 0
     dtypes = DTYPES
-    formula, reference = compute.argsort, _argsort
+    formula: ClassVar[Formula] = compute.argsort
+    reference: ClassVar[Formula] = _argsort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,) = input_shapes
@@ -57,7 +58,8 @@ class Sort(Op):
     name = "sort"
     flops = 0
     dtypes = DTYPES
-    formula, reference = compute.sort, _sort
+    formula: ClassVar[Formula] = compute.sort
+    reference: ClassVar[Formula] = _sort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         own_axis(node, len(input_shapes[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class Assign(State):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
-    shape_only = (0,)
+    shape_only: ClassVar[Sequence[int]] = (0,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != input_shapes[1]:

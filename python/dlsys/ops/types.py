@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..checks import in_dtype
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Made, Node, Op, Shape, error_at, register
+from ..graph import DTYPES, FLOATS, Formula, Made, Node, Op, Shape, error_at, register
 from .rules import Linear, axes_attribute, dtype_attribute, require_constant
 
 
@@ -28,8 +28,9 @@ class Cast(Op):
     result = "dtype"
     flops = 0
     kind = "elementwise"
-    formula, reference = compute.cast, np.ndarray.astype
-    takes = ("dtype",)
+    formula: ClassVar[Formula] = compute.cast
+    reference: ClassVar[Formula] = np.ndarray.astype
+    takes: ClassVar[Sequence[str]] = ("dtype",)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]) if node.attrs["dtype"] in FLOATS else None]
@@ -41,7 +42,7 @@ class CastAs(Linear):
 
     name = adjoint = "cast_as"
     dtypes = DTYPES
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
@@ -57,7 +58,7 @@ class AsGradient(Op):
     read. Type inference compares them, and puts the gradient in this node's place."""
 
     name = "as_gradient"
-    shape_only = (1,)
+    shape_only: ClassVar[Sequence[int]] = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, own = input_shapes
