@@ -130,7 +130,7 @@ def is_kept(key: str) -> bool:
 
 
 def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
-    """What `read` loads of each file that holds something under some keys, given these; nothing where none does, or
+    """Returns by key, or by symbol, what `read` gives of the files that hold some keys; nothing where none does, or
     none that can be used, which is said once."""
     held: dict[str, list[str]] = {}
     found: dict[str, Loaded] = {}
@@ -197,7 +197,7 @@ def keep(
 
 
 def content(key: str) -> bytes | None:
-    """What `keep_content` has kept under a key; None where nothing is."""
+    """Returns the bytes that `keep_content` has kept under a key; None where nothing is."""
     return load([key], _content).get(key)
 
 

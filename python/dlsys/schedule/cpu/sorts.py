@@ -82,7 +82,7 @@ class _Sort:
         return sequence([word(number) for number in range(len(self.arrays))])
 
     def _filled(self, first: int) -> list[tirx.Stmt]:
-        """What comes behind all elements, in the columns from an element on."""
+        """Stores the words that come behind all elements, in the columns from element `first` on."""
         last = [tirx.Broadcast(word, self.lanes) for word in self.order.last()]
         return [loop(self.size - first, lambda i: self.network.put(first + i, last))] if first < self.size else []
 
