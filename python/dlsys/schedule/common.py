@@ -162,6 +162,11 @@ def accesses_of(node: s_tir.SBlock) -> list[Strides]:
     return list(dict.fromkeys(strides_of(node, *place) for place in places_of(node.body)))
 
 
+def nbytes_of(buffer: Any) -> int:
+    """Bytes of an array."""
+    return math.prod(map(int, buffer.shape)) * -(-tvm.DataType(str(buffer.dtype)).bits // 8)
+
+
 def places_of(code: Any) -> list[tuple[Any, Sequence[Any]]]:
     """The buffer and the indices of each load and store."""
     found = found_in(code, tvm.ir.TensorLoad, tirx.BufferStore)

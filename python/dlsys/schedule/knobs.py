@@ -17,7 +17,7 @@ import numpy as np
 from tvm import tirx
 
 from ..system import warn
-from .common import VECTORS
+from .common import VECTORS, nbytes_of
 from .target import Machine, ScheduleWarning
 
 Knobs = Mapping[str, int | str]
@@ -25,6 +25,7 @@ Knobs = Mapping[str, int | str]
 Made = TypeVar("Made")
 ROWS = 8  # that are read at once where registers hold no row's sums
 OTHER_VECTORS = (1, 2, 4, 8)
+FAR_LINES = 4  # of a step along arrays in memory, two of an array: 16 take 1.6 times as long (a layer norm's gradients)
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,17 @@ class Steps:
 
 
 OWN = Steps()
+
+
+def step_vectors(func: tirx.PrimFunc, machine: Machine) -> int:
+    """Vectors of a step; fewer where the arrays of a function take more than half of L3, so that they lie in memory."""
+    sizes = [*map(nbytes_of, func.params)]
+    if 2 * sum(sizes) <= machine.l3:
+        return VECTORS
+    far = max(sum(size >= machine.l2 for size in sizes), 2)
+    return min(VECTORS, max(FAR_LINES * machine.line * 8 // (far * machine.vector_bits), 1))
+
+
 Looked = tuple[Mapping[str, Sequence[int]], int, int]
 """Values of knobs beside the rule's own, simple operations of the function, and elements along memory."""
 
@@ -130,7 +142,7 @@ def chosen(name: str, own: Steps, func: tirx.PrimFunc, machine: Machine, look: C
             return replace(own, **{key: int(value) for key, value in knobs.items()})
 
         def features(knobs: Knobs) -> Sequence[float]:
-            nbytes = [math.prod(map(int, v.shape)) * machine.line / machine.lanes(str(v.dtype)) for v in func.params]
+            nbytes = [*map(nbytes_of, func.params)]
             caches = (sum(nbytes) / size for size in (machine.l1, machine.l2, machine.l3))
             logs = [round(math.log2(max(value, 1e-9)), 2) for value in (work, length, *caches, len(nbytes))]
             ragged = length / (machine.lanes("float32") * int(knobs["vectors"]))

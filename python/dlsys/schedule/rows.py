@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from . import common
 from .codegen import unravelled
@@ -49,6 +49,20 @@ class Rows:
     def along(self, stage: Stage) -> list[tirx.IterVar]:
         """The iterators of a stage that run along a row; none where it has one number a row."""
         return [v for v in self._over(stage)[1] if int(v.dom.extent) > 1]
+
+    def is_cheap(self, stage: Stage) -> bool:
+        """Whether a stage takes less time than its row's way to L1 and back: arithmetic of one other row."""
+        along = {v.var for v in self.along(stage)}
+
+        def varies(expression: Any) -> bool:
+            return not along.isdisjoint(tirx.analysis.undefined_vars(expression))
+
+        for item in reversed(common.found_in(stage.value, tirx.Let)):  # the outer first
+            if varies(item.value):
+                along.add(item.var)
+        calls = filter(varies, common.found_in(stage.value, ir.Call))
+        read = {load.source for load in stage.loads() if any(map(varies, load.indices))}
+        return len(read) == 1 and not any(map(common.is_costly, calls))
 
     def names(self, stage: Stage, row: Sequence[Expr], column: Expr) -> dict[Any, Expr]:
         """The values of a stage's iterators at a column of a row."""

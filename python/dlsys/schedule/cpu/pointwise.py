@@ -13,7 +13,7 @@ from tvm import tirx
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, Strides, axes_of, renamed
-from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen
+from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen, step_vectors
 from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..target import Machine, Rule
@@ -40,7 +40,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
                   "threads": (0,) if several else ()}  # fmt: skip
         return others, largest.work * math.prod(largest.shape), largest.inner
 
-    steps = chosen("elementwise", OWN, func, machine, look) if groups else OWN
+    cheap = not any(common.is_costly(stage.value) for stage in stages)  # others have more to do than to wait for memory
+    own = Steps(step_vectors(func, machine)) if cheap else OWN
+    steps = chosen("elementwise", own, func, machine, look) if groups else OWN
     return with_nests(func, [block(*one, machine, steps) for one in zip(groups, stored, strict=True)])
 
 

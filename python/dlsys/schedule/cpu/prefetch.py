@@ -6,7 +6,6 @@ matrices took 420 us, not 600 to 800). Beyond the end of an array a fetch is har
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import tvm_ffi
 from tvm import DataType, ir, tirx
 
 from ..codegen import VectorCode
-from ..common import found_in, renamed, rewritten, strides_of
+from ..common import found_in, nbytes_of, renamed, rewritten, strides_of
 from ..stages import Stage, loads_of
 from ..target import Machine
 
@@ -50,7 +49,7 @@ def line(buffer: Any, machine: Machine) -> int:
 
 def is_far(buffer: Any, machine: Machine) -> bool:
     """Whether an array fills L2."""
-    return math.prod(map(int, buffer.shape)) * machine.line >= machine.l2 * line(buffer, machine)
+    return nbytes_of(buffer) >= machine.l2
 
 
 def of(value: Any, offset: Any = 0) -> tirx.Stmt:

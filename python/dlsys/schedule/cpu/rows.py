@@ -18,7 +18,7 @@ from tvm import tirx
 from .. import common
 from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, renamed
-from ..knobs import OTHER_VECTORS, Looked, Steps, chosen
+from ..knobs import OTHER_VECTORS, Looked, Steps, chosen, step_vectors
 from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
 from ..sums import LEVEL, PARTS, Accumulators, Levels, is_float_sum, of_parts
@@ -40,7 +40,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
     few = found.length <= SHORT_ROW and not isinstance(found.length, Varying)
-    own = Steps(short=plain and few and values <= SHORT_VALUES)
+    own = Steps(step_vectors(func, machine), short=plain and few and values <= SHORT_VALUES)
     if not own.short and len(found.stages) < 2:
         return None
 
@@ -171,8 +171,9 @@ def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
 
 
 class _LongRows:
-    """The code of long rows. By a stage's buffer `held` has the array in which later passes find it, `down` the sums
-    down the columns of a share of the rows, `parts` the array of the shares' sums and the stage that adds them up."""
+    """The code of long rows. By a stage's buffer `held` has the array in which later passes find it, `again` the stage
+    that they compute again, `down` the sums down the columns of a share of the rows, `parts` the array of the shares'
+    sums and the stage that adds them up."""
 
     def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps) -> None:
         self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, steps.vectors
@@ -187,14 +188,19 @@ class _LongRows:
         self.down = {s.buffer: Accumulators(s, rows.length, 1, self.lanes) for s in rows.down}
         self.parts = {s.buffer: of_parts(s, -(-rows.count // self.share)) for s in rows.down}
         self.held: dict[Any, Any] = {}
+        self.again: dict[Any, Stage] = {}
         for number, one in enumerate(passes):
             later = {x.source for other in passes[number + 1 :] for s in other for x in s.loads()}
             for stage in (stage for stage in one if stage not in rows.down):
                 is_row = rows.along(stage) and not stage.reduced
-                if not is_row or (stage.buffer in later and stage.buffer not in kept):
+                if is_row and (stage.buffer not in later or stage.buffer in kept):
+                    continue
+                if is_row and rows.is_cheap(stage):
+                    self.again[stage.buffer] = stage
+                else:
                     shape = (rows.length if is_row else 1,)
                     self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
-        known = {*self.held, *self.parts, *kept}
+        known = {*self.held, *self.again, *self.parts, *kept}
         loads = [(s, x) for one in passes for s in one if rows.along(s) for x in s.loads() if x.source not in known]
         self.far = [(s, x) for s, x in loads if len(loads_of([x])) == 1 and prefetch.is_far(x.source, machine)]
 
@@ -267,12 +273,20 @@ class _LongRows:
             """So many columns, whose terms go to the sums' first level."""
             vector, values = VectorCode(many), dict[Any, Expr]()
             column = index[0] + vector.lane
-            known = self._known(values, column)
+            held = self._known(values, column)
+
+            def known(load: Expr) -> Expr | None:
+                if load.source in self.again and load.source not in values:
+                    values[load.source] = of(self.again[load.source].value, self.again[load.source])
+                return held(load)
+
+            def of(expression: Expr, stage: Stage) -> Expr:
+                return vector.value(vector.evaluate(expression, self.rows.names(stage, row, column), known))
+
             if one is self.fetching:
                 vector.before += self._of_next_row(row, column, vector)
             for stage in along:
-                expression = stage.value.b if stage.reduced else stage.value
-                value = vector.value(vector.evaluate(expression, self.rows.names(stage, row, column), known))
+                value = of(stage.value.b if stage.reduced else stage.value, stage)
                 if stage.buffer in self.down:
                     own = self.down[stage.buffer].arrays[0]
                     vector.store(own, tirx.BufferLoad(own, [column]) + value, [column])
