@@ -34,6 +34,7 @@ ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
 L2_LINE = 14.0  # the least of a step that reads a line of L2 for A
 L3_LINE = 16.0  # or of L3
+FAR_LINE = 32.0  # the least of copying a line from beyond L2
 REREAD = 0.01  # reading a byte again that lies in L3
 PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
 
@@ -312,12 +313,16 @@ def _copied(p: Product, operand: Operand, tile: Tile, machine: Machine) -> float
     (_, m, n, k), width = p.sizes, tile.rows if operand is p.a else tile.columns
     elements = k * (m * p.matrices[0] if operand is p.a else n * p.matrices[1])
     if operand is p.a:
-        return elements * (TURNED if p.a.windows else 2 * COPY)
-    if operand.contiguous == p.last(p.k) and not operand.windows:
+        each = TURNED if p.a.windows else 2 * COPY
+    elif operand.contiguous == p.last(p.k) and not operand.windows:
         turns = tile.turns(p, machine) or n % SIDE == k % SIDE == 0
-        return elements * (TURN if turns and width % SIDE == 0 and n > SIDE else 4 * COPY)
-    own, times = group(p, operand, width), 2 if operand.windows else 1
-    return times * elements * COPY / (own if own >= SHORT else 1)
+        each = TURN if turns and width % SIDE == 0 and n > SIDE else 4 * COPY
+    else:
+        own, step = group(p, operand, width), 0 if operand.strides is None else operand.strides[p.last(p.n)]
+        each = (2 if operand.windows else 1) * COPY / (own if own >= SHORT else 1)
+        if step * p.itemsize >= machine.line and elements * p.itemsize > machine.l2:
+            each = FAR_LINE * p.itemsize / machine.line
+    return elements * each
 
 
 def group(p: Product, operand: Operand, width: int) -> int:
