@@ -133,6 +133,22 @@ def test_local_arrays_lie_on_the_stack() -> None:
     assert code(plain(made), "BackendAllocWorkspace")
 
 
+@pytest.mark.parametrize("scope", ["local", "global"])
+def test_the_stack_begins_at_a_cache_line(scope: str) -> None:
+    """TVM aligns its arrays there to 16 bytes; LLVM the vectors that it keeps, if an array needs it."""
+    x, at, held = array("x", 64), array("at", 1, "int32"), array("held", 64, scope=scope)
+    vectors = lambda n, body: loop(64 // n, lambda i: loop(n, lambda j: body(i * n + j), tirx.ForKind.VECTORIZED))  # noqa: E731
+    read = vectors(8, lambda i: tirx.BufferStore(held, x[i], [i]))
+    write = vectors(16, lambda i: tirx.BufferStore(x, held[(at[0] + i) % 64], [i]))
+    made = function([x, at], tirx.SeqStmt([tirx.AllocBuffer(held), read, write]))
+    own, theirs = ours(made), plain(made)
+    assert code(own, "held.* = alloca .*align 64") == code(own, "mxcsr = alloca .*align 64") == 1
+    assert code(own, r"\tandq\t\$-64, %rsp", "asm") and not code(theirs, "alloca .*align 64")
+    given = np.arange(64, dtype="float32")
+    own["main"](tvm_ffi.from_dlpack(given), tvm_ffi.from_dlpack(np.array([8], "int32")))
+    assert (given == np.roll(np.arange(64), -8)).all()
+
+
 def test_llvm_puts_no_scalars_together() -> None:
     x, y = array("x"), array("y")
     stores = [tirx.BufferStore(y, tirx.BufferLoad(x, [i]) * tirx.BufferLoad(x, [i]), [i]) for i in range(LANES)]

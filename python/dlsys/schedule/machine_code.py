@@ -25,7 +25,8 @@ NO_SLP = "-vectorize-slp:bool=false"
 convolution's unrolled tile, and finds nothing."""
 VECTORS = ("tirx.isnan", "tirx.nearbyint", "tirx.ldexp")
 """Functions that TVM 0.27 takes for functions of numbers alone: within a vector it computes them one by one."""
-STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
+STACK_BYTES = {"local": 16 * 1024, "global": 1024}  # the largest array on the stack: by us, by TVM 0.27 itself
+LINE = 64  # bytes of a cache line
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _ENTRY = "tirx.is_entry_func"
@@ -59,15 +60,24 @@ def is_compiling() -> bool:
     return _is_ours.get()
 
 
-def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
-    """A small local array, marked to lie on the stack, where it becomes registers. TVM 0.27 takes its memory from a
-    pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a prefetch."""
+def _on_stack(allocation: tirx.AllocBuffer) -> tirx.Stmt:
+    """A small array, marked to lie on the stack, where a local one becomes registers. TVM 0.27 takes a local one's
+    memory from a pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a
+    prefetch. And it aligns what lies on the stack to 16 bytes, so that vectors cross cache lines: as an array of
+    vectors of a line's size it begins at a line."""
     buffer = allocation.buffer
-    if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+    if buffer.scope() not in STACK_BYTES or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
-    if tvm.DataType(str(buffer.dtype)).bits * math.prod(map(int, buffer.shape)) > 8 * STACK_BYTES:
+    dtype, size, scope = tvm.DataType(str(buffer.dtype)), math.prod(map(int, buffer.shape)), buffer.scope()
+    nbytes = size * dtype.bits * dtype.lanes // 8
+    if not 0 < nbytes <= STACK_BYTES[scope]:
         return allocation
-    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **AS_IT_IS})
+    annotations = {**dict(allocation.annotations or {}), **AS_IT_IS}
+    if nbytes < LINE or dtype.lanes > 1 or str(dtype) == "bool":
+        return tirx.AllocBuffer(buffer, annotations)
+    own = 8 * LINE // dtype.bits
+    lines = tirx.decl_buffer((-(-size // own),), f"{dtype}x{own}", buffer.name, scope=scope)
+    return tirx.SeqStmt([tirx.AllocBuffer(lines, annotations), tirx.DeclBuffer(buffer, data=lines.data)])
 
 
 def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
@@ -175,7 +185,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
     kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: squares.contiguous}
-    own = [_without_main, _rewriting(kinds), _changing(_as_vectors), _changing(denormals.flushed)]
+    own = [_without_main, _changing(denormals.flushed), _rewriting(kinds), _changing(_as_vectors)]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final
