@@ -125,9 +125,28 @@ def _scaled(call: tvm.ir.Call) -> tirx.PrimExpr:
     value, n = call.args
     target = Target.current()
     if target is not None and str(target.kind) == "llvm" and "avx512f" in features(str(target)):
+        lanes = 512 // tvm.DataType(str(call.ty)).bits
+        if isinstance(n, tirx.Cast) and n.value.ty == call.ty and tvm.DataType(str(call.ty)).lanes % lanes == 0:
+            return _by_vectors(value, n.value, lanes)
         return tirx.call_llvm_pure_intrin(str(call.ty), "llvm.ldexp", value, n)
     half = n >> 1
     return value * power_of_two(half, str(call.ty)) * power_of_two(n - half, str(call.ty))
+
+
+def _by_vectors(value: tirx.PrimExpr, n: tirx.PrimExpr, lanes: int) -> tirx.PrimExpr:
+    """value * 2 ** n by AVX-512's instruction, which takes n as a number. LLVM's ldexp takes an integer, of which it
+    makes a number again."""
+    own, of_many = [tirx.Var(name, value.ty) for name in ("value", "n")], range(tvm.DataType(str(value.ty)).lanes)
+    kind, name = ("float32", "ps") if lanes == 16 else ("float64", "pd")
+    every, as_mxcsr = tirx.const(-1, f"int{lanes}"), tirx.const(4, "int32")  # lanes; the way of rounding
+
+    def part(first: int) -> tirx.PrimExpr:
+        x, power = (tirx.Shuffle([one], list(of_many[first : first + lanes])) for one in own)
+        called = f"llvm.x86.avx512.mask.scalef.{name}.512"
+        return tirx.call_llvm_pure_intrin(f"{kind}x{lanes}", called, x, power, x, every, as_mxcsr)
+
+    found = tirx.Shuffle([part(first) for first in of_many[::lanes]], list(of_many))
+    return tirx.Let(own[0], value, tirx.Let(own[1], n, found))
 
 
 def _as_vectors(function: tirx.PrimFunc) -> tirx.Stmt:
