@@ -275,3 +275,20 @@ def test_what_is_for_later_kernels_is_computed_there() -> None:
     first = next(group for group in found if gate in group.nodes)
     assert [node.op.name for node in first.nodes] == ["sigmoid", "mul"]
     assert first.outputs == (gate, forward)
+
+
+@pytest.mark.parametrize("width", [4, 3])  # of 3, slices begin at no multiple of 16 bytes
+def test_rows_of_a_slice_are_moved_by_one_kernel(width: int) -> None:
+    """As those of attention's heads, where nothing else reads the slice, and rows stay rows."""
+    x = ops.Variable("x", (2, 5, 3, 4, width), "float32")
+    parts = [x[:, :, i] for i in range(3)]
+    moved = [ops.transpose_op(part, (0, 2, 1, 3)) for part in parts[:2]]
+    executor = ad.Executor([*moved, ops.transpose_op(parts[2], (0, 2, 3, 1)), moved[0] * 2.0, parts[1]])
+    given = np.arange(2 * 5 * 3 * 4 * width, dtype="float32").reshape(2, 5, 3, 4, width)
+    found = executor.run({x: given}, convert_to_numpy_ret_vals=True)
+    first = given[:, :, 0].swapaxes(1, 2)
+    second, third = given[:, :, 1].swapaxes(1, 2), given[:, :, 2].transpose(0, 2, 3, 1)
+    for got, expected in zip(found, [first, second, third, first * 2, given[:, :, 1]], strict=True):
+        np.testing.assert_array_equal(got, expected)
+    names = sorted(kernel.name for kernel in executor.latest_plan().kernel_of.values())
+    assert names == ["mul", "slice", "slice", "slice_transpose", "transpose", "transpose"]

@@ -124,6 +124,20 @@ def test_powers_of_two_are_an_instruction_of_avx512_or_two_products() -> None:
     assert code(found, "vscalefps", "asm") and not code(found, "call.*ldexpf", "asm")
 
 
+@pytest.mark.parametrize(("dtype", "least", "most"), [("float32", -152, 127), ("float64", -1077, 1023)])
+def test_a_number_of_twos_is_no_integer_on_the_way(dtype: str, least: int, most: int) -> None:
+    """With the same bits as by integers: of some vectors, down to numbers that are not normal."""
+    x, n, y = (array(name, 64, dtype) for name in "xny")
+    store = lambda i: tirx.BufferStore(y, tirx.ldexp(x[i], n[i].astype("int32")), [i])  # noqa: E731
+    made = {"main": function([x, n, y], loop(64, store, tirx.ForKind.VECTORIZED))}
+    found = machine_code.compiled(made, Target({"kind": "llvm", "mcpu": "skylake-avx512"}))
+    assert code(found, r"\tvscalefp[sd]", "asm") == np.dtype(dtype).itemsize and not code(found, r"\tvcvt", "asm")
+    numbers = np.random.default_rng(0).uniform(0.7, 1.4, 64).astype(dtype)
+    twos = np.linspace(least, most, 64).round().astype(dtype)
+    exact = np.ldexp(numbers, twos.astype("int32"))
+    np.testing.assert_array_equal(run(machine_code.compiled(made, host_target(flush=False)), numbers, twos), exact)
+
+
 def test_local_arrays_lie_on_the_stack() -> None:
     x, held = array("x", 64), array("held", 64, scope="local")
     read = loop(64, lambda i: tirx.BufferStore(held, tirx.BufferLoad(x, [i]), [i]))
@@ -131,6 +145,22 @@ def test_local_arrays_lie_on_the_stack() -> None:
     made = function([x], tirx.SeqStmt([tirx.AllocBuffer(held), read, write]))
     assert not code(ours(made), "BackendAllocWorkspace")
     assert code(plain(made), "BackendAllocWorkspace")
+
+
+@pytest.mark.parametrize("scope", ["local", "global"])
+def test_the_stack_begins_at_a_cache_line(scope: str) -> None:
+    """TVM aligns its arrays there to 16 bytes; LLVM the vectors that it keeps, if an array needs it."""
+    x, at, held = array("x", 64), array("at", 1, "int32"), array("held", 64, scope=scope)
+    vectors = lambda n, body: loop(64 // n, lambda i: loop(n, lambda j: body(i * n + j), tirx.ForKind.VECTORIZED))  # noqa: E731
+    read = vectors(8, lambda i: tirx.BufferStore(held, x[i], [i]))
+    write = vectors(16, lambda i: tirx.BufferStore(x, held[(at[0] + i) % 64], [i]))
+    made = function([x, at], tirx.SeqStmt([tirx.AllocBuffer(held), read, write]))
+    own, theirs = ours(made), plain(made)
+    assert code(own, "held.* = alloca .*align 64") == code(own, "mxcsr = alloca .*align 64") == 1
+    assert code(own, r"\tandq\t\$-64, %rsp", "asm") and not code(theirs, "alloca .*align 64")
+    given = np.arange(64, dtype="float32")
+    own["main"](tvm_ffi.from_dlpack(given), tvm_ffi.from_dlpack(np.array([8], "int32")))
+    assert (given == np.roll(np.arange(64), -8)).all()
 
 
 def test_llvm_puts_no_scalars_together() -> None:

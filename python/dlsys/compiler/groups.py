@@ -222,7 +222,7 @@ def kernel_spec(
     """
     dtypes, numbers = graph.dtypes, numbers or {}
     if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
-        types = graph.dtypes[group.inputs[0]], graph.dtypes[group.nodes[0]]
+        types = graph.dtypes[group.inputs[0]], graph.dtypes[group.nodes[-1]]
         return _strided_spec(group.name, types, view.strides, view.shape)
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
     nodes: list[Node] = []  # each part has its own, also of what another one computes too
@@ -353,14 +353,17 @@ def read_from(group: Group, graph: TypedGraph, boundary: int) -> int:
 
 
 def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
-    """The view that a group is which is one slice, with no step backwards, from a multiple of `boundary` bytes on."""
-    node = group.nodes[0]
-    if not isinstance(node.op, Slice) or len(group.nodes) > 1:
+    """The view that a group is which is one slice, or one whose rows are moved, with no step backwards, from a multiple
+    of `boundary` bytes on."""
+    first, last = group.nodes[0], group.nodes[-1]
+    if not isinstance(first.op, Slice):
         return None
-    view = node.op.view(node, View.of(graph.shapes[node.inputs[0]]))
+    view: View | None = View.of(graph.shapes[first.inputs[0]])
+    for node in group.nodes:
+        view = None if view is None else node.op.view(node, view)
     if view is None or min(view.strides, default=0) < 0:
         return None
-    return None if view.offset * np.dtype(graph.dtypes[node]).itemsize % boundary else view
+    return None if view.offset * np.dtype(graph.dtypes[last]).itemsize % boundary else view
 
 
 def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], shape: Shape) -> KernelSpec:

@@ -49,7 +49,8 @@ def flushed(function: tirx.PrimFunc) -> tirx.Stmt:
 
 def _within(body: tirx.Stmt) -> tirx.Stmt:
     """The statement with the register saved and set before it, and set back behind it and before each return."""
-    state = tirx.decl_buffer((2,), "int32", name="mxcsr", scope="local", data_alignment=4, layout=None)
+    # a cache line, at which the stack then begins, and with it the vectors that LLVM keeps there
+    state = tirx.decl_buffer((16,), "int32", name="mxcsr", scope="local", data_alignment=4, layout=None)
 
     def call(name: str, at: int) -> tirx.Stmt:
         return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.sse.{name}", tirx.address_of(state[at])))

@@ -25,7 +25,8 @@ NO_SLP = "-vectorize-slp:bool=false"
 convolution's unrolled tile, and finds nothing."""
 VECTORS = ("tirx.isnan", "tirx.nearbyint", "tirx.ldexp")
 """Functions that TVM 0.27 takes for functions of numbers alone: within a vector it computes them one by one."""
-STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
+STACK_BYTES = {"local": 16 * 1024, "global": 1024}  # the largest array on the stack: by us, by TVM 0.27 itself
+LINE = 64  # bytes of a cache line
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _ENTRY = "tirx.is_entry_func"
@@ -59,15 +60,24 @@ def is_compiling() -> bool:
     return _is_ours.get()
 
 
-def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
-    """A small local array, marked to lie on the stack, where it becomes registers. TVM 0.27 takes its memory from a
-    pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a prefetch."""
+def _on_stack(allocation: tirx.AllocBuffer) -> tirx.Stmt:
+    """A small array, marked to lie on the stack, where a local one becomes registers. TVM 0.27 takes a local one's
+    memory from a pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a
+    prefetch. And it aligns what lies on the stack to 16 bytes, so that vectors cross cache lines: as an array of
+    vectors of a line's size it begins at a line."""
     buffer = allocation.buffer
-    if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+    if buffer.scope() not in STACK_BYTES or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
-    if tvm.DataType(str(buffer.dtype)).bits * math.prod(map(int, buffer.shape)) > 8 * STACK_BYTES:
+    dtype, size, scope = tvm.DataType(str(buffer.dtype)), math.prod(map(int, buffer.shape)), buffer.scope()
+    nbytes = size * dtype.bits * dtype.lanes // 8
+    if not 0 < nbytes <= STACK_BYTES[scope]:
         return allocation
-    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **AS_IT_IS})
+    annotations = {**dict(allocation.annotations or {}), **AS_IT_IS}
+    if nbytes < LINE or dtype.lanes > 1 or str(dtype) == "bool":
+        return tirx.AllocBuffer(buffer, annotations)
+    own = 8 * LINE // dtype.bits
+    lines = tirx.decl_buffer((-(-size // own),), f"{dtype}x{own}", buffer.name, scope=scope)
+    return tirx.SeqStmt([tirx.AllocBuffer(lines, annotations), tirx.DeclBuffer(buffer, data=lines.data)])
 
 
 def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
@@ -115,9 +125,28 @@ def _scaled(call: tvm.ir.Call) -> tirx.PrimExpr:
     value, n = call.args
     target = Target.current()
     if target is not None and str(target.kind) == "llvm" and "avx512f" in features(str(target)):
+        lanes = 512 // tvm.DataType(str(call.ty)).bits
+        if isinstance(n, tirx.Cast) and n.value.ty == call.ty and tvm.DataType(str(call.ty)).lanes % lanes == 0:
+            return _by_vectors(value, n.value, lanes)
         return tirx.call_llvm_pure_intrin(str(call.ty), "llvm.ldexp", value, n)
     half = n >> 1
     return value * power_of_two(half, str(call.ty)) * power_of_two(n - half, str(call.ty))
+
+
+def _by_vectors(value: tirx.PrimExpr, n: tirx.PrimExpr, lanes: int) -> tirx.PrimExpr:
+    """value * 2 ** n by AVX-512's instruction, which takes n as a number. LLVM's ldexp takes an integer, of which it
+    makes a number again."""
+    own, of_many = [tirx.Var(name, value.ty) for name in ("value", "n")], range(tvm.DataType(str(value.ty)).lanes)
+    kind, name = ("float32", "ps") if lanes == 16 else ("float64", "pd")
+    every, as_mxcsr = tirx.const(-1, f"int{lanes}"), tirx.const(4, "int32")  # lanes; the way of rounding
+
+    def part(first: int) -> tirx.PrimExpr:
+        x, power = (tirx.Shuffle([one], list(of_many[first : first + lanes])) for one in own)
+        called = f"llvm.x86.avx512.mask.scalef.{name}.512"
+        return tirx.call_llvm_pure_intrin(f"{kind}x{lanes}", called, x, power, x, every, as_mxcsr)
+
+    found = tirx.Shuffle([part(first) for first in of_many[::lanes]], list(of_many))
+    return tirx.Let(own[0], value, tirx.Let(own[1], n, found))
 
 
 def _as_vectors(function: tirx.PrimFunc) -> tirx.Stmt:
@@ -175,7 +204,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
     kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: squares.contiguous}
-    own = [_without_main, _rewriting(kinds), _changing(_as_vectors), _changing(denormals.flushed)]
+    own = [_without_main, _changing(denormals.flushed), _rewriting(kinds), _changing(_as_vectors)]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final
