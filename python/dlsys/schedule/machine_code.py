@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import tvm
@@ -16,7 +17,7 @@ from tvm.target import Target
 
 from ..compute.elementary import power_of_two
 from . import denormals, squares
-from .common import AS_IT_IS, mutated, rewritten
+from .common import AS_IT_IS, found_in, mutated, rewritten
 from .target import features
 
 PIPELINE = "dlsys"
@@ -30,6 +31,7 @@ LINE = 64  # bytes of a cache line
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _ENTRY = "tirx.is_entry_func"
+_CPU = 1  # the number of the kind of device in DLPack
 
 
 def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
@@ -60,13 +62,21 @@ def is_compiling() -> bool:
     return _is_ours.get()
 
 
-def _on_stack(allocation: tirx.AllocBuffer) -> tirx.Stmt:
+def _on_host(function: tirx.PrimFunc) -> tirx.Stmt:
+    """The body of a host's function, whose arrays are its own where it runs on a CPU; else they are those of a GPU."""
+    kinds = {int(mark.value) for mark in found_in(function.body, tirx.AttrStmt) if mark.attr_key == "device_type"}
+    scopes = ("local", "global") if kinds == {_CPU} else ("local",)
+    kept: dict[Any, Any] = {tirx.Select: _branch, tvm.ir.TensorLoad: squares.contiguous}
+    return rewritten(function.body, {**kept, tirx.AllocBuffer: partial(_on_stack, scopes=scopes)})
+
+
+def _on_stack(allocation: tirx.AllocBuffer, scopes: Container[str]) -> tirx.Stmt:
     """A small array, marked to lie on the stack, where a local one becomes registers. TVM 0.27 takes a local one's
     memory from a pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a
     prefetch. And it aligns what lies on the stack to 16 bytes, so that vectors cross cache lines: as an array of
     vectors of a line's size it begins at a line."""
     buffer = allocation.buffer
-    if buffer.scope() not in STACK_BYTES or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+    if buffer.scope() not in scopes or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
     dtype, size, scope = tvm.DataType(str(buffer.dtype)), math.prod(map(int, buffer.shape)), buffer.scope()
     nbytes = size * dtype.bits * dtype.lanes // 8
@@ -203,8 +213,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
-    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tvm.ir.TensorLoad: squares.contiguous}
-    own = [_without_main, _changing(denormals.flushed), _rewriting(kinds), _changing(_as_vectors)]
+    own = [_without_main, *map(_changing, (denormals.flushed, _on_host, _as_vectors))]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final
