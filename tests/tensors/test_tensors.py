@@ -369,7 +369,7 @@ def at_once(change: Callable[[int], object]) -> None:
             change(number)
 
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(5e-5)
     try:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(8)))
