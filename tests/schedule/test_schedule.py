@@ -20,6 +20,7 @@ from cases import Case
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
+from dlsys.exchange.channels_last_ops import transform_tiles_op
 from dlsys.graph import Node
 from dlsys.ops import pack_panels_op
 from dlsys.schedule import common, machine_code, squares
@@ -210,6 +211,26 @@ def test_a_step_along_arrays_in_memory_takes_few_lines(formula: Callable[..., An
     for count, vectors in ((64, 4), (2**20, far)):
         loops, _ = schedule.apply(_function("f", [(count, 512)], "float32", formula), target)
         assert max(int(width) for width in re.findall(r"T.vectorized\((\d+)\)", loops.script())) == 16 * vectors
+
+
+@pytest.mark.parametrize("several, rows, length", [(6, 40, 1100), (8, 3, 7000), (2, 5, 4097)])
+def test_vectors_that_several_results_need_are_loaded_once(several: int, rows: int, length: int) -> None:
+    """Sums of the same rows by different factors, above an image's border zeros; what stays in L1 is read again."""
+    random = np.random.default_rng(several)
+    x, factors = ad.Variable("x"), ad.Variable("factors")
+    tiles = transform_tiles_op(x, factors, 1, rows, 1, 1)
+    values = random.standard_normal((1, rows, length)).astype("float32")
+    weights = random.standard_normal((several, 3)).astype("float32")
+    shapes = {x: values.shape, factors: weights.shape}
+    executor = ad.Executor([tiles])
+    (found,) = executor.run({x: values, factors: weights}, convert_to_numpy_ret_vals=True)
+    padded = np.pad(values.astype("float64"), ((0, 0), (1, 1), (0, 0)))
+    want = sum(np.multiply.outer(weights[:, i], padded[:, i : i + rows]) for i in range(3))
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-6)
+    assert f"tiles[{several - 1}, " in executor.script(feed_shapes=shapes)  # the last result, beside the others
+    small = {x: (1, 4, 16), factors: weights.shape}
+    near = ad.Executor([transform_tiles_op(x, factors, 1, 4, 1, 1)])
+    assert f"tiles[{several - 1}, " not in near.script(feed_shapes=small)
 
 
 @pytest.mark.slow

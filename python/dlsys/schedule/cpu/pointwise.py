@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import tvm
 from tvm import tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, Axes, Strides, axes_of, renamed
+from ..common import COSTLY_VECTORS, MAX_VECTORS, PARALLEL_WORK, Axes, Strides, axes_of, renamed
 from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen, step_vectors
 from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
@@ -65,7 +66,8 @@ class _Loops:
         self.branching = bool(branching)
         self.axes = self._axes()
         *self.outer, self.inner = self.axes.sizes or (1,)
-        self.rows = math.prod(self.outer)
+        self.side, self.several = self._side()
+        self.rows = math.prod(self.outer) // self.several
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
         large = steps.threads and for_threads(math.prod(self.shape) * self.work) >= PARALLEL_WORK
@@ -78,6 +80,21 @@ class _Loops:
             return axes_of(self.shape, range(last + 1), self.accesses)
         rows, row = (axes_of(self.shape, part, self.accesses) for part in (range(last), [last]))
         return Axes(self.shape, (*rows.parts, *row.parts), (*rows.strides, *row.strides))
+
+    def _side(self) -> tuple[int, int]:
+        """A group of axes, and how many of its indices are computed side by side, so that vectors along the last axis
+        are loaded once for all: those that do not move along the group, and leave L1 before its next index. Winograd's
+        six sums of the same six rows are such a group. Of no group it is one."""
+        loads = [(stage.block, load) for stage in self.group for load in stage.loads()]
+        found = {load.source: common.strides_of(block, load.source, load.indices) for block, load in loads}
+        moving = {array: s for array, s in found.items() if s is None or (s and s[-1] != 0)}
+        nbytes = self.inner * sum(-(-tvm.DataType(str(array.dtype)).bits // 8) for array in moving)
+        for group, extent in enumerate(self.outer):
+            still = all(s and s[-1] == 1 and not any(s[x] for x in self.axes.parts[group]) for s in moving.values())
+            several = common.divisor(extent, 1, MAX_VECTORS) or 1
+            if still and several > 1 and nbytes * math.prod(self.outer[group + 1 :]) > self.machine.l1 // 2:
+                return group, several
+        return 0, 1
 
     def nest(self) -> tirx.Stmt:
         """The loops in the order that suits what they read."""
@@ -115,6 +132,7 @@ class _Loops:
         """Elements of some vectors, which divide a row where that can be."""
         whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
         most = self.steps.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
+        most = most if self.several == 1 else 1  # the results side by side fill the registers
         if isinstance(self.inner, Varying) and usual(self.inner) < self.lanes * most:
             return self.lanes
         width = min(self.inner, self.lanes * most)
@@ -128,12 +146,22 @@ class _Loops:
         return next_row(self.group[0], unravelled(row, self.outer), self.machine)
 
     def _vector(self, row: Expr, first: Expr, width: int) -> tirx.Stmt:
-        """Some neighbours in a row, from its element `first` on."""
-        if len(self.group) == 1:
+        """Some neighbours in a row, from its element `first` on; in as many rows as are computed side by side."""
+        if len(self.group) == 1 and self.several == 1:
             return self.vector(width, lambda lane: self._element(self.at([*unravelled(row, self.outer), first + lane])))
         vector = VectorCode(width, self.index)
-        vector.compute(self.group, self.at([*unravelled(row, self.outer), first + vector.lane]), {}, self.stored)
+        for place in self._places(row):
+            vector.compute(self.group, self.at([*place, first + vector.lane]), {}, self.stored)
         return vector.loop()
+
+    def _places(self, row: Expr) -> list[list[Expr]]:
+        """The rows that are computed side by side with one, as indices of the groups of axes but the last."""
+        if self.several == 1:
+            return [unravelled(row, self.outer)]
+        before, size, after = self.outer[: self.side], self.outer[self.side], self.outer[self.side + 1 :]
+        place = unravelled(row, [*before, size // self.several, *after])
+        first = place[self.side] * self.several
+        return [[*place[: self.side], first + n, *place[self.side + 1 :]] for n in range(self.several)]
 
     def _shared(self, share: int, steps: Callable[[Expr, Expr, int], tirx.Stmt]) -> tirx.Stmt:
         """Rows, few of them, cut into shares of so many elements, which threads take; what is left of a row follows."""
