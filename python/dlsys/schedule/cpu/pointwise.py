@@ -4,7 +4,7 @@ of one shape."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,13 +60,16 @@ class _Loops:
         self.index = next((str(v.var.ty) for v in group[0].iters), "int32")
         self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.shape = extents(group[0].iters)
-        self.accesses = [access for stage in group for access in common.accesses_of(stage.block)]
+        places = [(s, *place) for s in group for place in common.places_of(s.block.body)]
+        strides = [(array, common.strides_of(stage.block, array, indices)) for stage, array, indices in places]
+        self.accesses = list(dict.fromkeys(access for _, access in strides))
         branching = {i for stage in group for i in common.branching_of(stage.block)}
         self.by_row = bool(branching) and len(self.shape) - 1 not in branching  # branches are taken for a whole row
         self.branching = bool(branching)
         self.axes = self._axes()
         *self.outer, self.inner = self.axes.sizes or (1,)
-        self.side, self.several = self._side()
+        written = {stage.buffer for stage in group}
+        self.side, self.several = self._side({load for load in strides if load[0] not in written})
         self.rows = math.prod(self.outer) // self.several
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
@@ -81,16 +84,14 @@ class _Loops:
         rows, row = (axes_of(self.shape, part, self.accesses) for part in (range(last), [last]))
         return Axes(self.shape, (*rows.parts, *row.parts), (*rows.strides, *row.strides))
 
-    def _side(self) -> tuple[int, int]:
+    def _side(self, loads: Iterable[tuple[Any, Strides]]) -> tuple[int, int]:
         """A group of axes, and how many of its indices are computed side by side, so that vectors along the last axis
         are loaded once for all: those that do not move along the group, and leave L1 before its next index. Winograd's
         six sums of the same six rows are such a group. Of no group it is one."""
-        loads = [(stage.block, load) for stage in self.group for load in stage.loads()]
-        found = {load.source: common.strides_of(block, load.source, load.indices) for block, load in loads}
-        moving = {array: s for array, s in found.items() if s is None or (s and s[-1] != 0)}
-        nbytes = self.inner * sum(-(-tvm.DataType(str(array.dtype)).bits // 8) for array in moving)
+        moving = [(array, s) for array, s in loads if s is None or (s and s[-1] != 0)]
+        nbytes = self.inner * sum(-(-tvm.DataType(str(array.dtype)).bits // 8) for array, _ in moving)
         for group, extent in enumerate(self.outer):
-            still = all(s and s[-1] == 1 and not any(s[x] for x in self.axes.parts[group]) for s in moving.values())
+            still = all(s and s[-1] == 1 and not any(s[x] for x in self.axes.parts[group]) for _, s in moving)
             several = common.divisor(extent, 1, MAX_VECTORS) or 1
             if still and several > 1 and nbytes * math.prod(self.outer[group + 1 :]) > self.machine.l1 // 2:
                 return group, several
