@@ -194,6 +194,33 @@ def linear(expression: Any, variables: Sequence[Any]) -> tuple[tuple[int, ...], 
     return tuple(map(int, factors)), rest
 
 
+def conjuncts(condition: Any) -> list[Any]:
+    """The terms of a conjunction."""
+    both = (condition.a, condition.b) if isinstance(condition, tirx.And) else ()
+    return [part for one in both for part in conjuncts(one)] or [condition]
+
+
+def bounds_of(conditions: Iterable[Any], iterator: tirx.IterVar) -> tuple[int, int, list[Any]]:
+    """The first number of an iterator for which conditions hold, and the end of those for which they do; and those of
+    the conditions that were not asked, which are no comparisons of numbers that are linear in the iterator alone."""
+    first, end, others = 0, int(iterator.dom.extent), list[Any]()
+    for condition in conditions:
+        strict, found = isinstance(condition, (tirx.GT, tirx.LT)), None
+        if isinstance(condition, (tirx.GE, tirx.GT)):
+            found = linear(condition.a - condition.b, [iterator.var])
+        elif strict or isinstance(condition, tirx.LE):
+            found = linear(condition.b - condition.a, [iterator.var])
+        if found is None or not isinstance(found[1], tirx.IntImm):
+            others.append(condition)
+            continue
+        (factor,), rest = found[0], int(found[1]) - strict  # factor n + rest >= 0
+        if factor > 0:
+            first = max(first, -(rest // factor))
+        elif factor < 0 or rest < 0:
+            end = min(end, rest // -factor + 1 if factor else 0)
+    return first, max(first, end), others
+
+
 def contiguous(extents: Mapping[int, int], found: Sequence[Strides]) -> list[list[int]]:
     """Adjacent axes, whose extents are given, in groups that accesses `found` step through as one, since every access
     goes on from one row to the next. An axis of extent 1 joins any."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from tvm import ir, sym, tirx
@@ -22,7 +22,6 @@ from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, rena
 from ..products import Product
 from ..stages import Stage, extents, loads_of
 
-_INDICES = {dtype: tirx.Var("index", dtype) for dtype in ("int32", "int64")}
 CHANNELS = 16  # fewer are too short a loop to stand inside those over taps, and are unrolled where side by side
 
 
@@ -174,27 +173,20 @@ class Images:
         return loop(math.prod(sizes[i] for i in outer), plane, PARALLEL if parallel else SERIAL)
 
 
-@lru_cache(64)
-def _holding(condition: Any, extent: int) -> set[int]:
-    """The numbers below an extent for which a condition on the one index of `_INDICES` that it has holds, given as a
-    `Structure`; many kernels of a network ask for the same."""
-    (index,), simplify = tirx.analysis.undefined_vars(condition.key), sym.Analyzer().simplify
-    return {n for n in range(extent) if simplify(renamed(condition.key, {index: tirx.IntImm(index.ty, n)}))}
-
-
 @lru_cache(8)
 def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
     """For each iterator of a stage that sets something into zeros, within what it has that, by the conditions on that
     iterator alone; and whether those are all. Nothing of other stages."""
     if not (isinstance(stage.value, ir.Call) and _is_set_into_zeros(stage.value)):
         return {}, False
-    parts, found = _conjuncts(stage.value.args[0]), dict[int, tuple[int, int]]()
+    parts, simplify = common.conjuncts(stage.value.args[0]), sym.Analyzer().simplify
+    found = dict[int, tuple[int, int]]()
     exact = all(len(tirx.analysis.undefined_vars(part)) == 1 for part in parts)
     for i, v in enumerate(stage.iters):
         own = [part for part in parts if reads(part, v.var) and len(tirx.analysis.undefined_vars(part)) == 1]
-        names, extent = {v.var: _INDICES[str(v.var.ty)]}, int(v.dom.extent)
-        holds = [_holding(common.Structure(renamed(part, names)), extent) for part in own]
-        inside = [n for n in range(extent) if all(n in numbers for numbers in holds)]
+        first, end, others = common.bounds_of(own, v)
+        at = partial(tirx.IntImm, v.var.ty)
+        inside = [n for n in range(first, end) if all(simplify(renamed(part, {v.var: at(n)})) for part in others)]
         exact = exact and bool(inside) and inside[-1] - inside[0] + 1 == len(inside)
         if inside:
             found[i] = (inside[0], inside[-1] + 1)
@@ -204,12 +196,6 @@ def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
 def without_zeros(code: Any) -> Any:
     """An expression that reads images without the condition that the place lies within."""
     return rewritten(code, {ir.Call: lambda call: call.args[1] if _is_set_into_zeros(call) else call})
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    """The terms of a conjunction."""
-    both = (condition.a, condition.b) if isinstance(condition, tirx.And) else ()
-    return [part for one in both for part in _conjuncts(one)] or [condition]
 
 
 def _is_set_into_zeros(call: ir.Call) -> bool:
