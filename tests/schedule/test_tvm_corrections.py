@@ -3,6 +3,7 @@ the second fails, a later TVM needs it no more, and it can go."""
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -218,6 +219,25 @@ if __name__ == "__main__":
     import pytest
 
     raise SystemExit(pytest.main([__file__, *sys.argv[1:]]))
+
+
+PLACES: list[Callable[..., Any]] = [
+    lambda i, div, mod: div(mod(i, 4) + 1, 2),
+    lambda i, div, mod: div(mod(i, 28) + 1, 2) + div(i, 28) * 14,
+    lambda i, div, mod: div(mod(i, 6) + 2, 3),
+    lambda i, div, mod: div(mod(i, 12) + 9, 12) * 3 + mod(i, 3),
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_places_are_no_maps_of_iterators(place: Callable[..., Any]) -> None:
+    """Where what is divided is a quotient or remainder and a number more."""
+    numbers, x, y = np.arange(64, dtype="float32"), array("x", 64), array("y", 64)
+    load = lambda i: tirx.BufferLoad(x, [place(i, tirx.floordiv, tirx.floormod)])  # noqa: E731
+    made = function([x, y], loop(64, lambda i: tirx.BufferStore(y, load(i), [i])))
+    want = numbers[[place(i, operator.floordiv, operator.mod) for i in range(64)]]
+    np.testing.assert_array_equal(run(ours(made), numbers), want)
+    assert not np.array_equal(run(plain(made), numbers), want)
 
 
 def test_a_function_alone_is_compiled_once() -> None:

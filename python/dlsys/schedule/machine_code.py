@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any
 
 import tvm
-from tvm import tirx
+import tvm_ffi
+from tvm import s_tir, sym, tirx
 from tvm.target import Target
 
 from ..compute.elementary import power_of_two
+from ..compute.loops import ravelled
 from . import denormals, squares
-from .common import AS_IT_IS, found_in, mutated, rewritten
+from .common import AS_IT_IS, found_in, mutated, renamed, rewritten, with_places
 from .target import features
 
 PIPELINE = "dlsys"
@@ -30,7 +32,8 @@ STACK_BYTES = {"local": 16 * 1024, "global": 1024}  # the largest array on the s
 LINE = 64  # bytes of a cache line
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
-_ENTRY = "tirx.is_entry_func"
+_QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
+_OPAQUE = tvm.ir.Op.get("tirx.reinterpret")
 _CPU = 1  # the number of the kind of device in DLPack
 
 
@@ -199,24 +202,98 @@ def _rewriting(functions: Mapping[type, Callable[[Any], Any]]) -> tvm.transform.
     return _changing(lambda function: rewritten(function.body, functions))
 
 
-@tvm.transform.module_pass(opt_level=0, name="dlsys.without_main")
-def _without_main(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    """The module without a function to call when no name is given: TVM 0.27 has LLVM compile one more, which is a copy
-    of what checks the arguments of the only function."""
-    for name, function in module.functions.items():
-        if _ENTRY in function.attrs:
-            module[name] = function.without_attr(_ENTRY)
-    return module
+def _in_one_axis(function: tirx.PrimFunc) -> tirx.Stmt:
+    """The body with an element's place in memory as its last index, where an index has a quotient. TVM 0.27 computes
+    places as maps of iterators, for which it takes (i % 4 + 1) // 2 for (i + 1) % 4 // 2: kernels read elsewhere, also
+    beyond their arrays. Into calls it does not look; `_shown` takes these away again. While a place is simplified, a
+    number that is divided has a name: of (i + 20) % 7 TVM makes (i + 6) % 7
+    else, which no more belongs to (i + 20) // 7."""
+    analyzer = sym.Analyzer()
+    for one in found_in(function.body, tirx.For):
+        analyzer.bind(one.loop_var, tvm.ir.Range.from_min_extent(one.min, one.extent))
+
+    def simple(place: Any) -> Any:
+        names: dict[tirx.Var, tuple[Any, int]] = {}  # of numbers that are divided, as a number and what is added to it
+
+        def named(quotient: Any) -> Any:
+            number, offset, by = quotient.a, 0, quotient.b
+            if found_in(number, *_QUOTIENTS) or not isinstance(by, tirx.IntImm):
+                return quotient
+            if isinstance(number, tirx.Add) and isinstance(number.b, tirx.IntImm):
+                number, offset = number.a, int(number.b)
+            for name, (other, more) in names.items():
+                same = more == offset or (isinstance(quotient, tirx.FloorMod) and (more - offset) % int(by) == 0)
+                if same and tvm_ffi.structural_equal(other, number):
+                    return type(quotient)(name, by)
+            names[name := tirx.Var("number", number.ty)] = number, offset
+            bounds, of = analyzer.const_int_bound(quotient.a), partial(tirx.IntImm, number.ty)
+            if bounds.max_value - bounds.min_value < 2**31 - 1:
+                own = of(bounds.min_value), of(bounds.max_value - bounds.min_value + 1)
+                analyzer.bind(name, tvm.ir.Range.from_min_extent(*own))
+            return type(quotient)(name, by)
+
+        found = analyzer.simplify(rewritten(place, dict.fromkeys(_QUOTIENTS, named)))
+        return renamed(found, {name: number + offset for name, (number, offset) in names.items()})
+
+    def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        if not found_in(indices, *_QUOTIENTS) or len(buffer.strides):
+            return buffer, indices
+        flat = simple(ravelled(indices, buffer.shape))
+        hidden = tvm.ir.Call(_OPAQUE, [flat], ret_ty=flat.ty) if found_in(flat, *_QUOTIENTS) else flat
+        return buffer, [*(tirx.const(0, str(index.ty)) for index in indices[:-1]), hidden]
+
+    return with_places(function.body, place)
+
+
+def _shown(call: Any) -> tirx.PrimExpr:
+    return call.args[0] if call.op.same_as(_OPAQUE) and call.args[0].ty == call.ty else call
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
-    """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
-    passes, host, device = tirx.get_tir_pipeline("s_tir")
-    first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
-    own = [_without_main, *map(_changing, (denormals.flushed, _on_host, _as_vectors))]
+    """TVM's passes for scheduled functions, those that our loops need, with ours among them: before all others, around
+    what makes indices of one axis, and before the host's allocations."""
+    loops, code, (_, host, device) = s_tir.transform, tirx.transform, tirx.get_tir_pipeline("s_tir")
+    passes = [
+        _rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}),
+        loops.CanonicalizeLoop(),
+        loops.LowerCrossThreadReduction(),
+        loops.LowerInitBlock(),
+        loops.PlanAndUpdateBufferAllocationLocation(),
+        loops.ConvertBlocksToOpaque(),
+        loops.LiftThreadBinding(),
+        loops.CompactBufferAllocation(),
+        loops.UnifyThreadBinding(),
+        loops.LowerMatchBuffer(),
+        loops.AnnotateIrregularLoop(),
+        loops.LowerOpaqueBlock(),
+        _changing(_in_one_axis),
+        code.FlattenBuffer(),
+        _rewriting({tvm.ir.Call: _shown}),
+        code.StmtSimplify(),
+        code.BF16ComputeLegalize(),
+        code.NarrowDataType(32),
+        loops.LoopPartition(),
+        code.VectorizeLoop(True),
+        code.StorageRewrite(),
+        loops.HoistIfThenElse(),
+        code.UnrollLoop(),
+        loops.RenormalizeSplitPattern(),
+        code.StmtSimplify(),
+        code.RemoveNoOp(),
+        loops.RewriteUnsafeSelect(),
+        code.CommonSubexprElim(),
+        code.VerifyMemory(),
+        *map(loops.ThreadSync, ("shared", "shared.dyn", "warp")),
+        loops.LowerThreadAllreduce(),
+        loops.MergeSharedMemoryAllocations(),
+        code.SplitHostDevice(),
+        code.MakePackedAPI(),
+        code.BF16StorageLegalize(),
+    ]
+    own = list(map(_changing, (denormals.flushed, _on_host, _as_vectors)))
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
-    return tvm.transform.Sequential(first), *final
+    return tvm.transform.Sequential(passes), *final
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
