@@ -213,6 +213,26 @@ def test_a_step_along_arrays_in_memory_takes_few_lines(formula: Callable[..., An
         assert max(int(width) for width in re.findall(r"T.vectorized\((\d+)\)", loops.script())) == 16 * vectors
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size, width, padding", [(3, 28, 1), (2, 56, 1), (5, 15, 2), (3, 1, 1), (4, 3, 2)])
+def test_an_image_between_its_borders_is_read_as_vectors(size: int, width: int, padding: int, stride: int) -> None:
+    """The loops of a row are cut where the windows begin to lie within the image, and where they no longer do."""
+    x = ad.Variable("x")
+    values = np.random.default_rng(width).standard_normal((2, 3, width, width)).astype("float32")
+    pools = [pool(x, size, stride, padding) for pool in (ad.max_pool2d_op, ad.avg_pool2d_op)]
+    nodes = [*pools, *ad.gradients(pools[0] * pools[1], [x])]
+    executor = ad.Executor(nodes)
+    found = executor.run({x: values}, convert_to_numpy_ret_vals=True)
+    want = ad.Executor(nodes, ctx="numpy").run({x: values}, convert_to_numpy_ret_vals=True)
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    low, high = -(-padding // stride), (width + padding - size) // stride + 1
+    if size <= 4 < width:  # larger windows are sums of their own
+        script = ad.Executor(pools[:1]).script(feed_shapes={x: values.shape})
+        assert re.search(rf", {low} \+ (i_1 \* 16 \+ )?lane\] = ", script), script
+        assert re.findall(r"in range\((\d+)\):\n +windows", script) in (["1"], ["1", "1"]), (low, high, script)
+
+
 @pytest.mark.parametrize("several, rows, length", [(6, 40, 1100), (8, 3, 7000), (2, 5, 4097)])
 def test_vectors_that_several_results_need_are_loaded_once(several: int, rows: int, length: int) -> None:
     """Sums of the same rows by different factors, above an image's border zeros; what stays in L1 is read again."""

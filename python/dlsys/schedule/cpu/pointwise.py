@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import ir, tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
@@ -63,9 +64,9 @@ class _Loops:
         places = [(s, *place) for s in group for place in common.places_of(s.block.body)]
         strides = [(array, common.strides_of(stage.block, array, indices)) for stage, array, indices in places]
         self.accesses = list(dict.fromkeys(access for _, access in strides))
-        branching = {i for stage in group for i in common.branching_of(stage.block)}
-        self.by_row = bool(branching) and len(self.shape) - 1 not in branching  # branches are taken for a whole row
-        self.branching = bool(branching)
+        self.branching = any(common.branching_of(stage.block) for stage in group)
+        self.spans = self._spans() if self.branching else []
+        self.by_row = bool(self.spans)  # branches are taken for all of a span
         self.axes = self._axes()
         *self.outer, self.inner = self.axes.sizes or (1,)
         written = {stage.buffer for stage in group}
@@ -83,6 +84,23 @@ class _Loops:
             return axes_of(self.shape, range(last + 1), self.accesses)
         rows, row = (axes_of(self.shape, part, self.accesses) for part in (range(last), [last]))
         return Axes(self.shape, (*rows.parts, *row.parts), (*rows.strides, *row.strides))
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """The first index and the end of spans of the last axis within which no condition changes: what lies between an
+        image's borders is loaded as vectors then. None where a condition has another form."""
+        extent = self.shape[-1]
+        first, end = 0, extent
+        for stage in self.group:
+            calls = [call for call in common.found_in(stage.value, ir.Call) if common.is_branch(call)]
+            conditions = [part for call in calls for part in common.conjuncts(call.args[0])]
+            own = [part for part in conditions if common.reads(part, stage.iters[-1].var)]
+            low, high, others = common.bounds_of(own, stage.iters[-1])
+            if others or (own and isinstance(extent, Varying)):
+                return []
+            if own:
+                first, end = max(first, low), min(end, high)
+        cuts = [0, first, max(first, end), extent]
+        return [(low, high) for low, high in pairwise(cuts) if low < high]
 
     def _side(self, loads: Iterable[tuple[Any, Strides]]) -> tuple[int, int]:
         """A group of axes, and how many of its indices are computed side by side, so that vectors along the last axis
@@ -115,29 +133,32 @@ class _Loops:
 
     def _in_rows(self, apart: bool) -> tirx.Stmt:
         """Rows, and along each some vectors a step; elements that lie `apart` one by one, with the next row fetched."""
-        width = 1 if apart else self._width()
 
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
             """`count` elements of a row from `first` on."""
-            code = in_steps(count, width, lambda start, n: self._vector(row, first + start, n), self.index)
-            return sequence([*(self._next_row(row) if apart else []), code])
+            width = 1 if apart else self._width(count)
+            return in_steps(count, width, lambda start, n: self._vector(row, first + start, n), self.index)
 
-        many = self.rows >= self.parts and (apart or bool(self.outer))
+        def whole(row: Expr) -> tirx.Stmt:
+            spans = [steps(row, low, high - low) for low, high in self.spans or [(0, self.inner)]]
+            return sequence([*(self._next_row(row) if apart else []), *spans])
+
+        width, many = self._width(self.inner), self.rows >= self.parts and (apart or bool(self.outer))
         if not self.parts or many or (not apart and (self.by_row or self.inner <= width)):
-            return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
+            return self.loop(self.rows, whole, parallel=self.parts > 0)
         if apart:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
         return self._shared(width if self.inner % width == 0 else width * CHUNK // self.steps.finer, steps)
 
-    def _width(self) -> int:
-        """Elements of some vectors, which divide a row where that can be."""
-        whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
+    def _width(self, extent: int) -> int:
+        """Elements of some vectors, which divide so many of a row where that can be."""
+        whole = extent % (COSTLY_VECTORS * self.lanes) == 0
         most = self.steps.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
         most = most if self.several == 1 else 1  # the results side by side fill the registers
-        if isinstance(self.inner, Varying) and usual(self.inner) < self.lanes * most:
+        if isinstance(extent, Varying) and usual(extent) < self.lanes * most:
             return self.lanes
-        width = min(self.inner, self.lanes * most)
-        return width if width == self.inner else common.divisor(self.inner, self.lanes, width) or width
+        width = min(extent, self.lanes * most)
+        return width if width == extent else common.divisor(extent, self.lanes, width) or width
 
     def _next_row(self, row: Expr) -> list[tirx.Stmt]:
         """Statements that fetch the next row into the cache; none where rows are not whole."""
