@@ -17,7 +17,7 @@ from ..rows import Rows, find_rows
 from ..stages import Expr, Stage, inlined, share, with_nests
 from ..target import Gpu, Machine, Rule
 from . import reduction
-from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, folded, index, lanes, launch, local
+from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, index, lanes, launch, local
 
 MOST = 32  # elements of a row that a thread of a block holds; of a warp half as many
 
@@ -126,9 +126,8 @@ class _Code:
             code = self._thread(step)
             code.add_to(sums, kind, self._value(stage, stage.value.b, code, step))
             self.code.append(self._guarded(step, code.loop()))
-        total, made = local(dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(self.width)], kind))
+        total, made = all_of(sums, kind, self.x, self.threads)
         self.code += made
-        self.code += all_of(total, kind, self.x, self.threads)
         self.held[stage.buffer] = [total]
         self._keep(stage, total, None)
 
