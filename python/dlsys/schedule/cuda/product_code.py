@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import ir, tirx
 
@@ -19,6 +19,15 @@ from .threads import ThreadCode, barrier, ceil_div, guarded, index, lanes, launc
 DEPTH = 16  # steps of k between two barriers
 GROUP = 4  # neighbouring rows or columns of a thread, read as one vector
 ZERO: Expr = tirx.const(0, "int32")
+
+
+class Step(NamedTuple):
+    """A block's work at each step along k: instructions of a warp, each in the time of a multiply-add; bytes that all
+    threads read of shared memory; terms that it multiplies."""
+
+    instructions: int
+    nbytes: int
+    depth: int = 1
 
 
 @dataclass(frozen=True)
@@ -35,21 +44,10 @@ class Tile:
         """Threads of a block."""
         return self.rows // self.own_rows * (self.columns // self.own_columns)
 
-
-@dataclass(frozen=True)
-class Step:
-    """The work of a block for a tile at each step along k, of `depth` terms: instructions of a warp, each in the time
-    of a multiply-add, and bytes that all threads read of shared memory."""
-
-    tile: Tile
-    instructions: int
-    nbytes: int
-    depth: int = 1
-
-
-def step_of(tile: Tile) -> Step:
-    """A step of CUDA cores: a thread multiplies each of its rows by each of its columns."""
-    return Step(tile, tile.own_rows * tile.own_columns, (tile.own_rows + tile.own_columns) * 4 * tile.threads)
+    @property
+    def step(self) -> Step:
+        """A step of CUDA cores: a thread multiplies each of its rows by each of its columns."""
+        return Step(self.own_rows * self.own_columns, (self.own_rows + self.own_columns) * 4 * self.threads)
 
 
 class SharedTile:
@@ -86,7 +84,9 @@ class SharedTile:
         self.copied: bool = code.copies and whole and self._is_aligned(last)
         self.first: Expr = number * side
         self.at: Expr = at
-        self.tile: ir.Var = shared((code.size(self),), self.dtype, name)  # of two axes TVM would cut off what pads rows
+        rows = DEPTH // code.pair * (1 + self.copied)
+        size = rows * (side + code.pad) + rows // 4 * code.skew
+        self.tile: ir.Var = shared((size,), self.dtype, name)  # of two axes TVM would cut off what pads rows
         self.held: ir.Var = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{name}_next", scope="local")
         self.own: ir.Var = tirx.decl_buffer((own,), self.dtype, f"{name}_own", scope="local")
 
@@ -105,6 +105,11 @@ class SharedTile:
             run = DEPTH // pair
             return tirx.floormod(first, run) * pair + vector % pair + lane, tirx.floordiv(first, run)
         return tirx.floordiv(first, self.side) * pair + vector % pair, tirx.floormod(first, self.side) + lane
+
+    def in_shared(self, k: Expr, side: Expr, step: Expr) -> Expr:
+        """Where an element of a step's tile lies in shared memory."""
+        row = tirx.floordiv(k, self.code.pair) + (tirx.floormod(step, 2) * DEPTH if self.copied else 0)
+        return row * (self.side + self.code.pad) + tirx.floordiv(row, 4) * self.code.skew + side
 
     def within(self, vector: int) -> list[Expr]:
         """The guard of a vector that not all threads load."""
@@ -141,7 +146,8 @@ class Code:
     """The code of a product's launch; `parts` of `length` terms each, whose number is the first index of results."""
 
     pad = 4  # elements behind each row of a tile in shared memory: its columns are stored to different banks
-    pair = 1  # neighbours along k that a thread loads, for a word of shared memory
+    skew = 0  # more of them behind each fourth row
+    pair = 1  # neighbours along k that a word of shared memory holds
     copies = True  # of operands, see `SharedTile`, where they can be
     sums: Any
 
@@ -181,15 +187,6 @@ class Code:
         body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), along, *self._results()]
         return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
-    def size(self, operand: SharedTile) -> int:
-        """Elements of an operand's tile in shared memory."""
-        return DEPTH * (operand.side + self.pad) * (1 + operand.copied)
-
-    def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
-        """Where an element of a step's tile lies in shared memory."""
-        row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
-        return row * (operand.side + self.pad) + side
-
     def _load(self, step: Expr) -> list[tirx.Stmt]:
         """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
         product, found = self.product, []
@@ -206,7 +203,7 @@ class Code:
                 at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
                 names = product.at({product.batch: self.batch, **at})
                 if operand.copied:
-                    found.append(operand.copy(self.in_tile(operand, k, side, step), names, guards))
+                    found.append(operand.copy(operand.in_shared(k, side, step), names, guards))
                 else:
                     found.append(operand.hold(i, names, guards, code))
         if any(operand.copied for operand in self.operands):
@@ -220,29 +217,44 @@ class Code:
 
     def share(self, operand: SharedTile) -> list[tirx.Stmt]:
         """The held elements of an operand into shared memory."""
-        found = []
-        for i in range(operand.count):
-            code = ThreadCode(operand.width)
-            value = tirx.BufferLoad(operand.held, [i * operand.width + code.lane])
-            code.store(operand.tile, value, [self.in_tile(operand, *operand.place(i, code.lane), self.step)])
-            found.append(guarded(operand.within(i), code.loop()))
+        found, width = [], operand.width
+        for i in range(0, operand.count, self.pair):
+            code = ThreadCode(width)
+            value = tirx.BufferLoad(operand.held, [i * width + code.lane])
+            code.store(operand.tile, value, [operand.in_shared(*operand.place(i, code.lane), self.step)])
+            found += [*self.rounded(operand, i), guarded(operand.within(i), code.loop())]
         return found
 
+    def rounded(self, operand: SharedTile, vector: int) -> list[tirx.Stmt]:
+        """What is done with a held vector before it is stored."""
+        return []
+
     def multiply(self) -> tirx.Stmt:
-        """A step's multiply-adds."""
-        k, i, j, loads, factors = index("k"), index("i"), index("j"), [], []
-        for operand, number in zip(self.operands, (i, j), strict=True):
-            for group in range(int(operand.own.shape[0]) // GROUP):
-                code = ThreadCode(GROUP)
-                where = self.in_tile(operand, k, operand.group(group) + code.lane, self.step)
-                value = tirx.BufferLoad(operand.tile, [where])
-                code.store(operand.own, value, [group * GROUP + code.lane])
-                loads.append(code.loop())
-            factors.append(tirx.Cast(self.dtype, tirx.BufferLoad(operand.own, [number])))
+        """A step's multiply-adds: what the thread needs of each operand into registers, and its products."""
+        k, found = index("k"), []
+        for operand in self.operands:
+            number = 0
+            for at_k, side, width in self.reads(operand, k):
+                code = ThreadCode(width)
+                where = operand.in_shared(at_k, side + code.lane if width > 1 else side, self.step)
+                code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [number + code.lane])
+                found.append(code.loop())
+                number += width
+        return unrolled(k, DEPTH // self.tile.step.depth, sequence([*found, *self.products()]))
+
+    def reads(self, operand: SharedTile, k: Expr) -> Iterator[tuple[Expr, Expr, int]]:
+        """Of what the thread multiplies at a time some neighbours: their k, first row or column, and count."""
+        for group in range(int(operand.own.shape[0]) // GROUP):
+            yield k, operand.group(group), GROUP
+
+    def products(self) -> list[tirx.Stmt]:
+        """The products of what the thread has in registers, added to its sums."""
+        i, j = index("i"), index("j")
+        pairs = zip(self.operands, (i, j), strict=True)
+        a, b = (tirx.Cast(self.dtype, tirx.BufferLoad(one.own, [number])) for one, number in pairs)
         place = [i * self.tile.own_columns + j]
-        adding = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, place) + factors[0] * factors[1], place)
-        product = unrolled(i, self.tile.own_rows, unrolled(j, self.tile.own_columns, adding))
-        return unrolled(k, DEPTH, sequence([*loads, product]))
+        adding = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, place) + a * b, place)
+        return [unrolled(i, self.tile.own_rows, unrolled(j, self.tile.own_columns, adding))]
 
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
         """Of the thread's results, some neighbours in a row: row and first column, number of the first sum, count."""
