@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tile:
-    """A block's part of C, and a thread's part of that."""
+    """A block's part of C, and a thread's part of that. Of both sides, DEPTH terms are so many vectors for each thread."""
 
     rows: int
     columns: int
@@ -52,7 +52,7 @@ class Tile:
 
 class SharedTile:
     """A factor of the product, and how its tile, of `side` rows or columns of `total`, comes to shared memory: a thread
-    loads `count` vectors of `width`, along k or along the side, all threads all of them where that is `exact`.
+    loads `count` vectors of `width`, along k or along the side.
 
     Attributes:
         first, at: the row or column where the block's tile begins, and the thread's part of the tile.
@@ -76,11 +76,9 @@ class SharedTile:
         self.along_k: bool = steps is not None and steps[last_k] == 1 != steps[last]
         width = lanes([product.stage])
         run = product.extents[last_k if self.along_k else last]
-        vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
-        self.width: int = width if vectors else 1
-        self.count: int = ceil_div(side * DEPTH // self.width, threads)
-        self.exact: bool = self.count * threads * self.width == side * DEPTH
-        whole = self.width > 1 and self.exact and not self.along_k and self.dtype == "float32"
+        self.width: int = width if isinstance(factor, ir.TensorLoad) and run % width == 0 else 1
+        self.count: int = side * DEPTH // (self.width * threads)
+        whole = self.width > 1 and not self.along_k and self.dtype == "float32"
         self.copied: bool = code.copies and whole and self._is_aligned(last)
         self.first: Expr = number * side
         self.at: Expr = at
@@ -110,11 +108,6 @@ class SharedTile:
         """Where an element of a step's tile lies in shared memory."""
         row = tirx.floordiv(k, self.code.pair) + (tirx.floormod(step, 2) * DEPTH if self.copied else 0)
         return row * (self.side + self.code.pad) + tirx.floordiv(row, 4) * self.code.skew + side
-
-    def within(self, vector: int) -> list[Expr]:
-        """The guard of a vector that not all threads load."""
-        number = (vector * self.code.tile.threads + self.code.thread) * self.width
-        return [] if self.exact else [number < self.side * DEPTH]
 
     def group(self, number: int) -> Expr:
         """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
@@ -189,16 +182,14 @@ class Code:
 
     def _load(self, step: Expr) -> list[tirx.Stmt]:
         """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
-        product, found = self.product, []
+        product, terms, found = self.product, self.product.size(self.product.k), []
+        first_k = self.part * self.length + step * DEPTH
         for operand in self.operands:
             for i in range(operand.count):
-                code, guards = ThreadCode(operand.width), operand.within(i)
-                k, side = operand.place(i, ZERO)
-                if operand.total % operand.side:
-                    guards.append(operand.first + side < operand.total)
-                first_k = self.part * self.length + step * DEPTH
-                if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
-                    guards.append(first_k + k < product.size(product.k))
+                code, (k, side) = ThreadCode(operand.width), operand.place(i, ZERO)
+                guards = [operand.first + side < operand.total] if operand.total % operand.side else []
+                if self.parts * self.length != terms or self.length % DEPTH:
+                    guards.append(first_k + k < terms)
                 k_lane, side_lane = operand.place(i, ZERO if operand.copied else code.lane)
                 at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
                 names = product.at({product.batch: self.batch, **at})
@@ -222,7 +213,7 @@ class Code:
             code = ThreadCode(width)
             value = tirx.BufferLoad(operand.held, [i * width + code.lane])
             code.store(operand.tile, value, [operand.in_shared(*operand.place(i, code.lane), self.step)])
-            found += [*self.rounded(operand, i), guarded(operand.within(i), code.loop())]
+            found += [*self.rounded(operand, i), code.loop()]
         return found
 
     def rounded(self, operand: SharedTile, vector: int) -> list[tirx.Stmt]:
