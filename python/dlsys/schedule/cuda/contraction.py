@@ -9,13 +9,14 @@ up. Of all tiles and numbers of parts the rule takes those of the fewest `cycles
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 
 from ..products import Product, product_of
 from ..stages import inlined, with_nests
-from ..sums import Sum, epilogue, parts_of, sum_of
+from ..sums import Sum, parts_of
 from ..target import Gpu, Machine, Rule
 from . import reduction
 from .product_code import DEPTH, Code, Tile
@@ -34,16 +35,11 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     product = product_of(sums[0]) if len(sums) == 1 else None
     if product is None or min(product.size(product.m), product.size(product.n)) < 8:  # each result is a sum of its own
         return None
-    at = stages.index(sums[0])
-    after = epilogue(stages[at], stages[at + 1 :])
-    rest = [stage for stage in stages[at + 1 :] if stage not in after]
-    results = set(func.params)
-    before, last = (reduction.nests(some, stages, results, machine.gpu) for some in (stages[:at], rest))
-    own = _launches(product, sum_of(stages[at], after, stages, results), machine)
-    return with_nests(func, [*before, *own, *last])
+    own = partial(_launches, product, machine)
+    return with_nests(func, reduction.nests(stages, stages, set(func.params), machine.gpu, own))
 
 
-def _launches(product: Product, whole: Sum, machine: Machine) -> list[tirx.Stmt]:
+def _launches(product: Product, machine: Machine, whole: Sum) -> list[tirx.Stmt]:
     """The launch of a product, or those of its parts and of their sum."""
     rounded, terms = tiles_of(product, machine), product.size(product.k)
     candidates = [(tile, parts) for tile in rounded or TILES for parts in _parts(product, tile, machine.gpu)]

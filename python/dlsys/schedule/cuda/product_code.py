@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tile:
-    """A block's part of C, and a thread's part of that. Of both sides, DEPTH terms are so many vectors for each thread."""
+    """A block's part of C, and a thread's part of that. DEPTH terms of a side are whole vectors for each thread."""
 
     rows: int
     columns: int

@@ -8,7 +8,7 @@ results are cut into parts, whose sums a second launch adds up. A result is the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -22,6 +22,8 @@ from ..target import Gpu, Machine, Rule
 from . import pointwise, threads
 from .threads import BLOCK, WARP, ThreadCode, ceil_div, folded, guarded, index, lanes, launch, local
 
+Launches = Callable[[Sum], list[tirx.Stmt]]
+
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch or two for each sum, with what is computed of it alone. Declines other reductions."""
@@ -31,8 +33,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     return with_nests(func, nests(stages, stages, set(func.params), machine.gpu))
 
 
-def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
-    """The launches of some of the function's stages, in order."""
+def nests(
+    own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu, product: Launches | None = None
+) -> list[tirx.Stmt]:
+    """The launches of some of the function's stages, in order; `product` has those of the one sum that is a product."""
     found: list[tirx.Stmt] = []
     left = [stage for stage in own if size(stage.iters) or stage.reduced]
     while left:
@@ -44,7 +48,8 @@ def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu:
         elif size(stage.spatial):
             after = epilogue(stage, left)
             left = [other for other in left if other not in after]
-            found += _launches(sum_of(stage, after, stages, results), gpu)
+            whole = sum_of(stage, after, stages, results)
+            found += _launches(whole, gpu) if product is None else product(whole)
     return found
 
 
