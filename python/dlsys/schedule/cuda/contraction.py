@@ -9,8 +9,8 @@ up. Of all tiles and numbers of parts the rule takes those of the fewest `cycles
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tvm import tirx
 
@@ -44,7 +44,7 @@ def _launches(product: Product, machine: Machine, whole: Sum) -> list[tirx.Stmt]
     rounded, terms = tiles_of(product, machine), product.size(product.k)
     candidates = [(tile, parts) for tile in rounded or TILES for parts in _parts(product, tile, machine.gpu)]
     tile, parts = min(candidates, key=lambda one: cycles(product, one[0], one[1], machine.gpu))
-    code: type[Any] = TensorCode if rounded else Code
+    code: Callable[..., Code] = TensorCode if rounded else Code
     if parts < 2:
         return [code(product, tile, whole, 1, terms).nest()]
     length = ceil_div(ceil_div(terms, parts), DEPTH) * DEPTH

@@ -70,9 +70,6 @@ def _part(group: Sequence[Stage], stored: set[Any], gpu: Gpu) -> threads.Part:
     return total, width, code
 
 
-RULE = Rule("pointwise", "cuda", schedule, sums=False)
-
-
 def _crossing(stage: Stage, gpu: Gpu) -> tuple[int, list[ir.TensorLoad]] | None:
     """The axis of the result along which loads run in memory, other than its last, and as many of those loads as shared
     memory holds tiles of; None where there is none, it or the last is short, or one side of a choice alone loads."""
@@ -125,3 +122,6 @@ def _in_tiles(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt
         code.compute([replace(stage, value=value)], at(y + step, x), {}, {stage.buffer})
         body.append(inside(y + step, x, code.loop()))
     return threads.launch(stage.name, [(block, math.prod(counts))], [(x, WARP), (y, BLOCK // WARP)], sequence(body))
+
+
+RULE = Rule("pointwise", "cuda", schedule, sums=False)

@@ -113,19 +113,26 @@ class SharedTile:
         """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
         return number * (self.side * GROUP // int(self.own.shape[0])) + self.at * GROUP
 
-    def copy(self, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
-        """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
-        source = tirx.BufferLoad(self.factor.source, [renamed(i, names) for i in self.factor.indices])
-        inside: Expr = tirx.const(1, "int32")
-        for guard in guards:
-            inside = tirx.Select(guard, inside, ZERO)
-        return _call("dlsys_copy", *map(tirx.address_of, (tirx.BufferLoad(self.tile, [place]), source)), inside)
-
-    def hold(self, number: int, names: dict[ir.Var, Expr], guards: list[Expr], code: ThreadCode) -> tirx.Stmt:
-        """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
+    def load(self, vector: int, step: Expr) -> tirx.Stmt:
+        """A vector of a step into the thread's registers, or on its way to shared memory; zeros beyond the edges."""
+        whole, product, code = self.code, self.code.product, ThreadCode(self.width)
+        (k, side), terms = self.place(vector, ZERO), product.size(product.k)
+        first_k = whole.part * whole.length + step * DEPTH
+        guards = [self.first + side < self.total] if self.total % self.side else []
+        if whole.parts * whole.length != terms or whole.length % DEPTH:
+            guards.append(first_k + k < terms)
+        at_k, at = self.place(vector, ZERO if self.copied else code.lane)
+        names = product.at({product.batch: whole.batch, self.axes: self.first + at, product.k: first_k + at_k})
+        if self.copied:
+            source = tirx.BufferLoad(self.factor.source, [renamed(i, names) for i in self.factor.indices])
+            inside: Expr = tirx.const(1, "int32")
+            for guard in guards:
+                inside = tirx.Select(guard, inside, ZERO)
+            target = tirx.BufferLoad(self.tile, [self.in_shared(k, side, step)])
+            return _call("dlsys_copy", *map(tirx.address_of, (target, source)), inside)
         value = code.value(code.evaluate(self.factor, names, lambda load: None))
-        code.store(self.held, value, [number * self.width + code.lane])
-        zero, first = tirx.const(0, self.dtype), number * self.width
+        zero, first = tirx.const(0, self.dtype), vector * self.width
+        code.store(self.held, value, [first + code.lane])
         zeros = loop(self.width, lambda i: tirx.BufferStore(self.held, zero, [first + i]), kind=UNROLLED, name="lane")
         return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros) if guards else code.loop()
 
@@ -170,44 +177,24 @@ class Code:
         """The launch."""
         tile, steps = self.tile, ceil_div(self.length, DEPTH)
         self.sums, zeros = local(self.dtype, self.whole.stage.init, tile.own_rows * tile.own_columns)
-        more, held = sequence(self._load(self.step + 1)), [one for one in self.operands if not one.copied]
-        inner = [*self._share(), barrier()]
+        both, more = self.operands, sequence(self._load(self.step + 1))
+        held = [one for one in both if not one.copied]
+        inner = [_call("dlsys_wait")] if len(held) < len(both) else []
+        inner += [*(code for one in held for code in self.share(one)), barrier()]
         inner += [tirx.IfThenElse(self.step + 1 < steps, more, None)] if steps > 1 else []
         inner += [self.multiply(), *([barrier()] if held else [])]  # one tile for all steps: it has been read
-        both = self.operands
         arrays = [*(one.tile for one in both), *(one.held for one in held), *(one.own for one in both)]
         along = tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner))
         body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), along, *self._results()]
         return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
     def _load(self, step: Expr) -> list[tirx.Stmt]:
-        """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
-        product, terms, found = self.product, self.product.size(self.product.k), []
-        first_k = self.part * self.length + step * DEPTH
-        for operand in self.operands:
-            for i in range(operand.count):
-                code, (k, side) = ThreadCode(operand.width), operand.place(i, ZERO)
-                guards = [operand.first + side < operand.total] if operand.total % operand.side else []
-                if self.parts * self.length != terms or self.length % DEPTH:
-                    guards.append(first_k + k < terms)
-                k_lane, side_lane = operand.place(i, ZERO if operand.copied else code.lane)
-                at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
-                names = product.at({product.batch: self.batch, **at})
-                if operand.copied:
-                    found.append(operand.copy(operand.in_shared(k, side, step), names, guards))
-                else:
-                    found.append(operand.hold(i, names, guards, code))
-        if any(operand.copied for operand in self.operands):
-            found.append(_call("dlsys_commit"))
-        return found
-
-    def _share(self) -> list[tirx.Stmt]:
-        """The held elements into shared memory, k outermost; what is on its way there arrives."""
-        waits = [_call("dlsys_wait")] if any(one.copied for one in self.operands) else []
-        return [*waits, *(code for one in self.operands if not one.copied for code in self.share(one))]
+        """A step's elements into registers, or on their way to shared memory."""
+        commits = [_call("dlsys_commit")] if any(one.copied for one in self.operands) else []
+        return [*(one.load(vector, step) for one in self.operands for vector in range(one.count)), *commits]
 
     def share(self, operand: SharedTile) -> list[tirx.Stmt]:
-        """The held elements of an operand into shared memory."""
+        """The held elements of an operand into shared memory, k outermost."""
         found, width = [], operand.width
         for i in range(0, operand.count, self.pair):
             code = ThreadCode(width)
