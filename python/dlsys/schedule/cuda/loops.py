@@ -30,8 +30,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     code, memory = with_little_memory(func)
     if code is None:
         return None
-    code, copies = (code, []) if memory else _in_parts(code)
-    memory += copies
+    if not memory:
+        code, memory = _in_parts(code)
     name = common.blocks_of(func)[0].name_hint
     found = [launch_of(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
     if memory:
@@ -113,7 +113,7 @@ def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
             names[loop.loop_var] = place
             if not isinstance(extent, tirx.IntImm) or int(extent) != most:
                 guards.append(place < extent)
-        return guarded(guards[::-1], renamed(body, names))
+        return guarded(guards, renamed(body, names))
 
     return launch_over(name, [(math.prod(shape), 1, code)])
 

@@ -103,7 +103,7 @@ def _in_tiles(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt
         return [places[i] for i in range(len(shape))]
 
     def inside(on_axis: Expr, on_last: Expr, done: tirx.Stmt) -> tirx.Stmt:
-        places = ((on_last, wide, column), (on_axis, long, row))
+        places = ((on_axis, long, row), (on_last, wide, column))
         return guarded([first * WARP + at < extent for at, extent, first in places if extent % WARP], done)
 
     def held(load: ir.TensorLoad, place: Expr) -> Expr | None:

@@ -246,14 +246,13 @@ class Code:
 
     def _results(self) -> list[tirx.Stmt]:
         """The stores of the thread's results, each after its epilogue."""
-        product, found = self.product, []
+        product, (a, b), found = self.product, self.operands, []
         for (row, column), number, width in self.places():
             code = ThreadCode(width)
             names = product.at({product.batch: self.batch, product.m: row, product.n: column + code.lane})
             result = [names[v.var] for v in product.stage.spatial]
             total = tirx.BufferLoad(self.sums, [number + code.lane])
             self.whole.store(code, [self.part, *result] if self.parts > 1 else result, total)
-            places = zip((row, column), self.operands, strict=True)
-            beyond = [place < operand.total for place, operand in places if operand.total % operand.side]
-            found.append(guarded(beyond, code.loop()))
+            edges = [place < one.total for place, one in ((column, b), (row, a)) if one.total % one.side]
+            found.append(guarded(edges, code.loop()))
         return found

@@ -161,8 +161,8 @@ def all_of(sums: tirx.Var, combine: Combine, thread: Expr, threads: int) -> tupl
 
 
 def guarded(guards: Sequence[Expr], body: tirx.Stmt) -> tirx.Stmt:
-    """The body where all guards hold, the last of which is asked first."""
-    for guard in guards:
+    """The body where all guards hold, asked in turn."""
+    for guard in reversed(guards):
         body = tirx.IfThenElse(guard, body, None)
     return body
 
