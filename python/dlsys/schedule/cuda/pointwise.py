@@ -88,39 +88,39 @@ def _crossing(stage: Stage, gpu: Gpu) -> tuple[int, list[ir.TensorLoad]] | None:
 def _in_tiles(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
     """The launch: tiles of the axis and the last one, of which a block's threads take some rows at once."""
     shape = extents(stage.iters)
-    long, wide = shape[axis], shape[-1]
     rest = [i for i in range(len(shape) - 1) if i != axis]
-    counts = (math.prod(shape[i] for i in rest), ceil_div(long, WARP), ceil_div(wide, WARP))
+    order = [*rest, axis, len(shape) - 1]
+    counts = [*(shape[i] for i in rest), ceil_div(shape[axis], WARP), ceil_div(shape[-1], WARP)]
     block, x, y = index("block"), index("x"), index("y")
-    number, row, column = unravelled(block, counts)
-    others = dict(zip(rest, unravelled(number, [shape[i] for i in rest]), strict=True))
+    *others, row, column = unravelled(block, counts)
     tiles = {load: threads.shared((WARP * PITCH,), str(load.source.dtype), "tile") for load in across}
     body: list[tirx.Stmt] = [tirx.AllocBuffer(tile) for tile in tiles.values()]
     steps = range(0, WARP, BLOCK // WARP)
 
     def at(on_axis: Expr, on_last: Expr) -> list[Expr]:
-        places = {**others, axis: row * WARP + on_axis, len(shape) - 1: column * WARP + on_last}
-        return [places[i] for i in range(len(shape))]
+        places = [*others, row * WARP + on_axis, column * WARP + on_last]
+        return [places[order.index(i)] for i in range(len(shape))]
 
-    def inside(on_axis: Expr, on_last: Expr, done: tirx.Stmt) -> tirx.Stmt:
-        places = ((on_axis, long, row), (on_last, wide, column))
-        return guarded([first * WARP + at < extent for at, extent, first in places if extent % WARP], done)
+    def inside(place: list[Expr], done: tirx.Stmt) -> tirx.Stmt:
+        return guarded([place[i] < shape[i] for i in (axis, -1) if shape[i] % WARP], done)
 
     def held(load: ir.TensorLoad, place: Expr) -> Expr | None:
         same = (tile for other, tile in tiles.items() if tvm_ffi.structural_equal(load, other))
         return next((tirx.BufferLoad(tile, [place]) for tile in same), None)
 
     for step in steps:
-        code, names = ThreadCode(1), {v.var: i for v, i in zip(stage.iters, at(x, y + step), strict=True)}
+        code, place = ThreadCode(1), at(x, y + step)
+        names = {v.var: i for v, i in zip(stage.iters, place, strict=True)}
         for load, tile in tiles.items():
             value = code.value(code.evaluate(load, names, lambda load: None))
             code.store(tile, value, [(y + step) * PITCH + x])
-        body.append(inside(x, y + step, code.loop()))
+        body.append(inside(place, code.loop()))
     body.append(threads.barrier())
     for step in steps:
-        code, value = ThreadCode(1), common.with_loads(stage.value, partial(held, place=x * PITCH + y + step))
-        code.compute([replace(stage, value=value)], at(y + step, x), {}, {stage.buffer})
-        body.append(inside(y + step, x, code.loop()))
+        code, place = ThreadCode(1), at(y + step, x)
+        value = common.with_loads(stage.value, partial(held, place=x * PITCH + y + step))
+        code.compute([replace(stage, value=value)], place, {}, {stage.buffer})
+        body.append(inside(place, code.loop()))
     return threads.launch(stage.name, [(block, math.prod(counts))], [(x, WARP), (y, BLOCK // WARP)], sequence(body))
 
 
