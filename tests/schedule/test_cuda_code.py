@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -28,9 +29,9 @@ from dlsys import compute, ops
 from dlsys.cli import cost
 from dlsys.devices import streams
 from dlsys.kernels import build
-from dlsys.schedule import apply, resolve_target
+from dlsys.schedule import apply, machine_of, resolve_target
 from dlsys.schedule.common import renamed
-from dlsys.schedule.cuda import mma, nvrtc, tensor_cores
+from dlsys.schedule.cuda import nvrtc, tensor_cores
 from dlsys.schedule.cuda.product_code import ZERO
 from dlsys.schedule.machine_code import compiling
 from dlsys.schedule.products import product_of
@@ -180,7 +181,7 @@ def test_wide_transposes_fit_shared_memory() -> None:
         total = te.compute((64, 64), lambda i, j: sum((x[j, i] for x in inputs[1:]), inputs[0][j, i]), "total")  # noqa: B023
         target = resolve_target("cuda")
         func, rule = apply(te.create_prim_func([*inputs, total]), target)
-        assert rule.name == "transpose"
+        assert rule.name == "pointwise"
         (launch,) = cost.regions(func)
         assert launch.shared == most * 32 * 33 * np.dtype(dtype).itemsize <= 48 * 1024
         code = tvm.compile(tvm.IRModule({"total": func.with_attr("global_symbol", "total")}), target)
@@ -191,28 +192,29 @@ def test_wide_transposes_fit_shared_memory() -> None:
 def test_words_for_tensor_cores_meet_each_bank_once() -> None:
     """In every load and store of a warp, whichever way the factors lie: on an H200 shared memory was what products
     waited for, half of it for stores of several threads to one bank."""
+    gpu = machine_of(resolve_target("cuda"))
     for name, turned_a, turned_b in product(("tf32", "bfloat16", "float16"), (False, True), (False, True)):
         x, y = te.placeholder((256, 256), "float32", "x"), te.placeholder((256, 256), "float32", "y")
         func = te.create_prim_func([x, y, compute.matmul(x, y, turned_a, turned_b)])
         (stage,) = read_stages(func) or ()
         found = product_of(stage)
         assert found is not None
-        intrinsic = mma.instruction(name, ("sm_80",))
-        assert intrinsic is not None
         whole = sum_of(stage, (), [stage], set(func.params))
-        for tile in tensor_cores.TILES:
-            code = tensor_cores.TensorCode(found, tile, whole, 1, 256, intrinsic)
+        tiles = tensor_cores.tiles_of(found, replace(gpu, tensor_cores=name))
+        assert len(tiles) == 2
+        for tile in tiles:
+            code, terms = tensor_cores.TensorCode(found, tile, whole, 1, 256), tile.intrinsic.terms
             for operand in code.operands:
-                assert operand.width == 4 and operand.exact
-                accesses = [(code.in_tile(operand, code.lane * intrinsic.terms, operand.at + code.group, ZERO), 1)]
+                assert operand.width == 4
+                accesses = [(operand.in_shared(code.lane * terms, operand.at + code.group, ZERO), 1)]
                 for i in range(operand.count):
-                    for lane in range(0, 4, intrinsic.terms) if operand.along_k else [0]:
+                    for lane in range(0, 4, terms) if operand.along_k else [0]:
                         place = operand.place(i, tirx.IntImm("int32", lane))
-                        accesses.append((code.in_tile(operand, *place, ZERO), 1 if operand.along_k else 4))
+                        accesses.append((operand.in_shared(*place, ZERO), 1 if operand.along_k else 4))
                 for place, width in accesses:
                     own = [renamed(place, {code.thread: tirx.IntImm("int32", t)}) for t in range(32)]
                     words = [int(sym.Analyzer().simplify(one)) for one in own]
-                    assert max(words) + width <= code.size(operand)
+                    assert max(words) + width <= int(operand.tile.shape[0])
                     for first in range(0, 32, 32 // width):  # a vector of 16 bytes takes four turns
                         banks = {(word + i) % 32 for word in words[first : first + 32 // width] for i in range(width)}
                         assert len(banks) == 32, (name, turned_a, turned_b, tile, operand.name, words)

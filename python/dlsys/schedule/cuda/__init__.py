@@ -12,4 +12,4 @@ from __future__ import annotations
 from . import contraction, loops, pointwise, reduction, rows
 from .threads import is_bound
 
-RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.TRANSPOSE, pointwise.RULE, loops.FALLBACK)
+RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, loops.FALLBACK)

@@ -16,18 +16,15 @@ from tvm import tirx
 
 from ..products import Product, product_of
 from ..stages import inlined, with_nests
-from ..sums import Sum, epilogue, parts_of, sum_of
+from ..sums import Sum, parts_of
 from ..target import Gpu, Machine, Rule
-from . import mma, reduction, tensor_cores
-from .product_code import DEPTH, Code, Step, Tile, step_of
+from . import reduction
+from .product_code import DEPTH, Code, Tile
+from .tensor_cores import TensorCode, tiles_of
 from .threads import WARP, ceil_div
-
-LEAST = 8  # rows and columns of a product; of fewer each result is a sum of its own
-PART = 256  # terms of a part, at least, where k is cut
 
 TILES = (Tile(128, 128, 8, 8), Tile(128, 64, 8, 8), Tile(64, 64, 8, 4), Tile(64, 32, 4, 4), Tile(32, 32, 4, 4))
 """Of the first two a thread computes 16 multiply-adds for each vector that it reads of shared memory, then 10 and 8."""
-SECOND = 6000  # cycles of the launch that adds up parts
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
@@ -36,28 +33,18 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     sums = [stage for stage in stages if stage.reduced]
     product = product_of(sums[0]) if len(sums) == 1 else None
-    if product is None or min(product.size(product.m), product.size(product.n)) < LEAST:
+    if product is None or min(product.size(product.m), product.size(product.n)) < 8:  # each result is a sum of its own
         return None
-    at = stages.index(sums[0])
-    after = epilogue(stages[at], stages[at + 1 :])
-    rest = [stage for stage in stages[at + 1 :] if stage not in after]
-    results = set(func.params)
-    before, last = (reduction.nests(some, stages, results, machine.gpu) for some in (stages[:at], rest))
-    own = _launches(product, sum_of(stages[at], after, stages, results), machine)
-    return with_nests(func, [*before, *own, *last])
+    own = partial(_launches, product, machine)
+    return with_nests(func, reduction.nests(stages, stages, set(func.params), machine.gpu, own))
 
 
-def _launches(product: Product, whole: Sum, machine: Machine) -> list[tirx.Stmt]:
+def _launches(product: Product, machine: Machine, whole: Sum) -> list[tirx.Stmt]:
     """The launch of a product, or those of its parts and of their sum."""
-    code: Callable[..., Code] = Code
-    steps = [step_of(tile) for tile in TILES]
-    intrinsic = mma.instruction(machine.tensor_cores, machine.features)
-    if intrinsic is not None and tensor_cores.serve(product):
-        code = partial(tensor_cores.TensorCode, intrinsic=intrinsic)
-        steps = [tensor_cores.step_of(tile, intrinsic) for tile in tensor_cores.TILES]
-    candidates = [(step, parts) for step in steps for parts in _parts(product, step.tile, machine.gpu)]
-    step, parts = min(candidates, key=lambda one: cycles(product, one[0], one[1], machine.gpu))
-    tile, terms = step.tile, product.size(product.k)
+    rounded, terms = tiles_of(product, machine), product.size(product.k)
+    candidates = [(tile, parts) for tile in rounded or TILES for parts in _parts(product, tile, machine.gpu)]
+    tile, parts = min(candidates, key=lambda one: cycles(product, one[0], one[1], machine.gpu))
+    code: Callable[..., Code] = TensorCode if rounded else Code
     if parts < 2:
         return [code(product, tile, whole, 1, terms).nest()]
     length = ceil_div(ceil_div(terms, parts), DEPTH) * DEPTH
@@ -74,19 +61,20 @@ def _blocks(product: Product, tile: Tile) -> int:
 
 def _parts(product: Product, tile: Tile, gpu: Gpu) -> list[int]:
     """In how many parts k may be cut: up to as many as give each multiprocessor two blocks."""
-    most = max(1, min(ceil_div(2 * gpu.multiprocessors, _blocks(product, tile)), product.size(product.k) // PART))
+    fill, least = ceil_div(2 * gpu.multiprocessors, _blocks(product, tile)), 16 * DEPTH  # terms of a part
+    most = max(1, min(fill, product.size(product.k) // least))
     return sorted({1, ceil_div(most, 2), most})
 
 
-def cycles(product: Product, step: Step, parts: int, gpu: Gpu) -> float:
+def cycles(product: Product, tile: Tile, parts: int, gpu: Gpu) -> float:
     """Cycles of a product's launches: of the busiest multiprocessor, whose arithmetic or reads of shared memory are the
     limit, or of a block's steps where no other block fills the gaps."""
-    busiest = ceil_div(_blocks(product, step.tile) * parts, gpu.multiprocessors)
-    steps = ceil_div(product.size(product.k), parts) / step.depth
-    arithmetic = step.instructions * step.tile.threads / (WARP * gpu.warps)
-    alone = step.instructions * 1.5 + 20
-    longest = max(busiest * arithmetic, busiest * step.nbytes / gpu.shared_bandwidth, alone)
-    return longest * steps + (SECOND if parts > 1 else 0)
+    busiest = ceil_div(_blocks(product, tile) * parts, gpu.multiprocessors)
+    instructions, nbytes, depth = tile.step
+    steps = ceil_div(product.size(product.k), parts) / depth
+    arithmetic = instructions * tile.threads / (WARP * gpu.warps)
+    longest = max(busiest * arithmetic, busiest * nbytes / gpu.shared_bandwidth, instructions * 1.5 + 20)
+    return longest * steps + (6000 if parts > 1 else 0)  # cycles of the launch that adds up the parts
 
 
 RULE = Rule("contraction", "cuda", schedule, sums=True)

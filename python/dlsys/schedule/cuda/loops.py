@@ -19,7 +19,7 @@ from ..common import renamed, with_places
 from ..loops import around, is_ordered, nest_of, with_little_memory
 from ..stages import Expr, inlined, with_nests
 from ..target import Machine, Rule
-from .threads import BLOCK, ceil_div, guarded, index, launch
+from .threads import ceil_div, guarded, launch_over
 
 Loops = list[tuple[tirx.For, int]]
 """Loops, and the most steps that each takes."""
@@ -30,8 +30,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     code, memory = with_little_memory(func)
     if code is None:
         return None
-    code, copies = (code, []) if memory else _in_parts(code)
-    memory += copies
+    if not memory:
+        code, memory = _in_parts(code)
     name = common.blocks_of(func)[0].name_hint
     found = [launch_of(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
     if memory:
@@ -84,7 +84,7 @@ def _touch(scratch: Sequence[Any]) -> tirx.Stmt:
     """A launch that stores into each array. TVM allocates an array where all its uses are: those of one launch alone
     within it, where there is no memory of the device to be had."""
     stores = [tirx.BufferStore(one, tirx.const(0, str(one.dtype)), [0] * len(one.shape)) for one in scratch]
-    return launch("touch", [(index("block"), 1)], [(index("thread"), 1)], sequence(stores))
+    return launch_over("touch", [(1, 1, lambda first: sequence(stores))])
 
 
 def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple[Loops, tirx.Stmt]]:
@@ -105,19 +105,17 @@ def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple
 def launch_of(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
     """The launch of a thread's code, over loops."""
     shape = [most for _, most in loops]
-    total = math.prod(shape)
-    threads = min(BLOCK, total)
-    block, thread = index("block"), index("thread")
-    number = block * threads + thread
-    names: dict[Any, Expr] = {}
-    guards: list[Expr] = [number < total] if total % threads else []
-    for (loop, most), place in zip(loops, unravelled(number, shape), strict=True):
-        extent = renamed(loop.extent, names)
-        names[loop.loop_var] = place
-        if not isinstance(extent, tirx.IntImm) or int(extent) != most:
-            guards.append(place < extent)
-    body = guarded(guards[::-1], renamed(body, names))
-    return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
+
+    def code(number: Expr) -> tirx.Stmt:
+        names, guards = dict[Any, Expr](), list[Expr]()
+        for (loop, most), place in zip(loops, unravelled(number, shape), strict=True):
+            extent = renamed(loop.extent, names)
+            names[loop.loop_var] = place
+            if not isinstance(extent, tirx.IntImm) or int(extent) != most:
+                guards.append(place < extent)
+        return guarded(guards, renamed(body, names))
+
+    return launch_over(name, [(math.prod(shape), 1, code)])
 
 
 def _alone(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:

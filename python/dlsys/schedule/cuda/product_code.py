@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import ir, tirx
 
@@ -21,9 +21,18 @@ GROUP = 4  # neighbouring rows or columns of a thread, read as one vector
 ZERO: Expr = tirx.const(0, "int32")
 
 
+class Step(NamedTuple):
+    """A block's work at each step along k: instructions of a warp, each in the time of a multiply-add; bytes that all
+    threads read of shared memory; terms that it multiplies."""
+
+    instructions: int
+    nbytes: int
+    depth: int = 1
+
+
 @dataclass(frozen=True)
 class Tile:
-    """A block's part of C, and a thread's part of that."""
+    """A block's part of C, and a thread's part of that. DEPTH terms of a side are whole vectors for each thread."""
 
     rows: int
     columns: int
@@ -35,26 +44,15 @@ class Tile:
         """Threads of a block."""
         return self.rows // self.own_rows * (self.columns // self.own_columns)
 
-
-@dataclass(frozen=True)
-class Step:
-    """The work of a block for a tile at each step along k, of `depth` terms: instructions of a warp, each in the time
-    of a multiply-add, and bytes that all threads read of shared memory."""
-
-    tile: Tile
-    instructions: int
-    nbytes: int
-    depth: int = 1
-
-
-def step_of(tile: Tile) -> Step:
-    """A step of CUDA cores: a thread multiplies each of its rows by each of its columns."""
-    return Step(tile, tile.own_rows * tile.own_columns, (tile.own_rows + tile.own_columns) * 4 * tile.threads)
+    @property
+    def step(self) -> Step:
+        """A step of CUDA cores: a thread multiplies each of its rows by each of its columns."""
+        return Step(self.own_rows * self.own_columns, (self.own_rows + self.own_columns) * 4 * self.threads)
 
 
 class SharedTile:
     """A factor of the product, and how its tile, of `side` rows or columns of `total`, comes to shared memory: a thread
-    loads `count` vectors of `width`, along k or along the side, all threads all of them where that is `exact`.
+    loads `count` vectors of `width`, along k or along the side.
 
     Attributes:
         first, at: the row or column where the block's tile begins, and the thread's part of the tile.
@@ -78,15 +76,15 @@ class SharedTile:
         self.along_k: bool = steps is not None and steps[last_k] == 1 != steps[last]
         width = lanes([product.stage])
         run = product.extents[last_k if self.along_k else last]
-        vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
-        self.width: int = width if vectors else 1
-        self.count: int = ceil_div(side * DEPTH // self.width, threads)
-        self.exact: bool = self.count * threads * self.width == side * DEPTH
-        whole = self.width > 1 and self.exact and not self.along_k and self.dtype == "float32"
+        self.width: int = width if isinstance(factor, ir.TensorLoad) and run % width == 0 else 1
+        self.count: int = side * DEPTH // (self.width * threads)
+        whole = self.width > 1 and not self.along_k and self.dtype == "float32"
         self.copied: bool = code.copies and whole and self._is_aligned(last)
         self.first: Expr = number * side
         self.at: Expr = at
-        self.tile: ir.Var = shared((code.size(self),), self.dtype, name)  # of two axes TVM would cut off what pads rows
+        rows = DEPTH // code.pair * (1 + self.copied)
+        size = rows * (side + code.pad) + rows // 4 * code.skew
+        self.tile: ir.Var = shared((size,), self.dtype, name)  # of two axes TVM would cut off what pads rows
         self.held: ir.Var = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{name}_next", scope="local")
         self.own: ir.Var = tirx.decl_buffer((own,), self.dtype, f"{name}_own", scope="local")
 
@@ -106,28 +104,35 @@ class SharedTile:
             return tirx.floormod(first, run) * pair + vector % pair + lane, tirx.floordiv(first, run)
         return tirx.floordiv(first, self.side) * pair + vector % pair, tirx.floormod(first, self.side) + lane
 
-    def within(self, vector: int) -> list[Expr]:
-        """The guard of a vector that not all threads load."""
-        number = (vector * self.code.tile.threads + self.code.thread) * self.width
-        return [] if self.exact else [number < self.side * DEPTH]
+    def in_shared(self, k: Expr, side: Expr, step: Expr) -> Expr:
+        """Where an element of a step's tile lies in shared memory."""
+        row = tirx.floordiv(k, self.code.pair) + (tirx.floormod(step, 2) * DEPTH if self.copied else 0)
+        return row * (self.side + self.code.pad) + tirx.floordiv(row, 4) * self.code.skew + side
 
     def group(self, number: int) -> Expr:
         """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
         return number * (self.side * GROUP // int(self.own.shape[0])) + self.at * GROUP
 
-    def copy(self, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
-        """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
-        source = tirx.BufferLoad(self.factor.source, [renamed(i, names) for i in self.factor.indices])
-        inside: Expr = tirx.const(1, "int32")
-        for guard in guards:
-            inside = tirx.Select(guard, inside, ZERO)
-        return _call("dlsys_copy", *map(tirx.address_of, (tirx.BufferLoad(self.tile, [place]), source)), inside)
-
-    def hold(self, number: int, names: dict[ir.Var, Expr], guards: list[Expr], code: ThreadCode) -> tirx.Stmt:
-        """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
+    def load(self, vector: int, step: Expr) -> tirx.Stmt:
+        """A vector of a step into the thread's registers, or on its way to shared memory; zeros beyond the edges."""
+        whole, product, code = self.code, self.code.product, ThreadCode(self.width)
+        (k, side), terms = self.place(vector, ZERO), product.size(product.k)
+        first_k = whole.part * whole.length + step * DEPTH
+        guards = [self.first + side < self.total] if self.total % self.side else []
+        if whole.parts * whole.length != terms or whole.length % DEPTH:
+            guards.append(first_k + k < terms)
+        at_k, at = self.place(vector, ZERO if self.copied else code.lane)
+        names = product.at({product.batch: whole.batch, self.axes: self.first + at, product.k: first_k + at_k})
+        if self.copied:
+            source = tirx.BufferLoad(self.factor.source, [renamed(i, names) for i in self.factor.indices])
+            inside: Expr = tirx.const(1, "int32")
+            for guard in guards:
+                inside = tirx.Select(guard, inside, ZERO)
+            target = tirx.BufferLoad(self.tile, [self.in_shared(k, side, step)])
+            return _call("dlsys_copy", *map(tirx.address_of, (target, source)), inside)
         value = code.value(code.evaluate(self.factor, names, lambda load: None))
-        code.store(self.held, value, [number * self.width + code.lane])
-        zero, first = tirx.const(0, self.dtype), number * self.width
+        zero, first = tirx.const(0, self.dtype), vector * self.width
+        code.store(self.held, value, [first + code.lane])
         zeros = loop(self.width, lambda i: tirx.BufferStore(self.held, zero, [first + i]), kind=UNROLLED, name="lane")
         return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros) if guards else code.loop()
 
@@ -141,7 +146,8 @@ class Code:
     """The code of a product's launch; `parts` of `length` terms each, whose number is the first index of results."""
 
     pad = 4  # elements behind each row of a tile in shared memory: its columns are stored to different banks
-    pair = 1  # neighbours along k that a thread loads, for a word of shared memory
+    skew = 0  # more of them behind each fourth row
+    pair = 1  # neighbours along k that a word of shared memory holds
     copies = True  # of operands, see `SharedTile`, where they can be
     sums: Any
 
@@ -171,78 +177,62 @@ class Code:
         """The launch."""
         tile, steps = self.tile, ceil_div(self.length, DEPTH)
         self.sums, zeros = local(self.dtype, self.whole.stage.init, tile.own_rows * tile.own_columns)
-        more, held = sequence(self._load(self.step + 1)), [one for one in self.operands if not one.copied]
-        inner = [*self._share(), barrier()]
+        both, more = self.operands, sequence(self._load(self.step + 1))
+        held = [one for one in both if not one.copied]
+        inner = [_call("dlsys_wait")] if len(held) < len(both) else []
+        inner += [*(code for one in held for code in self.share(one)), barrier()]
         inner += [tirx.IfThenElse(self.step + 1 < steps, more, None)] if steps > 1 else []
         inner += [self.multiply(), *([barrier()] if held else [])]  # one tile for all steps: it has been read
-        both = self.operands
         arrays = [*(one.tile for one in both), *(one.held for one in held), *(one.own for one in both)]
         along = tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner))
         body = [*map(tirx.AllocBuffer, arrays), *zeros, *self._load(ZERO), along, *self._results()]
         return launch(self.whole.stage.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
-    def size(self, operand: SharedTile) -> int:
-        """Elements of an operand's tile in shared memory."""
-        return DEPTH * (operand.side + self.pad) * (1 + operand.copied)
-
-    def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
-        """Where an element of a step's tile lies in shared memory."""
-        row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
-        return row * (operand.side + self.pad) + side
-
     def _load(self, step: Expr) -> list[tirx.Stmt]:
-        """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
-        product, found = self.product, []
-        for operand in self.operands:
-            for i in range(operand.count):
-                code, guards = ThreadCode(operand.width), operand.within(i)
-                k, side = operand.place(i, ZERO)
-                if operand.total % operand.side:
-                    guards.append(operand.first + side < operand.total)
-                first_k = self.part * self.length + step * DEPTH
-                if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
-                    guards.append(first_k + k < product.size(product.k))
-                k_lane, side_lane = operand.place(i, ZERO if operand.copied else code.lane)
-                at = {operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
-                names = product.at({product.batch: self.batch, **at})
-                if operand.copied:
-                    found.append(operand.copy(self.in_tile(operand, k, side, step), names, guards))
-                else:
-                    found.append(operand.hold(i, names, guards, code))
-        if any(operand.copied for operand in self.operands):
-            found.append(_call("dlsys_commit"))
-        return found
-
-    def _share(self) -> list[tirx.Stmt]:
-        """The held elements into shared memory, k outermost; what is on its way there arrives."""
-        waits = [_call("dlsys_wait")] if any(one.copied for one in self.operands) else []
-        return [*waits, *(code for one in self.operands if not one.copied for code in self.share(one))]
+        """A step's elements into registers, or on their way to shared memory."""
+        commits = [_call("dlsys_commit")] if any(one.copied for one in self.operands) else []
+        return [*(one.load(vector, step) for one in self.operands for vector in range(one.count)), *commits]
 
     def share(self, operand: SharedTile) -> list[tirx.Stmt]:
-        """The held elements of an operand into shared memory."""
-        found = []
-        for i in range(operand.count):
-            code = ThreadCode(operand.width)
-            value = tirx.BufferLoad(operand.held, [i * operand.width + code.lane])
-            code.store(operand.tile, value, [self.in_tile(operand, *operand.place(i, code.lane), self.step)])
-            found.append(guarded(operand.within(i), code.loop()))
+        """The held elements of an operand into shared memory, k outermost."""
+        found, width = [], operand.width
+        for i in range(0, operand.count, self.pair):
+            code = ThreadCode(width)
+            value = tirx.BufferLoad(operand.held, [i * width + code.lane])
+            code.store(operand.tile, value, [operand.in_shared(*operand.place(i, code.lane), self.step)])
+            found += [*self.rounded(operand, i), code.loop()]
         return found
 
+    def rounded(self, operand: SharedTile, vector: int) -> list[tirx.Stmt]:
+        """What is done with a held vector before it is stored."""
+        return []
+
     def multiply(self) -> tirx.Stmt:
-        """A step's multiply-adds."""
-        k, i, j, loads, factors = index("k"), index("i"), index("j"), [], []
-        for operand, number in zip(self.operands, (i, j), strict=True):
-            for group in range(int(operand.own.shape[0]) // GROUP):
-                code = ThreadCode(GROUP)
-                where = self.in_tile(operand, k, operand.group(group) + code.lane, self.step)
-                value = tirx.BufferLoad(operand.tile, [where])
-                code.store(operand.own, value, [group * GROUP + code.lane])
-                loads.append(code.loop())
-            factors.append(tirx.Cast(self.dtype, tirx.BufferLoad(operand.own, [number])))
+        """A step's multiply-adds: what the thread needs of each operand into registers, and its products."""
+        k, found = index("k"), []
+        for operand in self.operands:
+            number = 0
+            for at_k, side, width in self.reads(operand, k):
+                code = ThreadCode(width)
+                where = operand.in_shared(at_k, side + code.lane if width > 1 else side, self.step)
+                code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [number + code.lane])
+                found.append(code.loop())
+                number += width
+        return unrolled(k, DEPTH // self.tile.step.depth, sequence([*found, *self.products()]))
+
+    def reads(self, operand: SharedTile, k: Expr) -> Iterator[tuple[Expr, Expr, int]]:
+        """Of what the thread multiplies at a time some neighbours: their k, first row or column, and count."""
+        for group in range(int(operand.own.shape[0]) // GROUP):
+            yield k, operand.group(group), GROUP
+
+    def products(self) -> list[tirx.Stmt]:
+        """The products of what the thread has in registers, added to its sums."""
+        i, j = index("i"), index("j")
+        pairs = zip(self.operands, (i, j), strict=True)
+        a, b = (tirx.Cast(self.dtype, tirx.BufferLoad(one.own, [number])) for one, number in pairs)
         place = [i * self.tile.own_columns + j]
-        adding = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, place) + factors[0] * factors[1], place)
-        product = unrolled(i, self.tile.own_rows, unrolled(j, self.tile.own_columns, adding))
-        return unrolled(k, DEPTH, sequence([*loads, product]))
+        adding = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, place) + a * b, place)
+        return [unrolled(i, self.tile.own_rows, unrolled(j, self.tile.own_columns, adding))]
 
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
         """Of the thread's results, some neighbours in a row: row and first column, number of the first sum, count."""
@@ -256,14 +246,13 @@ class Code:
 
     def _results(self) -> list[tirx.Stmt]:
         """The stores of the thread's results, each after its epilogue."""
-        product, found = self.product, []
+        product, (a, b), found = self.product, self.operands, []
         for (row, column), number, width in self.places():
             code = ThreadCode(width)
             names = product.at({product.batch: self.batch, product.m: row, product.n: column + code.lane})
             result = [names[v.var] for v in product.stage.spatial]
             total = tirx.BufferLoad(self.sums, [number + code.lane])
             self.whole.store(code, [self.part, *result] if self.parts > 1 else result, total)
-            places = zip((row, column), self.operands, strict=True)
-            beyond = [place < operand.total for place, operand in places if operand.total % operand.side]
-            found.append(guarded(beyond, code.loop()))
+            edges = [place < one.total for place, one in ((column, b), (row, a)) if one.total % one.side]
+            found.append(guarded(edges, code.loop()))
         return found

@@ -8,7 +8,7 @@ results are cut into parts, whose sums a second launch adds up. A result is the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -22,9 +22,7 @@ from ..target import Gpu, Machine, Rule
 from . import pointwise, threads
 from .threads import BLOCK, WARP, ThreadCode, ceil_div, folded, guarded, index, lanes, launch, local
 
-FEW_TERMS = 32  # of a sum that one thread adds up
-LONG_ROW = 1024  # terms of a sum that a whole block adds up
-STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into parts
+Launches = Callable[[Sum], list[tirx.Stmt]]
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
@@ -35,8 +33,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     return with_nests(func, nests(stages, stages, set(func.params), machine.gpu))
 
 
-def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
-    """The launches of some of the function's stages, in order."""
+def nests(
+    own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu, product: Launches | None = None
+) -> list[tirx.Stmt]:
+    """The launches of some of the function's stages, in order; `product` has those of the one sum that is a product."""
     found: list[tirx.Stmt] = []
     left = [stage for stage in own if size(stage.iters) or stage.reduced]
     while left:
@@ -48,43 +48,38 @@ def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu:
         elif size(stage.spatial):
             after = epilogue(stage, left)
             left = [other for other in left if other not in after]
-            found += _launches(sum_of(stage, after, stages, results), gpu)
+            whole = sum_of(stage, after, stages, results)
+            found += _launches(whole, gpu) if product is None else product(whole)
     return found
 
 
 def _launches(whole: Sum, gpu: Gpu) -> list[tirx.Stmt]:
     """The launch of a sum, or those of its parts and of their sum."""
-    step, results = _sharing(whole) * _width(whole), math.prod(whole.results)
-    blocks = ceil_div(results, WARP) if _by_columns(whole) else results
-    parts = min(ceil_div(2 * gpu.multiprocessors, blocks), whole.count // (step * STEPS))
-    if parts < 2 or whole.count <= 4 * step * STEPS:  # what that takes is not worth a second launch
+    columns, deep, width = _threads_of(whole)
+    blocks = ceil_div(math.prod(whole.results), WARP if columns else 1)
+    least = 16 * deep * width  # terms of a part: its threads take so many steps
+    parts = min(ceil_div(2 * gpu.multiprocessors, blocks), whole.count // least)
+    if parts < 2 or whole.count <= 4 * least:  # what that takes is not worth a second launch
         return [launch_of(whole)]
     *stages, total = in_parts(whole.stage, parts_along(whole.stage, parts))
     return list(map(launch_of, [*(Sum(part, (), {part.buffer}) for part in stages), replace(whole, stage=total)]))
 
 
-def _by_columns(whole: Sum) -> bool:
-    """Whether threads stand side by side over results: of short sums each is that of one thread."""
-    return math.prod(whole.results) > 1 if whole.count <= FEW_TERMS else whole.columns
-
-
-def _sharing(whole: Sum) -> int:
-    """Threads that share the terms of a result: of columns some, of rows a warp, or a block."""
-    if _by_columns(whole):
-        return 1 if whole.count <= FEW_TERMS else BLOCK // WARP
-    return BLOCK if whole.count > LONG_ROW else WARP
-
-
-def _width(whole: Sum) -> int:
-    """Terms that a thread reads at once: of rows a vector."""
+def _threads_of(whole: Sum) -> tuple[bool, int, int]:
+    """Whether threads stand side by side over results, as they do for columns and where each takes a short sum; how
+    many threads share the terms of a result; and how many terms each reads at once, of rows a vector."""
+    if whole.count <= WARP and math.prod(whole.results) > 1:
+        return True, 1, 1
+    if whole.count > WARP and whole.columns:
+        return True, BLOCK // WARP, 1
     width = lanes([whole.stage])
     fits = whole.count % width == 0 and whole.count >= width * WARP
-    return width if fits and not _by_columns(whole) else 1
+    return False, BLOCK if whole.count > 32 * WARP else WARP, width if fits else 1  # 32 terms a thread are many
 
 
 def launch_of(whole: Sum) -> tirx.Stmt:
     """The launch of a sum: the threads that share a result stand above each other for columns, else side by side."""
-    columns, deep, width, total = _by_columns(whole), _sharing(whole), _width(whole), math.prod(whole.results)
+    (columns, deep, width), total = _threads_of(whole), math.prod(whole.results)
     side = min(BLOCK // deep, total)  # results of a block
     block, x, y = index("block"), index("x"), threads.axis("y", deep if columns else side)
     thread, own = (y, x) if columns else (x, y)
@@ -93,15 +88,13 @@ def launch_of(whole: Sum) -> tirx.Stmt:
     inside = [result < total] if total % side else []
     sums, body = local(whole.dtype, whole.stage.init, width)
     body.append(guarded(inside, _adding(whole, width, place, thread, deep, sums)))
-    one, more = local(whole.dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(width)], whole.combine))
+    one, more = threads.all_of(sums, whole.combine, x, 1 if columns else deep)
     body += more
     value: Expr = tirx.BufferLoad(one, [0])
     if columns and deep > 1:
         both = threads.shared((deep, side), whole.dtype, f"{whole.stage.name}_shared")
         body += [tirx.AllocBuffer(both), tirx.BufferStore(both, value, [y, x]), threads.barrier()]
         value = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
-    elif deep > 1:
-        body += threads.all_of(one, whole.combine, x, deep)
     code = ThreadCode(1)
     whole.store(code, place, code.value(value))
     inside = [thread == 0, *inside] if deep > 1 else inside

@@ -17,7 +17,7 @@ from ..rows import Rows, find_rows
 from ..stages import Expr, Stage, inlined, share, with_nests
 from ..target import Gpu, Machine, Rule
 from . import reduction
-from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, folded, index, lanes, launch, local
+from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, index, lanes, launch, local
 
 MOST = 32  # elements of a row that a thread of a block holds; of a warp half as many
 
@@ -71,9 +71,6 @@ class _Code:
         """The first of the thread's elements of a step; 0 for the row's number, whose step is None."""
         return tirx.const(0, "int32") if step is None else (step * self.threads + self.x) * self.width
 
-    def _thread(self, step: int | None) -> ThreadCode:
-        return ThreadCode(1 if step is None else self.width)
-
     def _guarded(self, step: int | None, body: tirx.Stmt) -> tirx.Stmt:
         """The body for a thread whose elements of a step are there, and whose row is."""
         guards = [self.number < self.rows.count] if self.rows.count % self.side else []
@@ -81,12 +78,14 @@ class _Code:
             guards.append(self._column(step) < self.rows.length)
         return tirx.IfThenElse(tirx.all(*guards), body, None) if guards else body
 
-    def _names(self, stage: Stage, code: ThreadCode, step: int | None) -> dict[Any, Expr]:
-        """The values of a stage's iterators at the thread's elements of a step."""
-        return self.rows.names(stage, self.row, self._column(step) + code.lane)
+    def _at(self, stage: Stage, step: int | None) -> tuple[ThreadCode, dict[Any, Expr]]:
+        """New code for the thread's elements of a step, and the values of a stage's iterators at them."""
+        code = ThreadCode(1 if step is None else self.width)
+        return code, self.rows.names(stage, self.row, self._column(step) + code.lane)
 
-    def _value(self, stage: Stage, expression: Expr, code: ThreadCode, step: int | None) -> Expr:
-        """An expression of a stage at a step, from what the thread holds."""
+    def _valued(self, stage: Stage, expression: Expr, step: int | None) -> tuple[ThreadCode, Expr]:
+        """New code for an expression of a stage at a step, from what the thread holds; and its value."""
+        code, names = self._at(stage, step)
 
         def known(load: ir.TensorLoad) -> Expr | None:
             if (held := self.held.get(load.source)) is None:
@@ -94,16 +93,16 @@ class _Code:
             number, lane = (step or 0, code.lane) if load.source in self.long else (0, 0)
             return tirx.BufferLoad(held[number], [lane])
 
-        return code.value(code.evaluate(expression, self._names(stage, code, step), known))
+        return code, code.value(code.evaluate(expression, names, known))
 
     def _compute(self, stage: Stage) -> None:
         """A stage without a sum: each thread's elements, or the row's number."""
         self.held[stage.buffer] = held = []
         for step in range(self.steps) if stage.buffer in self.long else [None]:
-            code = self._thread(step)
+            code, value = self._valued(stage, stage.value, step)
             own = tirx.decl_buffer((code.width,), str(stage.buffer.dtype), f"{stage.name}_own", scope="local")
             held.append(own)
-            code.store(own, self._value(stage, stage.value, code, step), [code.lane])
+            code.store(own, value, [code.lane])
             self.code += [tirx.AllocBuffer(own), self._guarded(step, code.loop())]
             self._keep(stage, own, step)
 
@@ -111,8 +110,7 @@ class _Code:
         """Stores a thread's elements of a step, or the row's number, where they are a result or read later."""
         if stage.buffer not in self.kept:
             return
-        code = self._thread(step)
-        names = self._names(stage, code, step)
+        code, names = self._at(stage, step)
         code.store(stage.buffer, tirx.BufferLoad(own, [code.lane]), [renamed(i, names) for i in stage.indices])
         body = self._guarded(step, code.loop())
         self.code.append(tirx.IfThenElse(self.x == 0, body, None) if step is None else body)
@@ -123,12 +121,11 @@ class _Code:
         sums, made = local(dtype, stage.init, self.width)
         self.code += made
         for step in range(self.steps):
-            code = self._thread(step)
-            code.add_to(sums, kind, self._value(stage, stage.value.b, code, step))
+            code, term = self._valued(stage, stage.value.b, step)
+            code.add_to(sums, kind, term)
             self.code.append(self._guarded(step, code.loop()))
-        total, made = local(dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(self.width)], kind))
+        total, made = all_of(sums, kind, self.x, self.threads)
         self.code += made
-        self.code += all_of(total, kind, self.x, self.threads)
         self.held[stage.buffer] = [total]
         self._keep(stage, total, None)
 

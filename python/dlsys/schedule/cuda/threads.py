@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,6 +18,8 @@ from ..stages import Expr, Stage
 
 BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
 Combine = Callable[[Expr, Expr], Expr]
+Part = tuple[int, int, Callable[[Expr], tirx.Stmt]]
+"""How many indices there are, how many neighbours of them a thread takes, and its code for these, by the first."""
 _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 
 
@@ -64,6 +65,26 @@ def launch(name: str, grid: Sequence[tuple[Expr, int]], block: Sequence[tuple[Ex
             bound = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             body = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, body, bound)
     return block_of(name, body)
+
+
+def launch_over(name: str, parts: Sequence[Part]) -> tirx.Stmt:
+    """One launch of parts that have nothing to do with each other, each by blocks of its own."""
+    block, thread, ends, bodies = index("block"), index("thread"), [0], list[tirx.Stmt]()
+    threads = min(BLOCK, max(ceil_div(total, width) for total, width, _ in parts))
+    for total, width, code in parts:
+        first = ((block - ends[-1]) * threads + thread) * width
+        bodies.append(guarded([first < total] if total % (threads * width) else [], code(first)))
+        ends.append(ends[-1] + ceil_div(total, width * threads))
+    return launch(name, [(block, ends[-1])], [(thread, threads)], _chosen(block, ends[1:], bodies))
+
+
+def _chosen(block: tirx.Var, ends: Sequence[int], bodies: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """The body of the part to which a block belongs, the first whose end is beyond it: found by halves."""
+    if len(bodies) == 1:
+        return bodies[0]
+    half = len(bodies) // 2
+    first, last = _chosen(block, ends[:half], bodies[:half]), _chosen(block, ends[half:], bodies[half:])
+    return tirx.IfThenElse(block < ends[half - 1], first, last)
 
 
 def is_bound(func: tirx.PrimFunc) -> bool:
@@ -118,31 +139,34 @@ def folded(values: list[Expr], combine: Combine) -> Expr:
     return values[0]
 
 
-def all_of(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
-    """Combines the first elements of the arrays `value` of a warp's threads, or a block's: each has the result."""
-    dtype, own, distance, found = str(value.dtype), tirx.BufferLoad(value, [0]), WARP, list[tirx.Stmt]()
+def all_of(sums: tirx.Var, combine: Combine, thread: Expr, threads: int) -> tuple[tirx.Var, list[tirx.Stmt]]:
+    """An array of one element, and what combines in it all of a thread's `sums`, with those of the other threads of its
+    warp or block where `threads` is more than one: each of them has the result."""
+    dtype, distance, found = str(sums.dtype), min(threads, WARP), list[tirx.Stmt]()
+    value, made = local(dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(int(sums.shape[0]))], combine))
+    own = tirx.BufferLoad(value, [0])
     while distance > 1:
         distance //= 2
         other = tirx.call_extern(dtype, "__shfl_xor_sync", _ALL_LANES, own, distance)
         taken, more = local(dtype, other)
         found += [*more, tirx.BufferStore(value, combine(own, tirx.BufferLoad(taken, [0])), [0])]
-    if threads == WARP:
-        return found
+    if threads <= WARP:
+        return value, made + found
     every = shared((threads // WARP,), dtype, "every_warp")
     storing = tirx.BufferStore(every, own, [tirx.floordiv(thread, WARP)])
     first = tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None)
     values = [tirx.BufferLoad(every, [i]) for i in range(threads // WARP)]
     last = tirx.BufferStore(value, folded(values, combine), [0])
-    return [tirx.AllocBuffer(every), *found, first, barrier(), last]
+    return value, [*made, tirx.AllocBuffer(every), *found, first, barrier(), last]
 
 
 def guarded(guards: Sequence[Expr], body: tirx.Stmt) -> tirx.Stmt:
-    """The body where all guards hold, the last of which is asked first."""
-    for guard in guards:
+    """The body where all guards hold, asked in turn."""
+    for guard in reversed(guards):
         body = tirx.IfThenElse(guard, body, None)
     return body
 
 
 def ceil_div(a: int, b: int) -> int:
     """The quotient, rounded up."""
-    return math.ceil(a / b)
+    return -(-a // b)
