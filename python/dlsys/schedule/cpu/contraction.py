@@ -21,7 +21,7 @@ from .. import common
 from ..knobs import pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
-from ..sums import in_parts
+from ..sums import LEVEL, in_parts
 from ..target import Machine, Rule
 from ..varying import is_for_others, usual
 from . import padding, reduction
@@ -31,8 +31,6 @@ from .product import Loops
 from .tile_code import Fused
 from .tile_space import space
 from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
-
-LEAST_TERMS = 64  # of a part of a sum over one axis
 
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
@@ -115,7 +113,7 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
     if missing == 1 or p.a.panel or p.b.panel:
         return {}
     first, *others = (axis for axis in p.k if p.extents[axis] > 1)
-    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
+    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEVEL))
     whole = parts == p.extents[first]
     rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
     counts = {first: parts, **({others[0]: rows} if rows > 1 else {})}

@@ -28,7 +28,6 @@ from . import prefetch
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 SHORT_VALUES = 160  # of all stages of such a row
-PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] | None:
@@ -78,7 +77,8 @@ def _short(rows: Rows, kept: set[Any], machine: Machine, steps: Steps) -> tirx.S
         return vector.loop()
 
     width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
-    kind = PARALLEL if steps.threads and rows.work >= PARALLEL_SHORT else SERIAL
+    large = rows.work >= 4 * PARALLEL_WORK  # without memory to wait for, operations take less time
+    kind = PARALLEL if steps.threads and large else SERIAL
     return block_of("rows", in_steps(rows.count, width, code, kind=kind))
 
 

@@ -193,7 +193,8 @@ class TileCode(Indices):
         if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
             return []
         if p.a.contiguous != p.last(p.k):
-            names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + prefetch.STEPS)}
+            ahead = 40  # some 250 ns, the latency of memory, at 6 ns a step
+            names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + ahead)}
             return [prefetch.of(self.element(p.a, {**place.batch, **names}))]
         inner = p.run(p.a, p.k)
         if self.terms.length(inner) < p.size(inner):
