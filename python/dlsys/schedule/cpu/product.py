@@ -13,34 +13,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
 
 from ..codegen import PARALLEL, SERIAL, UNROLLED, block_of, cut, sequence, unravelled
 from ..common import PARALLEL_WORK, SHORT
-from ..products import Axes, Operand
+from ..products import Axes, Operand, Product
 from ..squares import SIDE, turned
-from ..stages import Expr
+from ..stages import Expr, Stage
 from ..target import Machine
 from ..varying import Varying
 from .indices import Names, Part, Place, Read
-from .tile_code import Fused, TileCode
+from .padding import Images, Padding
+from .tile_code import Given, TileCode
 from .tiles import BEFORE, PACKED, Tile, group
 
 
 class Loops(TileCode):
     """The loops of a product in tiles."""
 
-    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
-        """`given`: the function's parameters."""
-        p, images = fused.product, fused.images
+    def __init__(
+        self, p: Product, images: Images | None, result: Stage | None, skips: Sequence[Padding], tile: Tile,
+        machine: Machine, given: Given,
+    ) -> None:  # fmt: skip
+        """`images`: those that are made before, for a factor to read. The others: see `TileCode`."""
         # a thread has one batch after another
         self.alone: bool = bool(p.batch) and (tile.by_batch or not tile.parallel)
         if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
             images, p = own
-        super().__init__(replace(fused, product=p, images=images), tile, machine, given)
+        super().__init__(p, result, skips, tile, machine, given)
         self.batch: tuple[int, ...] = p.shape(p.batch)
         self.images = images
         self.shares: tuple[int, int] = tile.shares(p)

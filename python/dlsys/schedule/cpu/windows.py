@@ -15,9 +15,10 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..codegen import block_of
 from ..common import PARALLEL_WORK, VECTORS
+from ..stages import read_stages
 from ..target import Machine, Rule
 from . import reduction
-from .contraction import cut, described, missing_parts, one_sum, parts_of, written
+from .contraction import contraction_of, missing_parts, parts_of
 from .tiles import LIES, WINDOWS, Tile, wanted
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
@@ -25,10 +26,11 @@ TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
-    found = one_sum(func)
-    if found is None or 0 in found[0].extents or found[0].size(found[0].m) != 1 or not found[0].b.windows:
+    if (found := contraction_of(func, read_stages(func) or [])) is None:
         return None
-    p, stages, number = found
+    p = found.product
+    if 0 in p.extents or p.size(p.m) != 1 or not p.b.windows:
+        return None
     if list(p.batch) != [i for i in range(len(p.extents)) if i not in p.k and i < p.n[0]]:
         return None
     vectors = machine.lanes(p.dtype)
@@ -39,13 +41,13 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
-        return reduction.finish(func, machine, written(p, stages, number, tile, machine, func.params))
+        return reduction.finish(func, machine, found.written(p, tile, machine, func.params))
     if p.size(p.n) > TAPS:
         return None
     if parts := parts_of(p, missing_parts(p, machine)):
-        stages, p = cut(stages, number, parts)
-    fused, _, _ = described(p, stages, number, p.b)
-    images, q = fused.images, fused.product
+        found = found.in_parts(parts)
+        p = found.product
+    q, images, _ = found.fused(p, p.b)
     if images is not None:
         if (own := images.of_batch(p.batch, q)) is None:
             return None
@@ -53,7 +55,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     total = replace(p.stage, value=p.stage.value.a + q.a.value * q.b.value)
     sums = reduction.Sum(total, machine, taps=[axis for axis in p.n if p.extents[axis] > 1])
     nest = block_of(p.stage.name, sums.rows(images))
-    return reduction.finish(func, machine, [nest, *stages[number + 1 :]])
+    return reduction.finish(func, machine, [nest, *found.after])
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:
