@@ -23,7 +23,6 @@ from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import CHANNELS, Padding
 from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
 
-
 Given = Sequence[ir.Var]
 """The parameters of a function."""
 
@@ -32,8 +31,9 @@ class TileCode(Indices):
     """The code of a product's tiles, so many along the rows. Between two parts of the terms they lie in an array."""
 
     def __init__(
-        self, product: Product, result: Stage | None, skips: Sequence[Padding], tile: Tile, machine: Machine, given: Given
-    ) -> None:
+        self, product: Product, result: Stage | None, skips: Sequence[Padding], tile: Tile,
+        machine: Machine, given: Given,
+    ) -> None:  # fmt: skip
         """`result`: the stage of what is made of each sum, at the same index; None where that is the sum itself.
         `skips`: the paddings of A's images that are left out."""
         super().__init__(product)

@@ -21,8 +21,6 @@ from . import reduction
 from .contraction import contraction_of, missing_parts, parts_of
 from .tiles import LIES, WINDOWS, Tile, wanted
 
-TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
-
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
@@ -34,15 +32,15 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if list(p.batch) != [i for i in range(len(p.extents)) if i not in p.k and i < p.n[0]]:
         return None
     vectors = machine.lanes(p.dtype)
-    parallel = math.prod(p.extents) >= PARALLEL_WORK
-    if p.size(p.k) <= TAPS:
+    parallel, few = math.prod(p.extents) >= PARALLEL_WORK, 64  # elements of a window: 7 x 7 and less
+    if p.size(p.k) <= few:
         width = _width(p.extents[p.n[-1]], vectors, VECTORS)
         if width is None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
         return reduction.finish(func, machine, found.written(p, tile, machine, func.params))
-    if p.size(p.n) > TAPS:
+    if p.size(p.n) > few:
         return None
     if parts := parts_of(p, missing_parts(p, machine)):
         found = found.in_parts(parts)
