@@ -34,8 +34,9 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     vectors = machine.lanes(p.dtype)
     parallel, few = math.prod(p.extents) >= PARALLEL_WORK, 64  # elements of a window: 7 x 7 and less
     if p.size(p.k) <= few:
-        width = _width(p.extents[p.n[-1]], vectors, VECTORS)
-        if width is None:
+        row, most = p.extents[p.n[-1]], VECTORS * vectors
+        width = row if row <= most else common.divisor(row, vectors, most) or common.divisor(row, 1, most) or 1
+        if width < row and 2 * width <= vectors:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
@@ -54,14 +55,6 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     sums = reduction.Sum(total, machine, taps=[axis for axis in p.n if p.extents[axis] > 1])
     nest = block_of(p.stage.name, sums.rows(images))
     return reduction.finish(func, machine, [nest, *found.after])
-
-
-def _width(extent: int, vector: int, most: int) -> int | None:
-    """Elements of a row that are taken at once, at most so many vectors; None where that is not about a vector long."""
-    if extent <= most * vector:
-        return extent
-    part = common.divisor(extent, vector, most * vector) or common.divisor(extent, 1, most * vector) or 1
-    return part if 2 * part > vector else None
 
 
 RULE = Rule("windows", "llvm", schedule, sums=True)
