@@ -109,14 +109,14 @@ class Images:
     buffer: Any
     fixed: Mapping[int, int]
 
-    def of_batch(self, axes: Sequence[int], reader: Product) -> tuple[Images, Product] | None:
-        """The images at one index of axes of a product, and the product that reads them; None where that cannot be."""
+    def of_batch(self, reader: Product) -> tuple[Images, Product] | None:
+        """The images at one index of a product's batch, and the product that reads them; None where that cannot be."""
         iters, sides = reader.stage.iters, (reader.a, reader.b)
         unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in iters if int(v.dom.extent) == 1}
         simple = sym.Analyzer().simplify
         loads = [load for load in loads_of(one.value for one in sides) if load.source.same_as(self.buffer)]
         places = [[simple(renamed(index, unit)) for index in load.indices] for load in loads]
-        batch = {axis: iters[axis].var for axis in axes}
+        batch = {axis: iters[axis].var for axis in reader.batch}
         fixed: dict[int, int] = {}
         for i in range(len(self.stage.iters)):
             for axis, var in batch.items():

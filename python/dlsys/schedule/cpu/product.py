@@ -40,7 +40,7 @@ class Loops(TileCode):
         """`images`: those that are made before, for a factor to read. The others: see `TileCode`."""
         # a thread has one batch after another
         self.alone: bool = bool(p.batch) and (tile.by_batch or not tile.parallel)
-        if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
+        if images is not None and self.alone and (own := images.of_batch(p)):
             images, p = own
         super().__init__(p, result, skips, tile, machine, given)
         self.batch: tuple[int, ...] = p.shape(p.batch)

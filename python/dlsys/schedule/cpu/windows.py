@@ -48,7 +48,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         p = found.product
     q, images, _ = found.fused(p, p.b)
     if images is not None:
-        if (own := images.of_batch(p.batch, q)) is None:
+        if (own := images.of_batch(q)) is None:
             return None
         images, q = own
     total = replace(p.stage, value=p.stage.value.a + q.a.value * q.b.value)
