@@ -17,7 +17,7 @@ from typing import Any
 from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
-from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
+from ..common import SHORT, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
 from ..products import Product
 from ..stages import Stage, extents, loads_of
 
@@ -145,10 +145,7 @@ class Images:
         inside = {i: borders[i] if exact else (0, sizes[i]) for i in free}
         (top, height), (left, width) = ((low, high - low) for low, high in (inside[y], inside[x]))
         zero, value = tirx.const(0, str(buffer.dtype)), stage.value.args[1] if exact else stage.value
-        flat = exact and width == sizes[x]  # rows lie beside each other: it does not matter where one ends
-        flat = flat and all(s is not None and s[y] == s[x] * width for s in accesses_of(stage.block))
-        rows, row = (1, height * width) if flat else (height, width)
-        step = (divisor(row, 1, most) or 1) if exact else 1
+        step = (divisor(width, 1, most) or 1) if exact else 1
         step = step if step >= SHORT else 1
 
         def store(what: Any, at: Mapping[int, Any]) -> tirx.Stmt:
@@ -161,7 +158,7 @@ class Images:
 
         def plane(number: Any) -> tirx.Stmt:
             at = dict(zip(outer, unravelled(number, [sizes[i] for i in outer]), strict=True))
-            copy = loop(rows, lambda i: loop(row // step, lambda j: part(at, i, j * step)))
+            copy = loop(height, lambda i: loop(width // step, lambda j: part(at, i, j * step)))
             if not exact:
                 return copy
             clear = loop(sizes[y], lambda i: loop(sizes[x], lambda j: store(zero, {**at, y: i, x: j})))
