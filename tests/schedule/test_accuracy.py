@@ -183,6 +183,16 @@ def test_convolutions_of_any_geometry_are_summed_in_blocks() -> None:
         assert np.abs(a - b).max() <= 1024 / 8 * ULP * np.abs(b).max(), (node, a.shape, np.abs(a - b).max())
 
 
+def test_depthwise_filters_gradients_are_summed_in_levels() -> None:
+    x, f = ad.Variable("x"), ad.Variable("f")
+    (gradient,) = ad.gradients(ad.conv2d_op(x, f, (1, 1), (1, 1), groups=2), [f])
+    feed = {x: np.full((64, 2, 30, 30), 0.1, "float32"), f: np.zeros((2, 1, 3, 3), "float32")}
+    (found,) = ad.Executor([gradient]).run(feed, convert_to_numpy_ret_vals=True)
+    met = np.array([29.0, 30.0, 29.0])  # of a row's places those at which a tap lies within the image
+    want = 64 * float(np.float32(0.1)) * np.outer(met, met)
+    assert np.abs(found / want - 1).max() <= 4 * math.log2(64 * 900) * ULP
+
+
 @pytest.mark.slow
 def test_sums_beyond_what_float32_can_count():
     x = np.ones(40_000_000, "float32")

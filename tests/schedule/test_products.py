@@ -387,17 +387,16 @@ def test_every_legal_tile_gives_the_same_bits() -> None:
         a, b = (random.standard_normal(shape).astype("float32") for shape in shapes)
         x, y = (te.placeholder(shape, "float32", name) for shape, name in zip(shapes, "xy", strict=True))
         func = te.create_prim_func([x, y, compute.matmul(x, y, *transposes)])
-        found = contraction.one_sum(func)
+        found = contraction.contraction_of(func, read_stages(func) or [])
         assert found is not None
-        product, stages, number = found
         ways = {}  # the largest tile of each way of reading and order
-        for way in tiles.ways(product):
+        for way in tiles.ways(found.product):
             for tile in tiles.legal(way, machine, ()):
                 ways.setdefault((way.a.value.source, tile.a, tile.b, tile.panels > 1), (way, tile))
         assert len(ways) >= 4
         results = []
         for way, tile in ways.values():
-            nests = contraction.written(way, stages, number, tile, machine, func.params)
+            nests = found.written(way, tile, machine, func.params)
             loops = with_nests(func, nests).with_attr("global_symbol", "product")
             kernel = machine_code.compiled({"product": loops}, schedule.host_target(1))["product"]
             out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))

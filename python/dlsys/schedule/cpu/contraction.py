@@ -9,7 +9,8 @@ filters. Else it is B, and packing it makes the columns of im2col.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -21,50 +22,117 @@ from .. import common
 from ..knobs import pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
-from ..sums import in_parts
+from ..sums import LEVEL, in_parts
 from ..target import Machine, Rule
 from ..varying import is_for_others, usual
 from . import padding, reduction
 from .dots import grouped
 from .padding import Images
 from .product import Loops
-from .tile_code import Fused
 from .tile_space import space
 from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
 
-LEAST_TERMS = 64  # of a part of a sum over one axis
+
+@dataclass(frozen=True)
+class Contraction:
+    """A product of two arrays, and the stages of its function before and after it: of these the first may be of the
+    product's results, each at its own index."""
+
+    product: Product
+    before: Sequence[Stage]
+    after: Sequence[Stage]
+
+    @cached_property
+    def made(self) -> dict[ir.Var, Stage]:
+        """The stages before it, by their buffers."""
+        return {one.buffer: one for one in self.before}
+
+    @cached_property
+    def paddings(self) -> tuple[list[padding.Padding], bool]:
+        """The padding of the images that it reads through windows, and whether they have no other zeros."""
+        for one in (self.product.a, self.product.b):
+            if one.windows and one.value.source in self.made:
+                images = self.made[one.value.source]
+                found, whole = padding.paddings(one.value, self.product.stage, images)
+                return found, whole and not any(load.source in self.made for load in images.loads())
+        return [], False
+
+    def choose(self, machine: Machine) -> tuple[Product, Tile]:
+        """`tiles.choose`."""
+        return choose(self.product, machine, self.made, self.paddings[0])
+
+    def in_parts(self, parts: Mapping[int, int]) -> Contraction:
+        """That of parts of its terms, which are added up after it. `parts`: how many indices of axes a part has."""
+        first, *others = in_parts(self.product.stage, parts)
+        of_parts = _of_arrays(first)
+        assert of_parts is not None
+        return Contraction(of_parts, self.before, [*others, *self.after])
+
+    def fused(
+        self, p: Product, reader: Operand | None, whole: Operand | None = None
+    ) -> tuple[Product, Images | None, list[Stage]]:
+        """The product, as it is or transposed, with what is computed before it in place. `reader`: the factor whose
+        stage the product makes as images, which are returned; `whole`: the one whose stage, returned, is made before.
+        """
+        images, before = None, list[Stage]()
+        values = {one: in_place(one.value, self.made) for one in (p.a, p.b)}
+        for operand in (reader, whole):
+            one = self.made.get(operand.value.source) if operand is not None else None
+            if operand is None or one is None or len(one.iters) < 2:
+                continue
+            values[operand], one = operand.value, replace(one, value=in_place(one.value, self.made))
+            if operand is reader:
+                images = Images(one, one.buffer, {})
+            elif images is None or not images.buffer.same_as(one.buffer):  # else both factors read the images
+                before.append(one)
+        a, b = (replace(one, value=values[one]) for one in (p.a, p.b))
+        return replace(p, a=a, b=b), images, before
+
+    def written(self, p: Product, tile: Tile, machine: Machine, given: Sequence[ir.Var]) -> list[Stage | tirx.Stmt]:
+        """The loops of the product, as it is or transposed, and the others. `given`: the function's parameters."""
+        found, whole = self.paddings
+        skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
+        p = padding.ordered(p, skips)
+        inside = tile.a == WINDOWS and whole and len(skips) == len(found)  # no zero around the images is read
+        by_batch = p.batch and tile.b in (LIES, PACKED, WINDOWS)
+        reader = None if inside else p.a if tile.a == WINDOWS else p.b if by_batch else None
+        p, images, before = self.fused(p, reader, p.a if tile.a == LIES else None)
+        if inside:
+            p = replace(p, a=replace(p.a, value=padding.without_zeros(p.a.value)))
+        result = next((one for one in self.after[:1] if not one.reduced), None)
+        nests = Loops(p, images, result, skips, tile, machine, given).nests()
+        return [*before, *nests, *self.after[result is not None :]]
 
 
 def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
-    found = one_sum(func, grouped(read_stages(func) or [], machine))
-    if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
+    if (found := contraction_of(func, grouped(read_stages(func) or [], machine))) is None:
         return None
-    p, stages, number = found
-    made = {one.buffer for one in stages[:number]}
-    own = choose(p, machine, made, _paddings(p, stages, number)[0])
+    p = found.product
+    if min(p.extents) < 1 or min(map(p.size, (p.m, p.n, p.k))) < 2:
+        return None
+    own = found.choose(machine)
     if is_for_others(own[0].extents[axis] for axis in own[0].n):  # panels have a known width
         return None
     if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
-        stages, p = cut(stages, number, parts)
-        own = choose(p, machine, made, _paddings(p, stages, number)[0])
-    q, tile = pick(own, lambda: space(own, p, machine, made, _paddings(p, stages, number)[0]))
-    return reduction.finish(func, machine, written(q, stages, number, tile, machine, func.params))
+        found = found.in_parts(parts)
+        own = found.choose(machine)
+    q, tile = pick(own, partial(space, own, found.product, machine, found.made, found.paddings[0]))
+    return reduction.finish(func, machine, found.written(q, tile, machine, func.params))
 
 
-def one_sum(func: PrimFunc, stages: Sequence[Stage] | None = None) -> tuple[Product, Sequence[Stage], int] | None:
-    """The product of two arrays of a function with that one sum and one result, each of whose elements is made of one
-    of the sum's; its stages, of which at most one is behind the sum, and the sum's number. None for others."""
-    stages = stages if stages is not None else read_stages(func) or []
+def contraction_of(func: PrimFunc, stages: Sequence[Stage]) -> Contraction | None:
+    """The contraction of a function with one sum and one result, each of whose elements is made of one of the sum's.
+    None for others."""
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
     if len(sums) != 1 or results != 1 or size(stages[-1].spatial) != size(stages[sums[0]].spatial):
         return None
     number, last = sums[0], stages[-1]
     if (p := _of_arrays(stages[number])) is None or last.reduced:
-        return None if p is None else (p, stages, number)
+        return None if p is None else Contraction(p, stages[:number], [])
     result = _at_index_of(stages[number], last.with_made({one.buffer: one for one in stages[:-1] if not one.reduced}))
-    return None if result is None else (p, [*stages[: number + 1], result], number)
+    return None if result is None else Contraction(p, stages[:number], [result])
 
 
 def _of_arrays(stage: Stage) -> Product | None:
@@ -91,15 +159,6 @@ def _at_index_of(total: Stage, result: Stage) -> Stage | None:
     return replace(result, iters=iters, indices=tuple(indices), value=value)
 
 
-def cut(stages: Sequence[Stage], number: int, parts: Mapping[int, int]) -> tuple[Sequence[Stage], Product]:
-    """The stages with the product of parts of the terms, which are then added up, in place of a product; and that
-    product. `parts`: how many indices of axes a part has."""
-    stages = [*stages[:number], *in_parts(stages[number], parts), *stages[number + 1 :]]
-    of_parts = _of_arrays(stages[number])
-    assert of_parts is not None
-    return stages, of_parts
-
-
 def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
     """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector: a
     long sum of a small result, as the gradient of a few filters, has too few for many threads, and is cut in parts."""
@@ -115,7 +174,7 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
     if missing == 1 or p.a.panel or p.b.panel:
         return {}
     first, *others = (axis for axis in p.k if p.extents[axis] > 1)
-    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
+    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEVEL))
     whole = parts == p.extents[first]
     rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
     counts = {first: parts, **({others[0]: rows} if rows > 1 else {})}
@@ -126,57 +185,6 @@ def least_divisor(extent: int, least: int) -> int:
     """The least divisor of an extent, no less than that; all of a short extent, 1 where others lie far beyond."""
     near = range(max(least, 1), min(extent, FINER * least) + 1)
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
-
-
-def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:
-    """The padding of the images that a contraction reads through windows, and whether they have no other zeros."""
-    made = {one.buffer: one for one in stages[:number]}
-    for one in (p.a, p.b):
-        if one.windows and one.value.source in made:
-            images = made[one.value.source]
-            found, whole = padding.paddings(one.value, p.stage, images)
-            return found, whole and not any(load.source in made for load in images.loads())
-    return [], False
-
-
-def written(
-    p: Product, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine, given: Sequence[ir.Var]
-) -> list[Stage | tirx.Stmt]:
-    """The loops of a contraction, and the stages before and after it. `given`: the function's parameters."""
-    found, whole = _paddings(p, stages, number)
-    skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
-    p = padding.ordered(p, skips)
-    inside = tile.a == WINDOWS and whole and len(skips) == len(found)  # no zero around the images is read
-    by_batch = p.batch and tile.b in (LIES, PACKED, WINDOWS)
-    reader = None if inside else p.a if tile.a == WINDOWS else p.b if by_batch else None
-    fused, before, rest = described(p, stages, number, reader, p.a if tile.a == LIES else None)
-    if inside:
-        a = replace(fused.product.a, value=padding.without_zeros(fused.product.a.value))
-        fused = replace(fused, product=replace(fused.product, a=a))
-    return [*before, *Loops(replace(fused, paddings=found), tile, machine, given).nests(), *rest]
-
-
-def described(
-    p: Product, stages: Sequence[Stage], number: int, reader: Operand | None = None, whole: Operand | None = None
-) -> tuple[Fused, list[Stage], Sequence[Stage]]:
-    """The contraction with what is computed before it in place, and the stages before and behind it. `reader`: the
-    factor whose stage the product makes as images; `whole`: the one whose stage is made before."""
-    made = {one.buffer: one for one in stages[:number]}
-    last = number + 1 < len(stages) and not stages[number + 1].reduced
-    images, before = None, list[Stage]()
-    values = {one: in_place(one.value, made) for one in (p.a, p.b)}
-    for operand in (reader, whole):
-        one = made.get(operand.value.source) if operand is not None else None
-        if operand is None or one is None or len(one.iters) < 2:
-            continue
-        values[operand], one = operand.value, replace(one, value=in_place(one.value, made))
-        if operand is reader:
-            images = Images(one, one.buffer, {})
-        elif images is None or not images.buffer.same_as(one.buffer):  # else both factors read the images
-            before.append(one)
-    a, b = (replace(one, value=values[one]) for one in (p.a, p.b))
-    fused = Fused(replace(p, a=a, b=b), stages[number + 1] if last else None, images)
-    return fused, before, stages[number + 1 + last :]
 
 
 RULE = Rule("contraction", "llvm", schedule, sums=True)

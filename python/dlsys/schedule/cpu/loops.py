@@ -13,10 +13,10 @@ from ..codegen import PARALLEL, SERIAL, block_of, sequence, unravelled
 from ..common import PARALLEL_WORK, enough, renamed, statements, with_places
 from ..loops import around, is_ordered, nest_of, with_little_memory
 from ..stages import with_nests
+from ..sums import PARTS
 from ..target import Machine, Rule
 from .tiles import least_parts
 
-PARTS = 16  # steps that threads share out, at least, if those within can be shared out instead
 CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 
@@ -28,7 +28,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     big = _work(code) >= PARALLEL_WORK
     code = _exchanged(code, parts if big else 1)
     if big:
-        code = _shared(code, max(PARTS, parts))
+        code = _shared(code, max(PARTS, parts))  # those within, if the outermost are fewer steps
     block = block_of(common.blocks_of(func)[0].name_hint, code)
     return with_nests(func, [block])
 

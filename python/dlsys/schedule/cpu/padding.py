@@ -18,7 +18,7 @@ from tvm import ir, sym, tirx
 
 from .. import common
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
-from ..common import SHORT, accesses_of, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
+from ..common import SHORT, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
 from ..products import Product
 from ..stages import Stage, extents, loads_of
 
@@ -110,14 +110,14 @@ class Images:
     buffer: Any
     fixed: Mapping[int, int]
 
-    def of_batch(self, axes: Sequence[int], reader: Product) -> tuple[Images, Product] | None:
-        """The images at one index of axes of a product, and the product that reads them; None where that cannot be."""
+    def of_batch(self, reader: Product) -> tuple[Images, Product] | None:
+        """The images at one index of a product's batch, and the product that reads them; None where that cannot be."""
         iters, sides = reader.stage.iters, (reader.a, reader.b)
         unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in iters if int(v.dom.extent) == 1}
         simple = sym.Analyzer().simplify
         loads = [load for load in loads_of(one.value for one in sides) if load.source.same_as(self.buffer)]
         places = [[simple(renamed(index, unit)) for index in load.indices] for load in loads]
-        batch = {axis: iters[axis].var for axis in axes}
+        batch = {axis: iters[axis].var for axis in reader.batch}
         fixed: dict[int, int] = {}
         for i in range(len(self.stage.iters)):
             for axis, var in batch.items():
@@ -146,10 +146,7 @@ class Images:
         inside = {i: borders[i] if exact else (0, sizes[i]) for i in free}
         (top, height), (left, width) = ((low, high - low) for low, high in (inside[y], inside[x]))
         zero, value = tirx.const(0, str(buffer.dtype)), stage.value.args[1] if exact else stage.value
-        flat = exact and width == sizes[x]  # rows lie beside each other: it does not matter where one ends
-        flat = flat and all(s is not None and s[y] == s[x] * width for s in accesses_of(stage.block))
-        rows, row = (1, height * width) if flat else (height, width)
-        step = (divisor(row, 1, most) or 1) if exact else 1
+        step = (divisor(width, 1, most) or 1) if exact else 1
         step = step if step >= SHORT else 1
 
         def store(what: Any, at: Mapping[int, Any]) -> tirx.Stmt:
@@ -162,7 +159,7 @@ class Images:
 
         def plane(number: Any) -> tirx.Stmt:
             at = dict(zip(outer, unravelled(number, [sizes[i] for i in outer]), strict=True))
-            copy = loop(rows, lambda i: loop(row // step, lambda j: part(at, i, j * step)))
+            copy = loop(height, lambda i: loop(width // step, lambda j: part(at, i, j * step)))
             if not exact:
                 return copy
             clear = loop(sizes[y], lambda i: loop(sizes[x], lambda j: store(zero, {**at, y: i, x: j})))

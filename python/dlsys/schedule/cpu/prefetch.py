@@ -19,7 +19,6 @@ from ..target import Machine
 
 _NAME = "llvm.prefetch"
 _FETCH = tirx.call_llvm_intrin("void", _NAME, 0, 0, 0, 0)
-STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 
 
 def next_row(stage: Stage, row: Sequence[Any], machine: Machine) -> list[tirx.Stmt]:

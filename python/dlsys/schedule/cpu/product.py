@@ -13,34 +13,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
 
 from ..codegen import PARALLEL, SERIAL, UNROLLED, block_of, cut, sequence, unravelled
 from ..common import PARALLEL_WORK, SHORT
-from ..products import Axes, Operand
+from ..products import Axes, Operand, Product
 from ..squares import SIDE, turned
-from ..stages import Expr
+from ..stages import Expr, Stage
 from ..target import Machine
 from ..varying import Varying
 from .indices import Names, Part, Place, Read
-from .tile_code import Fused, TileCode
+from .padding import Images, Padding
+from .tile_code import Given, TileCode
 from .tiles import BEFORE, PACKED, Tile, group
 
 
 class Loops(TileCode):
     """The loops of a product in tiles."""
 
-    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
-        """`given`: the function's parameters."""
-        p, images = fused.product, fused.images
+    def __init__(
+        self, p: Product, images: Images | None, result: Stage | None, skips: Sequence[Padding], tile: Tile,
+        machine: Machine, given: Given,
+    ) -> None:  # fmt: skip
+        """`images`: those that are made before, for a factor to read. The others: see `TileCode`."""
         # a thread has one batch after another
         self.alone: bool = bool(p.batch) and (tile.by_batch or not tile.parallel)
-        if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
+        if images is not None and self.alone and (own := images.of_batch(p)):
             images, p = own
-        super().__init__(replace(fused, product=p, images=images), tile, machine, given)
+        super().__init__(p, result, skips, tile, machine, given)
         self.batch: tuple[int, ...] = p.shape(p.batch)
         self.images = images
         self.shares: tuple[int, int] = tile.shares(p)
@@ -66,24 +68,21 @@ class Loops(TileCode):
             nest, read_a = self._all_panels(p.a)
             found.append(nest)
 
-        def step(batch: Sequence[Expr], index: Sequence[Expr]) -> tirx.Stmt:
-            return self._step(dict(zip(p.batch, batch, strict=True)), index, read_a, read_b)
+        outer, inner = (self.batch, self.shares) if self.alone else ((*self.batch, *self.shares), ())
 
-        def of_batch(number: Expr) -> tirx.Stmt:
-            batch = unravelled(number, self.batch)
-            steps = self.loop(math.prod(self.shares), lambda i: step(batch, unravelled(i, self.shares)), name="step")
-            if self.images is None or not self.images.fixed:
-                return sequence([*own, steps])
-            made = self.images.laid(self.loop, dict(zip(p.batch, batch, strict=True)), 2 * tile.lanes)
-            return sequence([*own, tirx.AllocBuffer(self.images.buffer), made, steps])
+        def step(index: Sequence[Expr]) -> tirx.Stmt:
+            return self._step(dict(zip(p.batch, index, strict=False)), index[len(p.batch) :], read_a, read_b)
 
-        def of_step(number: Expr) -> tirx.Stmt:
-            index = unravelled(number, (*self.batch, *self.shares))
-            return sequence([*own, step(index[: len(self.batch)], index[len(self.batch) :])])
+        def steps(number: Expr) -> tirx.Stmt:
+            index, made = unravelled(number, outer), list[tirx.Stmt](own)
+            if self.images is not None and self.images.fixed:
+                laid = self.images.laid(self.loop, dict(zip(p.batch, index, strict=True)), 2 * tile.lanes)
+                made += [tirx.AllocBuffer(self.images.buffer), laid]
+            own_steps = self.loop(math.prod(inner), lambda i: step([*index, *unravelled(i, inner)]), name="step")
+            return sequence([*made, own_steps])
 
-        count = math.prod(self.batch if self.alone else (*self.batch, *self.shares))
-        body, name = (of_batch, "batch") if self.alone else (of_step, "step")
-        found.append(sequence([*before, self.loop(count, body, PARALLEL if tile.parallel else SERIAL, name)]))
+        kind, name = PARALLEL if tile.parallel else SERIAL, "batch" if self.alone else "step"
+        found.append(sequence([*before, self.loop(math.prod(outer), steps, kind, name)]))
         return [block_of(p.stage.name, nest) for nest in found]
 
     def _step(self, batch: Names, index: Sequence[Expr], read_a: Read, read_b: Read) -> tirx.Stmt:

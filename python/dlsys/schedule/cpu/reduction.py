@@ -8,7 +8,7 @@ few for threads. A matrix times a vector is such a sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,14 @@ from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
 from ..knobs import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
+from ..squares import STRIDES
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from ..varying import Varying, for_threads
 from . import pointwise, rows
+from .padding import Images
 from .tiles import least_parts
-
-MOST_VARYING = 4096  # terms of a sum whose number varies that are added up side by side in one vector alone
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
@@ -38,7 +38,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     sums = [stage for stage in stages or () if stage.reduced and size(stage.spatial)]
 
     def look() -> Looked:
-        largest = max((_Sum(stage, machine, OWN) for stage in sums), key=lambda one: one.work)
+        largest = max((Sum(stage, machine, OWN) for stage in sums), key=lambda one: one.work)
         several = machine.threads > 1 and largest.parallel
         others = {"vectors": OTHER_VECTORS, "rows": (2, 4, 8, 16) if largest.by_columns else (),
                   "threads": (0,) if several else ()}  # fmt: skip
@@ -63,20 +63,21 @@ def finish(
     return with_nests(func, made)
 
 
-def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[_Sum]:
+def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[Sum]:
     """A sum, or those of its parts and of these."""
-    whole = _Sum(stage, machine, steps)
+    whole = Sum(stage, machine, steps)
     if not (lengths := parts_along(stage, whole.parts())):
         return [whole]
     *parts, total = in_parts(stage, lengths)
-    return [*(_Sum(part, machine, steps) for part in parts), *_whole_or_in_parts(total, machine, steps)]
+    return [*(Sum(part, machine, steps) for part in parts), *_whole_or_in_parts(total, machine, steps)]
 
 
-class _Sum:
+class Sum:
     """The loops of one sum or other reduction: `by_columns` where memory runs along the results."""
 
-    def __init__(self, stage: Stage, machine: Machine, steps: Steps) -> None:
-        self.stage, self.machine, self.steps = stage, machine, steps
+    def __init__(self, stage: Stage, machine: Machine, steps: Steps = OWN, taps: Iterable[int] = ()) -> None:
+        """`taps`: axes of the results, the last ones, that are places in windows: then rows are summed."""
+        self.stage, self.machine, self.steps, self.taps = stage, machine, steps, frozenset(taps)
         shape = extents(stage.iters)
         self.index = next((str(v.var.ty) for v in stage.iters), "int32")
         self.loop, self.vector = (partial(function, dtype=self.index) for function in (loop, lanes))
@@ -89,7 +90,7 @@ class _Sum:
         self.work = math.prod(shape) * common.operations(stage.block.body)
         self.parallel = steps.threads > 0 and for_threads(self.work) >= PARALLEL_WORK
         sizes, strides = self.results.sizes, self.results.strides
-        self.by_columns = bool(sizes) and sizes[-1] > 1 and all(s in (0, 1) for s in strides[-1])
+        self.by_columns = bool(sizes) and sizes[-1] > 1 and not taps and all(s in (0, 1) for s in strides[-1])
         in_order = self.by_columns and self.count <= IN_ORDER
         self.every = LEVEL if is_float_sum(stage) and not in_order else 0  # additions between two levels
 
@@ -99,11 +100,11 @@ class _Sum:
             return 1
         if self.by_columns:
             return 1 if self.count <= IN_ORDER else -(-self.count // (IN_ORDER // 2))
-        return min(-(-PARTS * self._together() // math.prod(self.results.sizes)), self.count // LEVEL)
+        return min(-(-PARTS * self._together(self.results.sizes) // math.prod(self.results.sizes)), self.count // LEVEL)
 
     def nest(self) -> tirx.Stmt:
         """The loops, by what memory runs along."""
-        return self._columns() if self.by_columns else self._rows()
+        return self._columns() if self.by_columns else self.rows()
 
     def _at(self, result: Sequence[Expr], term: Sequence[Expr]) -> dict[Any, Expr]:
         """The values of the iterators at a result and a term, given as indices of the groups of axes."""
@@ -168,18 +169,21 @@ class _Sum:
         held = self.machine.l1 * (2 if self.every else 4) // tvm.DataType(str(self.stage.buffer.dtype)).bits
         return step, step * (1 if few else max(min(held, width // parts) // step, 1))
 
-    def _rows(self) -> tirx.Stmt:
-        """A sum a result, of some vectors of sums where memory runs along the terms."""
-        width, together = self._width(), self._together()
+    def rows(self, images: Images | None = None) -> tirx.Stmt:
+        """A sum a result, of some vectors of sums where memory runs along the terms. `images`: those of the leading
+        results, made before these."""
+        shape, parts = self.results.sizes or (1,), self.results.parts
+        lead = next((i for i, part in enumerate(parts) if not self.taps.isdisjoint(part)), len(shape) - 1)
+        width, together = self._width(), self._together(shape[lead:])
         width = min(width, self.lanes * COSTLY_VECTORS) if together > 1 else width
         levels = Levels(self.terms.sizes, width, self.every, self.index)
-        shape = self.results.sizes or (1,)
-        counts = [*shape[:-1], shape[-1] // together]
+        count = math.prod(shape[lead:]) // together
 
         def body(index: Expr) -> tirx.Stmt:
             """The sums of so many neighbouring results, whose rows are read side by side."""
-            *lead, last = unravelled(index, counts)
-            results = [[*lead, last * together + r] if self.results.sizes else [] for r in range(together)]
+            *first, last = unravelled(index, [*shape[:lead], count])
+            neighbours = [unravelled(last * together + r, shape[lead:]) for r in range(together)]
+            results = [[*first, *places] if self.results.sizes else [] for places in neighbours]
             own = [Accumulators(self.stage, width, levels.count, self.lanes, self.index) for _ in results]
 
             def step(term: Sequence[Expr], many: int) -> tirx.Stmt:
@@ -196,10 +200,22 @@ class _Sum:
                 code += [*total, self._store(value, result)]
             return sequence(code)
 
-        return self.loop(math.prod(counts), body, parallel=self.parallel)
+        if images is None:
+            return self.loop(math.prod(shape[:lead]) * count, body, parallel=self.parallel)
 
-    def _together(self) -> int:
-        """How many neighbouring results are summed at once, as all read the same vector: of a matrix times a vector."""
+        def of_images(index: Expr) -> tirx.Stmt:
+            first = self.results.index([*unravelled(index, shape[:lead]), *[0] * (len(shape) - lead)])
+            made = images.laid(self.loop, first, VECTORS * self.lanes)
+            sums = self.loop(count, lambda i: body(index * count + i))
+            return sequence([tirx.AllocBuffer(images.buffer), made, sums])
+
+        return self.loop(math.prod(shape[:lead]), of_images, parallel=self.parallel)
+
+    def _together(self, neighbours: Sequence[int]) -> int:
+        """How many neighbouring results are summed at once, as all read the same vector: of a matrix times a vector,
+        and of windows, which have most of their elements in common too."""
+        if self.taps:
+            return common.divisor(math.prod(neighbours), 1, self.machine.registers // 2) or 1
         if self._width() == 1 or not self.results.sizes:
             return 1
         strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)
@@ -210,9 +226,10 @@ class _Sum:
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
         inner = self.terms.sizes[-1]
-        if not self.stage.is_plain or not all(s in (0, 1) for s in self.terms.strides[-1]):
+        known = (0, 1, *STRIDES) if self.taps else (0, 1)
+        if not self.stage.is_plain or not all(s in known for s in self.terms.strides[-1]):
             return 1
-        if isinstance(inner, Varying) and inner < MOST_VARYING:  # it may be less than some vectors
+        if isinstance(inner, Varying) and inner < 4096:  # it may be less than some vectors
             return self.lanes
         if inner >= 2 * self.lanes:
             return self.lanes * min(self.steps.vectors, inner // self.lanes)

@@ -27,8 +27,6 @@ from ..varying import Varying, bound, for_threads
 from . import prefetch
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
-SHORT_VALUES = 160  # of all stages of such a row
-PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] | None:
@@ -40,7 +38,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
     few = found.length <= SHORT_ROW and not isinstance(found.length, Varying)
-    own = Steps(step_vectors(func, machine), short=plain and few and values <= SHORT_VALUES)
+    straight = plain and values <= 10 * SHORT_ROW  # of some stages
+    own = Steps(step_vectors(func, machine), short=straight and few)
     if not own.short and len(found.stages) < 2:
         return None
 
@@ -50,7 +49,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
             "vectors": OTHER_VECTORS if found.length > machine.lanes("float32") else (),
             "fetches": (0,) if any(prefetch.is_far(array, machine) for array in func.params) else (),
             "finer": (2, 4) if several else (), "threads": (0,) if several else (),
-            "short": (0, 1) if len(found.stages) > 1 and plain and values <= SHORT_VALUES else (),
+            "short": (0, 1) if len(found.stages) > 1 and straight else (),
         }  # fmt: skip
         return others, found.work, found.length
 
@@ -78,7 +77,8 @@ def _short(rows: Rows, kept: set[Any], machine: Machine, steps: Steps) -> tirx.S
         return vector.loop()
 
     width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
-    kind = PARALLEL if steps.threads and rows.work >= PARALLEL_SHORT else SERIAL
+    large = rows.work >= 4 * PARALLEL_WORK  # without memory to wait for, operations take less time
+    kind = PARALLEL if steps.threads and large else SERIAL
     return block_of("rows", in_steps(rows.count, width, code, kind=kind))
 
 

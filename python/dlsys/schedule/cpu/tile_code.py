@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
 from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
@@ -20,45 +20,28 @@ from ..target import Machine
 from ..varying import Varying, usual
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
-from .padding import CHANNELS, Images, Padding, skipped
+from .padding import CHANNELS, Padding
 from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
 
-
-@dataclass(frozen=True)
-class Fused:
-    """A product whose factors compute what was computed before; the stage of its result, at the same index, None where
-    that is the sum itself; images that are made before, for a factor to read, and the paddings of A's."""
-
-    product: Product
-    result: Stage | None = None
-    images: Images | None = None
-    paddings: Sequence[Padding] = ()
-
-    def stored(self, names: Names, total: Expr, place: Callable[[Expr], Expr] = lambda index: index) -> tirx.Stmt:
-        """The store of what is made of a sum at an index of the results; `place` simplifies an index."""
-        stage = self.product.stage
-        own = [names.get(i, 0) for i in range(len(stage.iters)) if i not in self.product.k]
-        if self.result is None:
-            return tirx.BufferStore(stage.buffer, total, list(map(place, own)))
-        values = {v.var: at for v, at in zip(self.result.iters, own, strict=True)}
-        value = placed(self.result.value, values, place)
-        value = with_loads(value, lambda load: total if load.source.same_as(stage.buffer) else None)
-        places = [place(renamed(index, values)) for index in self.result.indices]
-        return tirx.BufferStore(self.result.buffer, value, places)
+Given = Sequence[ir.Var]
+"""The parameters of a function."""
 
 
 class TileCode(Indices):
     """The code of a product's tiles, so many along the rows. Between two parts of the terms they lie in an array."""
 
-    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
-        """`given`: the function's parameters."""
-        super().__init__(fused.product)
-        self.fused: Fused = fused
+    def __init__(
+        self, product: Product, result: Stage | None, skips: Sequence[Padding], tile: Tile,
+        machine: Machine, given: Given,
+    ) -> None:  # fmt: skip
+        """`result`: the stage of what is made of each sum, at the same index; None where that is the sum itself.
+        `skips`: the paddings of A's images that are left out."""
+        super().__init__(product)
+        self.result: Stage | None = result
         self.tile: Tile = tile
         self.machine: Machine = machine
-        self.given: Sequence[Any] = given
+        self.given: Given = given
         self.tiles: int = -(-self.m // tile.rows)
-        skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
         self.terms: _Terms = _Terms(self, skips)
         shape = (tile.panels, tile.block, tile.rows, tile.columns)
         self.between: Any | None = self.array(shape, "between") if self.terms.count > 1 else None
@@ -193,7 +176,8 @@ class TileCode(Indices):
         if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
             return []
         if p.a.contiguous != p.last(p.k):
-            names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + prefetch.STEPS)}
+            ahead = 40  # some 250 ns, the latency of memory, at 6 ns a step
+            names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + ahead)}
             return [prefetch.of(self.element(p.a, {**place.batch, **names}))]
         inner = p.run(p.a, p.k)
         if self.terms.length(inner) < p.size(inner):
@@ -218,10 +202,16 @@ class TileCode(Indices):
 
     def _result(self, place: Place, row: Expr, column: Expr, total: Expr) -> tirx.Stmt:
         """The store of what is made of a sum."""
-        p, tile = self.product, self.tile
+        p, tile, result = self.product, self.tile, self.result
         rows = self.indices(p.m, place.tile * tile.rows + row)
-        columns = self.indices(p.n, place.panel * tile.columns + column)
-        return self.fused.stored({**place.batch, **rows, **columns}, total, self.neighbour)
+        names = {**place.batch, **rows, **self.indices(p.n, place.panel * tile.columns + column)}
+        own = [names.get(i, 0) for i in range(len(p.stage.iters)) if i not in p.k]
+        if result is None:
+            return tirx.BufferStore(p.stage.buffer, total, list(map(self.neighbour, own)))
+        values = {v.var: at for v, at in zip(result.iters, own, strict=True)}
+        value = placed(result.value, values, self.neighbour)
+        value = with_loads(value, lambda load: total if load.source.same_as(p.stage.buffer) else None)
+        return tirx.BufferStore(result.buffer, value, [self.neighbour(renamed(i, values)) for i in result.indices])
 
     @property
     def _by_columns(self) -> bool:
@@ -232,7 +222,7 @@ class TileCode(Indices):
     def _stored(self, place: Place, rows: int, width: int, sums: Any) -> tirx.Stmt:
         """The stores of a tile's elements, as far as C has them."""
         own, made = self.tile.lanes, list[tirx.Stmt]()
-        costly = self.fused.result is not None and is_costly(self.fused.result.value)
+        costly = self.result is not None and is_costly(self.result.value)
         apart, computed = costly or self._by_columns, self.padded(width)
         squares = self._by_columns and self.tile.stores_squares(self.product, self.machine, rows, width)
         if apart:  # a loop over a copied tile, or its squares, whose rows behind the tile's are not stored

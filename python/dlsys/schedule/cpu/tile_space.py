@@ -14,8 +14,6 @@ from ..target import Machine
 from .padding import Padding
 from .tiles import BEFORE, GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile, arithmetic, cycles, legal, part_of, ways
 
-COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)  # of blocks of rows, of groups of panels
-DEPTHS = (64, 96, 128, 192, 256, 384, TERMS)  # terms in a part of k
 READS = (LIES, PACKED, BEFORE, GIVEN, WINDOWS)
 NAMES = ("transposed", "rows", "vectors", "a", "b")  # of what a tile is, but for its shares
 
@@ -36,11 +34,13 @@ def space(
     tiles = max(-(-q.size(q.m) // key[1]) for key in whole for q in [products[key[0]]])
     panels = max(-(-q.size(q.n) // tile.columns) for key, tile in whole.items() for q in [products[key[0]]])
     several = machine.threads > 1 and any(tile.parallel for tile in whole.values())
+    counts = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+    depths = (64, 96, 128, 192, 256, 384, TERMS)
     domains: dict[str, set[Any]] = {
         **columns,
-        "blocks": {count for count in COUNTS if count <= tiles},
-        "groups": {count for count in COUNTS if count <= panels},
-        "depth": {*DEPTHS} if len(p.k) == 1 and p.sizes[3] > 2 * DEPTHS[0] else set(),
+        "blocks": {count for count in counts if count <= tiles},
+        "groups": {count for count in counts if count <= panels},
+        "depth": {*depths} if len(p.k) == 1 and p.sizes[3] > 2 * depths[0] else set(),
         "threads": {0, 1, *([2] if p.sizes[0] > 1 else [])} if several else {0},
         "fetches": {0, 1},
     }

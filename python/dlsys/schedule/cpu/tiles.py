@@ -17,7 +17,6 @@ from .padding import Padding, share
 
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
-MANY_FLOP = 5 * PARALLEL_FLOP  # below, more regions for many threads take longer than they spare
 FEW = 8  # tiles that pass a panel, up to which it should stay in L1 from being packed on, or lie where it lies
 SETS = 64  # of lines in L1: rows at a distance of so many lines, or a multiple, share one
 FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
@@ -25,16 +24,13 @@ TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 
 
 # In cycles; measured on Zen 3 and Zen 5, with AVX-512 and with AVX2.
 COPY = 1.0  # copying an element, or a vector of neighbours, into a panel; twice that of several taps
-TURN = 0.25  # copying an element of rows along k, square by square
+TURN = 0.25  # copying an element of rows along k, or storing one of a tile along its rows, square by square
 TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
-ALONG = 0.5  # storing an element of a tile along its rows, once for all steps
-SQUARES = 0.2  # the same square by square
+ALONG = 0.5  # storing one of a tile along its rows column by column, once for all steps
 REGION = 17_000  # starting and ending a parallel region
 ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
-L2_LINE = 14.0  # the least of a step that reads a line of L2 for A
-L3_LINE = 16.0  # or of L3
-FAR_LINE = 32.0  # the least of copying a line from beyond L2
+LINE = 16.0  # the least of a step that reads a line from beyond L1 for A; copying one from beyond L2 takes twice that
 REREAD = 0.01  # reading a byte again that lies in L3
 PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
 
@@ -113,8 +109,9 @@ def _varied(p: Product, q: Product, tile: Tile) -> tuple[Product, Tile]:
 
 
 def wanted(machine: Machine, p: Product | None = None) -> int:
-    """The parts that many threads should have, of a product if that is large; 1 for few threads."""
-    small = p is not None and 2 * math.prod(p.extents) < MANY_FLOP
+    """The parts that many threads should have, of a product if more regions take less time than they spare; 1 for few
+    threads."""
+    small = p is not None and 2 * math.prod(p.extents) < 5 * PARALLEL_FLOP
     return 1 if small or machine.threads < MANY else 2 * machine.threads
 
 
@@ -268,11 +265,10 @@ def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padd
 def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
     """The least cycles of a step of k that reads another line of A; some distances have few places in L1."""
     row, k = p.size(p.m) * p.itemsize, p.sizes[3]
-    if row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2:
-        return L3_LINE
+    far = row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2
     sets = machine.l1 // (machine.ways * machine.line)
     apart = math.gcd(row // machine.line, sets) if row % machine.line == 0 else 1
-    return L2_LINE if part_of(p, tile) > machine.ways * sets // apart else 0.0
+    return LINE if far or part_of(p, tile) > machine.ways * sets // apart else 0.0
 
 
 def part_of(p: Product, tile: Tile) -> int:
@@ -292,7 +288,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))
-    along = SQUARES if tile.stores_squares(p, machine, min(tile.rows, m), tile.columns) else ALONG
+    along = TURN if tile.stores_squares(p, machine, min(tile.rows, m), tile.columns) else ALONG
     work += batch * (REREAD * again + (along * m * n if p.n[-1] < p.m[-1] else 0.0))
     ways = ((p.a, tile.a), (p.b, tile.b))
     copied = sum(_copied(p, one, tile, machine) for one, way in ways if way in (PACKED, BEFORE))
@@ -321,7 +317,7 @@ def _copied(p: Product, operand: Operand, tile: Tile, machine: Machine) -> float
         own, step = group(p, operand, width), 0 if operand.strides is None else operand.strides[p.last(p.n)]
         each = (2 if operand.windows else 1) * COPY / (own if own >= SHORT else 1)
         if step * p.itemsize >= machine.line and elements * p.itemsize > machine.l2:
-            each = FAR_LINE * p.itemsize / machine.line
+            each = 2 * LINE * p.itemsize / machine.line
     return elements * each
 
 
