@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk, rows
-from .choices import with_choices
+from .choices import tuned
 from .kernel import Kernel
-from .spec import KernelSpec, TargetName, target_name
+from .spec import Choice, KernelSpec, TargetName, target_name
 
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
@@ -27,9 +27,17 @@ _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
 _calls = itertools.count()  # of `get`
 _compiled = 0  # kernels that this process has compiled
-_functions: dict[str, tuple[Any, Any]] = {}  # by key on disk, of kernels of which nothing else was asked for
+_functions: dict[str, Loaded] = {}  # by key on disk, of kernels of which nothing else was asked for
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
+
+
+class Loaded(NamedTuple):
+    """A kernel's function, its module, which must stay, and the bytes that both take of the process, about."""
+
+    function: Any
+    module: Any
+    code_bytes: int
 
 
 def built() -> int:
@@ -53,15 +61,16 @@ def get(
     target that is unknown. A CPU's code that this one cannot run can be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
-    specs = with_choices(specs, how)
-    keys: list[Hashable] = [(spec.formula, spec.choice, how.text, directory) for spec in specs]
+    specs = tuned(specs, how)
+    keys = [_key(spec, how, directory) for spec in specs]
     with _lock:
-        missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
+        missing, made = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}, {}
         if missing:
             call = next(_calls)
             numbers = {key: (call, plan) for key, plan in zip(keys, plans or [0] * len(keys), strict=True)}
-            _kernels.update(_found_or_made(missing, how, directory, numbers))
-        for key in dict.fromkeys(keys):
+            made = _found_or_made(missing, how, directory, numbers)
+        _kernels.update(made)
+        for key in dict.fromkeys([*made, *keys]):  # the latest last
             _kernels[key] = _kernels.pop(key)
         kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
         if missing:  # who holds one of those that go, as a plan does, calls it on
@@ -73,45 +82,44 @@ def get(
 
 def keys_on_disk(made: Sequence[Kernel]) -> list[tuple[str, str]] | None:
     """The key on disk, and the symbol, of each kernel; None where one is not kept there, or was found by a search."""
-    directory, known = disk.cache_directory(), dict[str, tuple[str, str]]()
-    for kernel in made:
-        if kernel.symbol not in known:
-            key = disk.key(kernel.symbol, kernel.spec.choice, kernel.named_target.text)
-            if directory is None or kernel.spec.choice or not disk.is_kept(key):
-                return None
-            known[kernel.symbol] = key, kernel.symbol
-    return [known[kernel.symbol] for kernel in made]
+    keys = {kernel.symbol: _key_on_disk(kernel.symbol, kernel.spec.choice, kernel.named_target) for kernel in made}
+    if any(kernel.spec.choice for kernel in made) or not all(map(disk.is_kept, keys.values())):
+        return None
+    return [(keys[kernel.symbol], kernel.symbol) for kernel in made]
 
 
-def first_members(made: Sequence[Kernel]) -> list[rows.Member]:
-    """The kernels that are among the first of their formulas, or were compiled for one axis that varies."""
-    own = {kernel.symbol: kernel for kernel in made if kernel.after < rows.EXACT_OF_ANY}
-    found = (rows.member_of(kernel.spec, kernel.named_target) for kernel in own.values())
-    return [member for member in found if member is not None]
-
-
-def note_members(members: Iterable[tuple[str, Sequence[Sequence[int]], Sequence[float]]], plan: Hashable) -> None:
-    """Notes that a plan has these kernels, see `kernels.rows`."""
-    for key, shapes, numbers in members:
-        rows.note(rows.Member(key, tuple(map(tuple, shapes)), tuple(numbers)), plan)
-
-
-def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, tuple[Any, Any]] | None:
-    """The functions of kernels, each with the module that must stay, by their keys on disk, from there or the process;
-    None where one is missing. `wanted`: keys and symbols."""
+def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, Loaded] | None:
+    """The functions of kernels by their keys on disk, from there or the process; None where one is missing. `wanted`:
+    keys and symbols."""
     symbols = dict(wanted)
-
-    def read(path: Path, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)
-        return {key: (module[symbols[key]], module) for key in keys}
-
     found = {key: _functions[key] for key in symbols if key in _functions}
-    if missing := [key for key in symbols if key not in found]:
-        found |= disk.load(missing, read)
+    if len(found) < len(symbols):
+        found |= _loaded({key: symbol for key, symbol in symbols.items() if key not in found})
         if len(_functions) > MOST_FUNCTIONS:
             _functions.clear()
         _functions.update(found)
     return found if len(found) == len(symbols) else None
+
+
+def _key(spec: KernelSpec, how: TargetName, directory: Path | None) -> Hashable:
+    """The key of a kernel in the process, which asks another directory for kernels of its own."""
+    return spec.formula, spec.choice, how.text, directory
+
+
+def _key_on_disk(symbol: str, choice: Choice | None, how: TargetName) -> str:
+    """The key of a kernel on disk. Its symbol there tells its formula, and its name."""
+    return disk.key(symbol, choice, how.text)
+
+
+def _loaded(symbols: Mapping[str, str]) -> dict[str, Loaded]:
+    """Those kernels that are on disk, by their keys there; `symbols`: by key."""
+
+    def read(path: Path, keys: Sequence[str]) -> dict[str, Loaded]:
+        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
+        share = path.stat().st_size // len(keys) + _PAGES
+        return {key: Loaded(module[symbols[key]], module, share) for key in keys}
+
+    return disk.load(symbols, read)
 
 
 def _found_or_made(
@@ -119,61 +127,50 @@ def _found_or_made(
 ) -> dict[Hashable, Kernel]:
     """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
     numbers of rows serves where there is one, or can be; the process has it under a key of its own. `plans`: by key."""
-    global _compiled
-    many = {key: rows.of_many(spec, how, plans[key]) for key, spec in specs.items()}
-    serving: dict[Hashable, KernelSpec] = {}  # those of many that are found to be one
-
-    def place(spec: KernelSpec) -> Hashable:
-        return spec.formula, spec.choice, how.text, directory
-
-    for key, candidates in many.items():
-        serving.update((key, one) for one in candidates[::-1] if place(one) in _kernels)
-    open_ones = {key: spec for key, spec in specs.items() if key not in serving}
-    lacking = [one for key, spec in open_ones.items() for one in (*many[key], spec)]
-    lowered: dict[str, Any] = {}  # by symbol, of those that are compiled
-
-    def kernel(spec: KernelSpec, module: Any, code_bytes: int) -> Kernel:
-        return Kernel(spec, how, module, code_bytes + _PAGES, lowered.get(spec.symbol))
-
-    by_key = {disk.key(spec.symbol, spec.choice, how.text): spec for spec in lacking}
-
-    def read(path: Path, keys: Sequence[str]) -> dict[str, Kernel]:
-        """The kernels in a library, by symbol. Raises RuntimeError or AttributeError for a file that lacks one."""
-        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
-        return {by_key[key].symbol: kernel(by_key[key], module, path.stat().st_size // len(keys)) for key in keys}
-
+    options = {key: [*rows.of_many(spec, how, plans[key]), spec] for key, spec in specs.items()}
+    many = {one.symbol: _key(one, how, directory) for own in options.values() for one in own[:-1]}
+    found = {symbol: _kernels[key] for symbol, key in many.items() if key in _kernels}  # by symbol
+    lacking = {
+        one.symbol: one for own in options.values() for one in own if not any(other.symbol in found for other in own)
+    }
     keeps = how.kind == "llvm" and not how.refusal
-    found = disk.load(by_key, read) if keeps else {}
-    missing: dict[str, KernelSpec] = {}
-    for key, spec in open_ones.items():
-        chosen = next((one for one in (*many[key], spec) if one.symbol in found), None)
-        if chosen is None:
-            chosen = next((one for one in many[key] if rows.is_one(one)), spec)
-            missing[chosen.symbol] = chosen
-        if chosen is not spec:
-            serving[key] = chosen
-    if missing:
-        build = with_compiler("kernels.build")
-        with disk.folder() if keeps else nullcontext() as folder:
-            try:
-                modules, made, objects = build.build([*missing.values()], how, folder)
-            except Exception:
-                if not rows.refuse(missing.values()):
-                    raise
-                return _found_or_made(specs, how, directory, plans)
-            lowered.update(made)
-            _compiled += len(missing)
-            if folder is not None:
-                keys = [key for key, spec in by_key.items() if spec.symbol in missing]
-                found |= disk.keep(folder, keys, partial(disk.link, objects), read)
-        size = _COMPILER // min(len(missing), build.SOME)
-        found |= {s: kernel(spec, modules[s], size) for s, spec in missing.items() if s not in found}
+    keys = {_key_on_disk(one.symbol, one.choice, how): one for one in lacking.values()} if keeps else {}
+    for at, held in _loaded({at: one.symbol for at, one in keys.items()}).items():
+        found[keys[at].symbol] = Kernel(keys[at], how, held.module, held.code_bytes)
+    chosen = {
+        key: next((one for one in own if one.symbol in found), None)
+        or next((one for one in own[:-1] if rows.is_one(one)), own[-1])
+        for key, own in options.items()
+    }
+    missing = {one.symbol: one for one in chosen.values() if one.symbol not in found}
+    try:
+        found |= _made([*missing.values()], how, keeps) if missing else {}
+    except Exception:
+        if not rows.refuse(missing.values()):
+            raise
+        return _found_or_made(specs, how, directory, plans)
     result: dict[Hashable, Kernel] = {}
     for key, spec in specs.items():
-        if (chosen := serving.get(key)) is None:
-            result[key] = found[spec.symbol]
-            continue
-        own = place(chosen)
-        result[own] = one = result.get(own) or _kernels.pop(own, None) or found[chosen.symbol]
-        result[key] = Kernel(spec, how, one.module, _PLACE, one.lowered, of=chosen)
+        kernel = found[chosen[key].symbol]
+        if chosen[key] is not spec:
+            result[many[kernel.symbol]] = kernel
+            kernel = Kernel(spec, how, kernel.module, _PLACE, of=kernel)
+        result[key] = kernel
     return result
+
+
+def _made(specs: Sequence[KernelSpec], how: TargetName, keeps: bool) -> dict[str, Kernel]:
+    """The kernels of specifications by symbol, compiled; `keeps`: loaded from one library more on disk, if it can be
+    kept, since what is in no library takes more memory."""
+    global _compiled
+    build = with_compiler("kernels.build")
+    symbols = {_key_on_disk(spec.symbol, spec.choice, how): spec.symbol for spec in specs} if keeps else {}
+    with disk.folder() if keeps else nullcontext() as folder:
+        modules, lowered, objects = build.build(specs, how, folder)
+        _compiled += len(specs)
+        if folder is not None:
+            disk.keep(folder, symbols, partial(disk.link, objects))
+    size = _COMPILER // min(len(specs), build.SOME) + _PAGES
+    made = {symbol: (module, size) for symbol, module in modules.items()}
+    made |= {symbols[key]: (held.module, held.code_bytes) for key, held in _loaded(symbols).items()}
+    return {spec.symbol: Kernel(spec, how, *made[spec.symbol], lowered[spec.symbol]) for spec in specs}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,10 +41,10 @@ class Kernel:
         module: Any,
         code_bytes: int,
         lowered: Any = None,
-        of: KernelSpec | None = None,
+        of: Kernel | None = None,
     ) -> None:
         """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks. `of`: the
-        specification of the kernel for many numbers of rows that it is."""
+        kernel for many numbers of rows that it is."""
         self.name: str = spec.name
         self.spec = spec
         self.inputs: tuple[ArrayType, ...] = spec.inputs
@@ -57,8 +57,8 @@ class Kernel:
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]
-        self.lowered = lowered
-        self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(of or spec, how))
+        own = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
+        self._lower: Callable[[], Any] = of._lower if of else own
         self._types, count = (*self.inputs, *self.outputs), len(self.inputs)
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
         sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]
