@@ -17,7 +17,7 @@ from ..tvm_import import with_compiler
 from . import disk, rows
 from .choices import tuned
 from .kernel import Kernel
-from .spec import Choice, KernelSpec, TargetName, target_name
+from .spec import KernelSpec, TargetName, target_name
 
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
@@ -61,10 +61,10 @@ def get(
     target that is unknown. A CPU's code that this one cannot run can be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
-    specs = tuned(specs, how)
-    keys = [_key(spec, how, directory) for spec in specs]
+    wanted = tuned(specs, how)
+    keys = [_key(spec, how, directory) for spec in wanted]
     with _lock:
-        missing, made = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}, {}
+        missing, made = {key: spec for key, spec in zip(keys, wanted, strict=True) if key not in _kernels}, {}
         if missing:
             call = next(_calls)
             numbers = {key: (call, plan) for key, plan in zip(keys, plans or [0] * len(keys), strict=True)}
@@ -72,7 +72,7 @@ def get(
         _kernels.update(made)
         for key in dict.fromkeys([*made, *keys]):  # the latest last
             _kernels[key] = _kernels.pop(key)
-        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
+        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, wanted, strict=True)]
         if missing:  # who holds one of those that go, as a plan does, calls it on
             total = sum(kernel.code_bytes for kernel in _kernels.values())
             while total > MOST_BYTES:
@@ -82,8 +82,8 @@ def get(
 
 def keys_on_disk(made: Sequence[Kernel]) -> list[tuple[str, str]] | None:
     """The key on disk, and the symbol, of each kernel; None where one is not kept there, or was found by a search."""
-    keys = {kernel.symbol: _key_on_disk(kernel.symbol, kernel.spec.choice, kernel.named_target) for kernel in made}
-    if any(kernel.spec.choice for kernel in made) or not all(map(disk.is_kept, keys.values())):
+    keys = {kernel.symbol: _key_on_disk(kernel, kernel.named_target) for kernel in made}
+    if any(kernel.choice for kernel in made) or not all(map(disk.is_kept, keys.values())):
         return None
     return [(keys[kernel.symbol], kernel.symbol) for kernel in made]
 
@@ -102,13 +102,24 @@ def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, Loaded] | 
 
 
 def _key(spec: KernelSpec, how: TargetName, directory: Path | None) -> Hashable:
-    """The key of a kernel in the process, which asks another directory for kernels of its own."""
-    return spec.formula, spec.choice, how.text, directory
+    """The key of a kernel in the process, the same under all names. Another directory is to have the kernel too."""
+    return spec.digest, spec.choice, how.text, directory
 
 
-def _key_on_disk(symbol: str, choice: Choice | None, how: TargetName) -> str:
-    """The key of a kernel on disk. Its symbol there tells its formula, and its name."""
-    return disk.key(symbol, choice, how.text)
+def _key_on_disk(kernel: KernelSpec | Kernel, how: TargetName) -> str:
+    """The key of a kernel in a library, where its symbol, of name and formula, is."""
+    return disk.key(kernel.symbol, kernel.choice, how.text)
+
+
+def _keeps(how: TargetName) -> bool:
+    """Whether kernels for a target are kept on disk."""
+    return how.kind == "llvm" and not how.refusal
+
+
+def _on_disk(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Loaded]:
+    """Those kernels that are on disk, by their keys in the process."""
+    keys = {_key_on_disk(spec, how): key for key, spec in specs.items()} if _keeps(how) else {}
+    return {keys[at]: held for at, held in _loaded({at: specs[key].symbol for at, key in keys.items()}).items()}
 
 
 def _loaded(symbols: Mapping[str, str]) -> dict[str, Loaded]:
@@ -127,50 +138,45 @@ def _found_or_made(
 ) -> dict[Hashable, Kernel]:
     """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
     numbers of rows serves where there is one, or can be; the process has it under a key of its own. `plans`: by key."""
-    options = {key: [*rows.of_many(spec, how, plans[key]), spec] for key, spec in specs.items()}
-    many = {one.symbol: _key(one, how, directory) for own in options.values() for one in own[:-1]}
-    found = {symbol: _kernels[key] for symbol, key in many.items() if key in _kernels}  # by symbol
-    lacking = {
-        one.symbol: one for own in options.values() for one in own if not any(other.symbol in found for other in own)
+    many = {
+        key: {_key(one, how, directory): one for one in rows.of_many(spec, how, plans[key])}
+        for key, spec in specs.items()
     }
-    keeps = how.kind == "llvm" and not how.refusal
-    keys = {_key_on_disk(one.symbol, one.choice, how): one for one in lacking.values()} if keeps else {}
-    for at, held in _loaded({at: one.symbol for at, one in keys.items()}).items():
-        found[keys[at].symbol] = Kernel(keys[at], how, held.module, held.code_bytes)
+    options = {key: many[key] | {key: spec} for key, spec in specs.items()}
+    found = {at: _kernels[at] for own in many.values() for at in own if at in _kernels}
+    lacking = {at: one for own in options.values() if found.keys().isdisjoint(own) for at, one in own.items()}
+    found |= {at: Kernel(lacking[at], how, one.module, one.code_bytes) for at, one in _on_disk(lacking, how).items()}
     chosen = {
-        key: next((one for one in own if one.symbol in found), None)
-        or next((one for one in own[:-1] if rows.is_one(one)), own[-1])
+        key: next((at for at in own if at in found), None)
+        or next((at for at, one in many[key].items() if rows.is_one(one)), key)
         for key, own in options.items()
     }
-    missing = {one.symbol: one for one in chosen.values() if one.symbol not in found}
+    missing = {at: options[key][at] for key, at in chosen.items() if at not in found}
     try:
-        found |= _made([*missing.values()], how, keeps) if missing else {}
+        found |= _made(missing, how) if missing else {}
     except Exception:
         if not rows.refuse(missing.values()):
             raise
         return _found_or_made(specs, how, directory, plans)
-    result: dict[Hashable, Kernel] = {}
-    for key, spec in specs.items():
-        kernel = found[chosen[key].symbol]
-        if chosen[key] is not spec:
-            result[many[kernel.symbol]] = kernel
-            kernel = Kernel(spec, how, kernel.module, _PLACE, of=kernel)
-        result[key] = kernel
-    return result
+    serving = {at: found[at] for at in chosen.values()}
+    return serving | {
+        key: Kernel(specs[key], how, serving[at].module, _PLACE, of=serving[at])
+        for key, at in chosen.items()
+        if at != key
+    }
 
 
-def _made(specs: Sequence[KernelSpec], how: TargetName, keeps: bool) -> dict[str, Kernel]:
-    """The kernels of specifications by symbol, compiled; `keeps`: loaded from one library more on disk, if it can be
-    kept, since what is in no library takes more memory."""
+def _made(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Kernel]:
+    """The kernels of specifications, compiled; then loaded from one library more on disk, if it can be kept, since what
+    is in no library takes more memory."""
     global _compiled
     build = with_compiler("kernels.build")
-    symbols = {_key_on_disk(spec.symbol, spec.choice, how): spec.symbol for spec in specs} if keeps else {}
-    with disk.folder() if keeps else nullcontext() as folder:
-        modules, lowered, objects = build.build(specs, how, folder)
+    with disk.folder() if _keeps(how) else nullcontext() as folder:
+        modules, lowered, objects = build.build([*specs.values()], how, folder)
         _compiled += len(specs)
         if folder is not None:
-            disk.keep(folder, symbols, partial(disk.link, objects))
+            disk.keep(folder, [_key_on_disk(spec, how) for spec in specs.values()], partial(disk.link, objects))
     size = _COMPILER // min(len(specs), build.SOME) + _PAGES
-    made = {symbol: (module, size) for symbol, module in modules.items()}
-    made |= {symbols[key]: (held.module, held.code_bytes) for key, held in _loaded(symbols).items()}
-    return {spec.symbol: Kernel(spec, how, *made[spec.symbol], lowered[spec.symbol]) for spec in specs}
+    made = {key: (modules[spec.symbol], size) for key, spec in specs.items()}
+    made |= {key: (one.module, one.code_bytes) for key, one in _on_disk(specs, how).items()}
+    return {key: Kernel(spec, how, *made[key], lowered[spec.symbol]) for key, spec in specs.items()}
