@@ -264,6 +264,15 @@ def test_a_module_is_exported_by_its_names() -> None:
     np.testing.assert_allclose(result, module(dl.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_feed_may_be_named_as_the_memory_is() -> None:
+    x = ad.Variable("arena")
+    told, path = exported(ad.Executor([ad.softmax_op(x @ x) @ x]), {x: (4, 4)}, "named.so")
+    assert told.startswith("step(arena: float32[4, 4], arena_1: uint8[128], ")
+    text = path.with_suffix(".h").read_text()
+    assert "const float* arena, /* arena: float32[4][4] */" in text
+    assert "#define STEP_ARENA 128 /* bytes */" in text and "void* arena_1, /* memory to work in" in text
+
+
 def test_a_result_may_be_a_value_of_the_library() -> None:
     x, w = ad.Variable("x"), ad.Parameter(np.arange(6, dtype="float32").reshape(2, 3), "w")
     path = Path(FOLDER.name) / "value.so"

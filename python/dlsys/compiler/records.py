@@ -14,7 +14,7 @@ from typing import Any
 from .. import kernels
 from ..devices import Array, Context, copied, to_array, view_of
 from ..graph import Node
-from ..kernels import Call, Place, Runner
+from ..kernels import Call, Loaded, Place, Runner
 from ..system import collecting_later
 from .plan import Plan
 from .program import Arena
@@ -83,7 +83,7 @@ def record_of(plan: Plan, variables: Sequence[Node], left: Any) -> Record | None
 class RecordedPlan:
     """A plan from its record: it runs, and shows nothing. The arena is shared, and its lock held within a run."""
 
-    def __init__(self, record: Record, functions: Mapping[str, tuple[Any, Any]], ctx: Context, arena: Arena) -> None:
+    def __init__(self, record: Record, functions: Mapping[str, Loaded], ctx: Context, arena: Arena) -> None:
         """`functions`: of the kernels, see `kernels.functions_on_disk`."""
         self._record, self._functions, self._ctx, self._arena = record, functions, ctx, arena
         self._runner: Runner | None = None
@@ -110,7 +110,7 @@ class RecordedPlan:
             calls, functions = list[Call](), list[Any]()
             for number, places in record.calls:
                 key, symbol = record.kernels[number]
-                functions.append(self._functions[key][0])
+                functions.append(self._functions[key].function)
                 calls.append(Call(symbol, tuple([Place(b, o, tuple(s), d) for b, o, s, d in places])))
             self._results = [Array(view_of(memory, tuple(s), d, o), self._ctx) for o, s, d in record.results]
             self._runner = Runner(calls, functions, len(record.given), memory)

@@ -14,7 +14,7 @@ import numpy as np
 from ..compiler import Plan
 from ..devices import to_tensor
 from ..graph import Node
-from ..kernels import Call, Place, choices, unrolled_calls
+from ..kernels import Call, Place, tuned, unrolled_calls
 from ..rpc.server import library
 from ..tvm_import import with_compiler
 from .profile import Profile, Times, arguments_of, dtype_of, peaks_of, profile_of, timed
@@ -29,9 +29,9 @@ def profile(where: str, executor: Any, plan: Plan, feeds: Mapping[Node, Any], ru
     step = device.load(executor)
     step.feed(feeds)
     calls = [(at, asdict(call)) for at, call in unrolled_calls(step.exported.calls)]
-    request = {"calls": calls, "runs": runs, "dtype": dtype_of(plan), "given": len(step.exported.given)}
+    request = {"calls": calls, "runs": runs, "dtype": dtype_of(plan), "given": step.exported.given}
     told = json.loads(step.asked(TIMED, json.dumps(request)))
-    specs = choices.with_choices(list(plan.specs.values()), device.how)
+    specs = tuned(list(plan.specs.values()), device.how)
     return profile_of(plan, Times(**told["times"]), told["peaks"], dict(zip(plan.specs, specs, strict=True)))
 
 

@@ -101,7 +101,7 @@ def for_many_rows(
             if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
                 return None
         # a small number may be one of the code's own, too: it is taken for the number of rows in both then
-        elif not (equal(first, found) or equal(schedule.with_rows(first, number, ()), found)):
+        elif not (equal(first, found) or equal(schedule.with_rows(first, number, (), {}), found)):
             return None
     return first
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk, rows
-from .choices import with_choices
+from .choices import tuned
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
@@ -27,9 +27,17 @@ _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
 _calls = itertools.count()  # of `get`
 _compiled = 0  # kernels that this process has compiled
-_functions: dict[str, tuple[Any, Any]] = {}  # by key on disk, of kernels of which nothing else was asked for
+_functions: dict[str, Loaded] = {}  # by key on disk, of kernels of which nothing else was asked for
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
+
+
+class Loaded(NamedTuple):
+    """A kernel's function, its module, which must stay, and the bytes that both take of the process, about."""
+
+    function: Any
+    module: Any
+    code_bytes: int
 
 
 def built() -> int:
@@ -53,17 +61,18 @@ def get(
     target that is unknown. A CPU's code that this one cannot run can be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
-    specs = with_choices(specs, how)
-    keys: list[Hashable] = [(spec.formula, spec.choice, how.text, directory) for spec in specs]
+    wanted = tuned(specs, how)
+    keys = [_key(spec, how, directory) for spec in wanted]
     with _lock:
-        missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
+        missing, made = {key: spec for key, spec in zip(keys, wanted, strict=True) if key not in _kernels}, {}
         if missing:
             call = next(_calls)
             numbers = {key: (call, plan) for key, plan in zip(keys, plans or [0] * len(keys), strict=True)}
-            _kernels.update(_found_or_made(missing, how, directory, numbers))
-        for key in dict.fromkeys(keys):
+            made = _found_or_made(missing, how, directory, numbers)
+        _kernels.update(made)
+        for key in dict.fromkeys([*made, *keys]):  # the latest last
             _kernels[key] = _kernels.pop(key)
-        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
+        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, wanted, strict=True)]
         if missing:  # who holds one of those that go, as a plan does, calls it on
             total = sum(kernel.code_bytes for kernel in _kernels.values())
             while total > MOST_BYTES:
@@ -73,45 +82,55 @@ def get(
 
 def keys_on_disk(made: Sequence[Kernel]) -> list[tuple[str, str]] | None:
     """The key on disk, and the symbol, of each kernel; None where one is not kept there, or was found by a search."""
-    directory, known = disk.cache_directory(), dict[str, tuple[str, str]]()
-    for kernel in made:
-        if kernel.symbol not in known:
-            key = disk.key(kernel.symbol, kernel.spec.choice, kernel.named_target.text)
-            if directory is None or kernel.spec.choice or not disk.is_kept(key):
-                return None
-            known[kernel.symbol] = key, kernel.symbol
-    return [known[kernel.symbol] for kernel in made]
+    keys = {kernel.symbol: _key_on_disk(kernel, kernel.named_target) for kernel in made}
+    if any(kernel.choice for kernel in made) or not all(map(disk.is_kept, keys.values())):
+        return None
+    return [(keys[kernel.symbol], kernel.symbol) for kernel in made]
 
 
-def first_members(made: Sequence[Kernel]) -> list[rows.Member]:
-    """The kernels that are among the first of their formulas, or were compiled for one axis that varies."""
-    own = {kernel.symbol: kernel for kernel in made if kernel.after < rows.EXACT_OF_ANY}
-    found = (rows.member_of(kernel.spec, kernel.named_target) for kernel in own.values())
-    return [member for member in found if member is not None]
-
-
-def note_members(members: Iterable[tuple[str, Sequence[Sequence[int]], Sequence[float]]], plan: Hashable) -> None:
-    """Notes that a plan has these kernels, see `kernels.rows`."""
-    for key, shapes, numbers in members:
-        rows.note(rows.Member(key, tuple(map(tuple, shapes)), tuple(numbers)), plan)
-
-
-def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, tuple[Any, Any]] | None:
-    """The functions of kernels, each with the module that must stay, by their keys on disk, from there or the process;
-    None where one is missing. `wanted`: keys and symbols."""
+def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, Loaded] | None:
+    """The functions of kernels by their keys on disk, from there or the process; None where one is missing. `wanted`:
+    keys and symbols."""
     symbols = dict(wanted)
-
-    def read(path: Path, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)
-        return {key: (module[symbols[key]], module) for key in keys}
-
     found = {key: _functions[key] for key in symbols if key in _functions}
-    if missing := [key for key in symbols if key not in found]:
-        found |= disk.load(missing, read)
+    if len(found) < len(symbols):
+        found |= _loaded({key: symbol for key, symbol in symbols.items() if key not in found})
         if len(_functions) > MOST_FUNCTIONS:
             _functions.clear()
         _functions.update(found)
     return found if len(found) == len(symbols) else None
+
+
+def _key(spec: KernelSpec, how: TargetName, directory: Path | None) -> Hashable:
+    """The key of a kernel in the process, the same under all names. Another directory is to have the kernel too."""
+    return spec.digest, spec.choice, how.text, directory
+
+
+def _key_on_disk(kernel: KernelSpec | Kernel, how: TargetName) -> str:
+    """The key of a kernel in a library, where its symbol, of name and formula, is."""
+    return disk.key(kernel.symbol, kernel.choice, how.text)
+
+
+def _keeps(how: TargetName) -> bool:
+    """Whether kernels for a target are kept on disk."""
+    return how.kind == "llvm" and not how.refusal
+
+
+def _on_disk(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Loaded]:
+    """Those kernels that are on disk, by their keys in the process."""
+    keys = {_key_on_disk(spec, how): key for key, spec in specs.items()} if _keeps(how) else {}
+    return {keys[at]: held for at, held in _loaded({at: specs[key].symbol for at, key in keys.items()}).items()}
+
+
+def _loaded(symbols: Mapping[str, str]) -> dict[str, Loaded]:
+    """Those kernels that are on disk, by their keys there; `symbols`: by key."""
+
+    def read(path: Path, keys: Sequence[str]) -> dict[str, Loaded]:
+        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
+        share = path.stat().st_size // len(keys) + _PAGES
+        return {key: Loaded(module[symbols[key]], module, share) for key in keys}
+
+    return disk.load(symbols, read)
 
 
 def _found_or_made(
@@ -119,61 +138,45 @@ def _found_or_made(
 ) -> dict[Hashable, Kernel]:
     """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
     numbers of rows serves where there is one, or can be; the process has it under a key of its own. `plans`: by key."""
+    many = {
+        key: {_key(one, how, directory): one for one in rows.of_many(spec, how, plans[key])}
+        for key, spec in specs.items()
+    }
+    options = {key: many[key] | {key: spec} for key, spec in specs.items()}
+    found = {at: _kernels[at] for own in many.values() for at in own if at in _kernels}
+    lacking = {at: one for own in options.values() if found.keys().isdisjoint(own) for at, one in own.items()}
+    found |= {at: Kernel(lacking[at], how, one.module, one.code_bytes) for at, one in _on_disk(lacking, how).items()}
+    chosen = {
+        key: next((at for at in own if at in found), None)
+        or next((at for at, one in many[key].items() if rows.is_one(one)), key)
+        for key, own in options.items()
+    }
+    missing = {at: options[key][at] for key, at in chosen.items() if at not in found}
+    try:
+        found |= _made(missing, how) if missing else {}
+    except Exception:
+        if not rows.refuse(missing.values()):
+            raise
+        return _found_or_made(specs, how, directory, plans)
+    serving = {at: found[at] for at in chosen.values()}
+    return serving | {
+        key: Kernel(specs[key], how, serving[at].module, _PLACE, of=serving[at])
+        for key, at in chosen.items()
+        if at != key
+    }
+
+
+def _made(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Kernel]:
+    """The kernels of specifications, compiled; then loaded from one library more on disk, if it can be kept, since what
+    is in no library takes more memory."""
     global _compiled
-    many = {key: rows.of_many(spec, how, plans[key]) for key, spec in specs.items()}
-    serving: dict[Hashable, KernelSpec] = {}  # those of many that are found to be one
-
-    def place(spec: KernelSpec) -> Hashable:
-        return spec.formula, spec.choice, how.text, directory
-
-    for key, candidates in many.items():
-        serving.update((key, one) for one in candidates[::-1] if place(one) in _kernels)
-    open_ones = {key: spec for key, spec in specs.items() if key not in serving}
-    lacking = [one for key, spec in open_ones.items() for one in (*many[key], spec)]
-    lowered: dict[str, Any] = {}  # by symbol, of those that are compiled
-
-    def kernel(spec: KernelSpec, module: Any, code_bytes: int) -> Kernel:
-        return Kernel(spec, how, module, code_bytes + _PAGES, lowered.get(spec.symbol))
-
-    by_key = {disk.key(spec.symbol, spec.choice, how.text): spec for spec in lacking}
-
-    def read(path: Path, keys: Sequence[str]) -> dict[str, Kernel]:
-        """The kernels in a library, by symbol. Raises RuntimeError or AttributeError for a file that lacks one."""
-        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
-        return {by_key[key].symbol: kernel(by_key[key], module, path.stat().st_size // len(keys)) for key in keys}
-
-    keeps = how.kind == "llvm" and not how.refusal
-    found = disk.load(by_key, read) if keeps else {}
-    missing: dict[str, KernelSpec] = {}
-    for key, spec in open_ones.items():
-        chosen = next((one for one in (*many[key], spec) if one.symbol in found), None)
-        if chosen is None:
-            chosen = next((one for one in many[key] if rows.is_one(one)), spec)
-            missing[chosen.symbol] = chosen
-        if chosen is not spec:
-            serving[key] = chosen
-    if missing:
-        build = with_compiler("kernels.build")
-        with disk.folder() if keeps else nullcontext() as folder:
-            try:
-                modules, made, objects = build.build([*missing.values()], how, folder)
-            except Exception:
-                if not rows.refuse(missing.values()):
-                    raise
-                return _found_or_made(specs, how, directory, plans)
-            lowered.update(made)
-            _compiled += len(missing)
-            if folder is not None:
-                keys = [key for key, spec in by_key.items() if spec.symbol in missing]
-                found |= disk.keep(folder, keys, partial(disk.link, objects), read)
-        size = _COMPILER // min(len(missing), build.SOME)
-        found |= {s: kernel(spec, modules[s], size) for s, spec in missing.items() if s not in found}
-    result: dict[Hashable, Kernel] = {}
-    for key, spec in specs.items():
-        if (chosen := serving.get(key)) is None:
-            result[key] = found[spec.symbol]
-            continue
-        own = place(chosen)
-        result[own] = one = result.get(own) or _kernels.pop(own, None) or found[chosen.symbol]
-        result[key] = Kernel(spec, how, one.module, _PLACE, one.lowered, of=chosen)
-    return result
+    build = with_compiler("kernels.build")
+    with disk.folder() if _keeps(how) else nullcontext() as folder:
+        modules, lowered, objects = build.build([*specs.values()], how, folder)
+        _compiled += len(specs)
+        if folder is not None:
+            disk.keep(folder, [_key_on_disk(spec, how) for spec in specs.values()], partial(disk.link, objects))
+    size = _COMPILER // min(len(specs), build.SOME) + _PAGES
+    made = {key: (modules[spec.symbol], size) for key, spec in specs.items()}
+    made |= {key: (one.module, one.code_bytes) for key, one in _on_disk(specs, how).items()}
+    return {key: Kernel(spec, how, *made[key], lowered[spec.symbol]) for key, spec in specs.items()}

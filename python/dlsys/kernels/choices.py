@@ -99,19 +99,14 @@ def summary(path: Any) -> str:
 
 def tuned(specs: Sequence[KernelSpec], target: Any) -> list[KernelSpec]:
     """The kernels, each with the choice that the file in use has for it on this machine. `target`: as in
-    `kernels.get`. Raises DataError for a file that is not there or cannot be read."""
-    return with_choices(specs, target_name(target)) if tunes() else list(specs)
+    `kernels.get`, or by name. Raises DataError for a file that is not there or cannot be read."""
+    found = _in_use(target_name(target)) if tunes() else {}
+    return [spec.with_choice(found.get(spec.digest)) for spec in specs] if found else list(specs)
 
 
 def tunes() -> bool:
     """Whether a file of choices may be in use."""
     return bool(setting(TUNING)) or SHIPPED.is_dir()
-
-
-def with_choices(specs: Sequence[KernelSpec], how: TargetName) -> list[KernelSpec]:
-    """The same for a target by name."""
-    found = _in_use(how)
-    return [spec.with_choice(found.get(spec.digest)) for spec in specs] if found else list(specs)
 
 
 def _in_use(how: TargetName) -> Mapping[str, Choice]:

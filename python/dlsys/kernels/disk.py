@@ -31,26 +31,22 @@ MOST_OBJECT_BYTES = 64 * 1024 * 1024  # of an object: more than any has
 
 
 @cache
-def linker() -> tuple[str, ...] | None:
-    """The command that links objects into a shared library, without their names; None where there is none."""
+def linker() -> tuple[str, ...]:
+    """The command that links objects into a shared library, without their names. Raises OSError without one."""
     # ld is ten times as fast as a compiler driver; "now": a symbol that is missing is an error of loading
     options = {"ld": ("-z", "now")} if sys.platform.startswith("linux") else {}
     driven = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
     for name in (*options, "cc", "gcc", "clang"):
         if found := shutil.which(name):
             return (found, "-shared", *options.get(name, driven))
-    return None
+    raise OSError("no linker or C compiler was found")
 
 
 def link(objects: Sequence[Path], path: Path, needed: Sequence[Path] = ()) -> None:
     """Writes objects as a library. Of the libraries `needed` those that it refers to are loaded with it: from its own
     folder, or from where they lie now. Raises OSError where that cannot be, as on a disk that is full."""
-    command = linker()
-    if command is None:
-        raise OSError("no linker or C compiler was found")
-    options: list[str] = []
-    if needed:
-        options = ["--as-needed", "-rpath=" + ":".join(["$ORIGIN", *(str(library.parent) for library in needed)])]
+    command, folders = linker(), ":".join(["$ORIGIN", *(str(library.parent) for library in needed)])
+    options = ["--as-needed", f"-rpath={folders}"] if needed else []
     if Path(command[0]).name != "ld":
         options = [f"-Wl,{option}" for option in options]
     files = map(str, [*command, *options, "-o", path, *objects, *needed])
@@ -95,7 +91,7 @@ SOURCES = ("compiler/groups.py", "compute", "devices", "kernels", "ops", "schedu
 """The parts of the package that decide what code a kernel's key stands for."""
 _said: set[str] = set()
 
-Loaded = TypeVar("Loaded")
+Held = TypeVar("Held")
 
 
 class CacheWarning(UserWarning):
@@ -129,11 +125,11 @@ def is_kept(key: str) -> bool:
     return os.path.exists(f"{cache_directory()}/{KERNELS}/{key}")
 
 
-def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
-    """Returns by key, or by symbol, what `read` gives of the files that hold some keys; nothing where none does, or
-    none that can be used, which is said once."""
+def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Held]]) -> dict[str, Held]:
+    """Returns by key what `read` gives of the files that hold some keys; nothing where none does, or none that can be
+    used, which is said once."""
     held: dict[str, list[str]] = {}
-    found: dict[str, Loaded] = {}
+    found: dict[str, Held] = {}
     if (directory := _trusted()) is None:
         return found
     for key in keys:
@@ -160,8 +156,7 @@ def folder() -> contextlib.AbstractContextManager[str | None]:
     directory = cache_directory()
     if directory is not None:
         try:
-            if linker() is None:
-                raise OSError("no linker or C compiler was found")
+            linker()
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             require_room(directory)
             if (trusted := _trusted()) is not None:
@@ -171,14 +166,8 @@ def folder() -> contextlib.AbstractContextManager[str | None]:
     return contextlib.nullcontext()
 
 
-def keep(
-    folder: str,
-    keys: Iterable[str],
-    write: Callable[[Path], object],
-    read: Callable[[Path, list[str]], dict[str, Loaded]],
-) -> dict[str, Loaded]:
-    """Keeps under those keys the library that `write(path)` makes in a `folder()`; returns what `load` gives of it."""
-    keys = list(keys)
+def keep(folder: str, keys: Iterable[str], write: Callable[[Path], object]) -> None:
+    """Keeps under those keys the file that `write(path)` makes in a `folder()`; why it cannot be is said once."""
     made, directory = Path(folder, "made"), Path(folder).parent
     try:
         write(made)
@@ -191,25 +180,20 @@ def keep(
             os.replace(made, directory / KERNELS / own)
     except OSError as error:
         _say(f"compiled kernels are not kept: {error}")
-        return {}
-    _evict(directory, library)
-    return load(keys, read)
+    else:
+        _evict(directory, library)
 
 
 def content(key: str) -> bytes | None:
     """Returns the bytes that `keep_content` has kept under a key; None where nothing is."""
-    return load([key], _content).get(key)
+    return load([key], lambda path, keys: {key: path.read_bytes()}).get(key)
 
 
 def keep_content(key: str, made: bytes) -> None:
     """Keeps bytes under a key."""
     with folder() as own:
         if own is not None:
-            keep(own, [key], lambda path: path.write_bytes(made), _content)
-
-
-def _content(path: Path, keys: Iterable[str]) -> dict[str, bytes]:
-    return dict.fromkeys(keys, path.read_bytes())
+            keep(own, [key], lambda path: path.write_bytes(made))
 
 
 def _trusted() -> Path | None:

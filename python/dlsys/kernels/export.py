@@ -16,7 +16,7 @@ import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,25 +26,21 @@ from tvm import ir, libinfo, tirx
 from ..devices import get_num_threads
 from ..devices.context import DLPACK_CPU
 from ..errors import DlsysError
-from ..graph import Shape
 from ..schedule.machine_code import compiled
 from ..schedule.target import described
 from ..storage import write_atomically
 from . import disk
 from .build import build
-from .choices import with_choices
+from .choices import tuned
 from .runner import CODES, HEAD, POINTER, RUN, Calls, Place, Table, each_call
 from .spec import ArrayType, KernelSpec, TargetName, target_name
 
 STEP = "step"
-ARENA = "arena"
 _OWN = "dlsys_step"  # as the library calls it: the C library has a `step` too
 ALIGNED = 64  # bytes at a multiple of which a value in the library begins
 _VALUES = "dlsys_values"  # the symbol of the values in the library
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
 _POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to functions of TVM's runtime
-Argument = tuple[str, Shape, str, bool]
-"""An array's name, shape and dtype, and whether the function writes it."""
 _TYPES = {"float32": "float", "float64": "double", "bool": "bool"}  # of C; others are int64_t and its like
 _KEYWORDS = (
     "auto bool break case char const continue default do double else enum extern float for goto if inline int long "
@@ -55,7 +51,7 @@ _KEYWORDS = (
 
 @dataclass(frozen=True)
 class Given:
-    """An array that a run is given, and may overwrite (`written`); the value of a parameter, as it is now."""
+    """An array that `step` is given, and may overwrite (`written`); the value of a parameter, as it is now."""
 
     name: str
     type: ArrayType
@@ -67,14 +63,14 @@ class Given:
 class Exported:
     """The function of an exported library, as text its arguments and the CPU for which it was compiled."""
 
-    arguments: tuple[Argument, ...]  # what is given, the arena, the results
-    given: tuple[Given, ...]
+    arguments: tuple[Given, ...]  # what is given, memory for the values between if there are any, the results
+    given: int  # how many
     results: int  # how many
     calls: Calls  # of kernels
     cpu: str
 
     def __str__(self) -> str:
-        called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, shape, dtype, _ in self.arguments)
+        called = ", ".join(f"{one.name}: {one.type[1]}{list(one.type[0])}" for one in self.arguments)
         return f"{STEP}({called})\nfor {self.cpu}"
 
 
@@ -94,20 +90,19 @@ def export(
     `results`: where each lies at the end. Raises DlsysError where a file cannot be written, TargetError."""
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
     how = mcpu if isinstance(mcpu, TargetName) else target_name("llvm" if mcpu is None else own)
-    once = {spec.symbol: spec for spec in with_choices([*specs, RUN], how)}
+    once = {spec.symbol: spec for spec in tuned([*specs, RUN], how)}
     kept = {i: array.value for i, array in enumerate(given) if constants and array.value is not None}
     taken = [array for i, array in enumerate(given) if i not in kept]
-    taken += [Given(ARENA, ((arena,), "uint8"), True)] if arena else []
+    taken += [Given("arena", ((arena,), "uint8"), True)] if arena else []
     taken += [Given(f"result_{i}", (place.shape, place.dtype), True) for i, place in enumerate(results)]
     names = unlike([array.name for array in taken])
-    wanted = [(name, *array.type, array.written) for name, array in zip(names, taken, strict=True)]
-    symbols = identifiers(names)
+    arguments = tuple([replace(array, name=name) for array, name in zip(taken, names, strict=True)])
+    exported = Exported(arguments, len(given) - len(kept), len(results), calls, described(how.target))
     table = Table(calls, len(given))
     try:
         with tempfile.TemporaryDirectory() as folder:
             _, _, objects = build(list(once.values()), how, folder)
-            arrays = [(symbol, shape, dtype) for symbol, (_, shape, dtype, _) in zip(symbols, wanted, strict=True)]
-            step = compiled({STEP: _checked(arrays)}, how.target)
+            step = compiled({STEP: _checked(arguments)}, how.target)
             objects.append(disk.written(step, Path(folder, "step.o")))
             text, places = _values_text(kept, Path(folder, "values"))
             text += _step_text(table, [call.symbol for call in each_call(calls)], places, results, arena > 0)
@@ -116,18 +111,15 @@ def export(
             objects.append(disk.written(tvm_ffi.load_module(disk.utf8(source)), source.with_suffix(".o")))
             needed = tvm_ffi.libinfo.find_libtvm_ffi(), libinfo.find_libtvm_runtime()  # of TVM's libraries
             disk.link(objects, path, [Path(library) for library in needed])
-        told = described(how.target)
-        write_atomically(path.with_suffix(".h"), header(STEP, path.name, told, wanted, ARENA if arena else "").encode())
-        beside = {name: array.value for name, array in zip(names, taken, strict=False) if array.value is not None}
-        if beside:
+        write_atomically(path.with_suffix(".h"), _header(exported, path.name).encode())
+        if beside := {array.name: array.value for array in arguments if array.value is not None}:
             from safetensors.numpy import save
 
             content = save({name: np.ascontiguousarray(value) for name, value in beside.items()})
             write_atomically(path.with_suffix(".safetensors"), content)
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
-    left = tuple(array for i, array in enumerate(given) if i not in kept)
-    return Exported(tuple(wanted), left, len(results), calls, told)
+    return exported
 
 
 def _values_text(values: Mapping[int, np.ndarray], path: Path) -> tuple[str, dict[int, str]]:
@@ -235,14 +227,12 @@ def _step_text(
     )  # fmt: skip
 
 
-def _checked(arrays: Sequence[tuple[str, Shape, str]]) -> tirx.PrimFunc:
+def _checked(arguments: Sequence[Given]) -> tirx.PrimFunc:
     """The same function by TVM's calling convention: it checks its arrays, and calls `step` with where they begin."""
-    taken = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, shape, dtype in arrays]
+    names = identifiers([one.name for one in arguments])
+    taken = [tirx.decl_buffer(*one.type, name, data_alignment=4) for name, one in zip(names, arguments, strict=True)]
     nowhere = tirx.reinterpret("handle", tirx.const(0, "uint64"))
-    pointers = [
-        nowhere if 0 in shape else tirx.address_of(array[(0,) * len(shape)])
-        for array, (_, shape, _) in zip(taken, arrays, strict=True)
-    ]
+    pointers = [nowhere if 0 in array.shape else tirx.address_of(array[(0,) * len(array.shape)]) for array in taken]
     worked = tirx.call_extern("int32", _OWN, *pointers) == 0
     calling = tirx.AssertStmt(worked, ir.StringImm("RuntimeError"), [ir.StringImm("a kernel failed")])
     function = tirx.PrimFunc(taken, calling)
@@ -263,30 +253,38 @@ def identifiers(names: Sequence[str]) -> list[str]:
     return unlike([re.sub(r"\W|^(?=\d)", "_", name) for name in names])
 
 
-def header(name: str, library: str, cpu: str, arguments: Sequence[Argument], arena: str) -> str:
-    """The text of the header. `arena`: the name of the argument that is memory to work in, or empty."""
-    of_c = [f"{own}_" if own in _KEYWORDS.split() else own for own in identifiers([own for own, *_ in arguments])]
-    guard = f"DLSYS_{name.upper()}_H"
-    lines = [
-        f"/* The function {name} of {library}, which dlsys has written for {cpu}. */",
-        f"#ifndef {guard}\n#define {guard}\n#include <stdbool.h>\n#include <stdint.h>\n",
-    ]
-    told = []
-    for own, (label, shape, dtype, written) in zip(of_c, arguments, strict=True):
-        extents = "".join(f"[{extent}]" for extent in shape)
-        if label == arena:
-            size = f"{name.upper()}_ARENA"
-            lines.append(f"#define {size} {math.prod(shape)} /* bytes */\n")
-            told.append((f"void* {own}", f"memory to work in, {size} bytes; two calls at the same time need two"))
+_HEADER = """\
+/* The function step of {library}, which dlsys has written for {cpu}. */
+#ifndef DLSYS_STEP_H
+#define DLSYS_STEP_H
+#include <stdbool.h>
+#include <stdint.h>
+{defined}
+#ifdef __cplusplus
+extern "C" {{
+#endif
+/* Returns 0; another number where a kernel has failed, as it got no memory. */
+int step(
+{declared}
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _header(exported: Exported, library: str) -> str:
+    """The text of the header."""
+    arguments, declared, defined = exported.arguments, list[str](), ""
+    for i, own in enumerate(identifiers([one.name for one in arguments])):
+        one, (shape, dtype) = arguments[i], arguments[i].type
+        if exported.given <= i < len(arguments) - exported.results:
+            defined = f"\n#define STEP_ARENA {shape[0]} /* bytes */\n"
+            kind, told = "void", "memory to work in, STEP_ARENA bytes; two calls at the same time need two"
         else:
-            kind, told_as = _TYPES.get(dtype, f"{dtype}_t"), re.sub(r"[^ -~]|\*/|/\*", "_", label)  # ends no comment
-            told.append((f"{'' if written else 'const '}{kind}* {own}", f"{told_as}: {dtype}{extents}"))
-    ends = [","] * (len(told) - 1) + [");"]
-    declared = "\n".join(f"    {own}{end} /* {what} */" for (own, what), end in zip(told, ends, strict=True))
-    lines += [
-        '#ifdef __cplusplus\nextern "C" {\n#endif',
-        "/* Returns 0; another number where a kernel has failed, as it got no memory. */",
-        f"int {name}(\n{declared}",
-        "#ifdef __cplusplus\n}\n#endif\n#endif",
-    ]
-    return "\n".join(lines) + "\n"
+            kind = ("" if one.written else "const ") + _TYPES.get(dtype, f"{dtype}_t")
+            told = re.sub(r"[^ -~]|\*/|/\*", "_", one.name)  # ends no comment
+            told += f": {dtype}{''.join(f'[{extent}]' for extent in shape)}"
+        end = ");" if i == len(arguments) - 1 else ","
+        declared.append(f"    {kind}* {own}{'_' * (own in _KEYWORDS.split())}{end} /* {told} */")
+    return _HEADER.format(library=library, cpu=exported.cpu, defined=defined, declared="\n".join(declared))

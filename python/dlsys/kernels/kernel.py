@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..devices import Array, cuda, empty, lies_on, to_tensor, view_of
 from ..devices.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
 from ..tvm_import import with_compiler
-from .spec import ArrayType, KernelSpec, TargetName
+from .spec import ArrayType, Choice, KernelSpec, TargetName
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
 
@@ -29,7 +29,7 @@ class Kernel:
         symbol, module: its name in the module that holds it, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
         nbytes, code_bytes: of all inputs and outputs; what its code takes of the process, about.
-        after: see `KernelSpec`.
+        after, choice: see `KernelSpec`.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
@@ -41,15 +41,16 @@ class Kernel:
         module: Any,
         code_bytes: int,
         lowered: Any = None,
-        of: KernelSpec | None = None,
+        of: Kernel | None = None,
     ) -> None:
         """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks. `of`: the
-        specification of the kernel for many numbers of rows that it is."""
+        kernel for many numbers of rows that it is."""
         self.name: str = spec.name
         self.spec = spec
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
         self.symbol: str = (of or spec).symbol
+        self.choice: Choice | None = (of or spec).choice
         self.after: int = (of or spec).after
         self.outputs: tuple[ArrayType, ...] = spec.outputs
         self.named_target: TargetName = how
@@ -57,8 +58,8 @@ class Kernel:
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]
-        self.lowered = lowered
-        self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(of or spec, how))
+        own = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
+        self._lower: Callable[[], Any] = of._lower if of else own
         self._types, count = (*self.inputs, *self.outputs), len(self.inputs)
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
         sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]

@@ -22,12 +22,12 @@ from ..errors import DlsysError, ShapeError
 from ..graph import Shape
 from ..system import warn
 from ..tvm_import import with_compiler
+from .kernel import Kernel
 from .spec import MOST_COUNTED, KernelSpec, TargetName
 
 EXACT = 2  # numbers of rows for which a formula's kernels are compiled by themselves: of whole batches, and of the last
 EXACT_OF_ANY = 4  # the same where another axis varies, or for less than 17 rows
 MOST_SEEN = 16
-MOST_MORE = 1  # that an axis may be longer than another one that varies
 BOUNDS = (
     (17, 67, 257, 1031, 4099, 16411, 65537, 262147),
     (17, 31, 67, 131, 257, 509, 1031, 2053, 4099, 8209, 16411, 32771, 65537, 131101, 262147),
@@ -37,12 +37,10 @@ BOUNDS = (
 before; where tiles or threads are chosen otherwise between these, twice, or a quarter more."""
 TIERS = (EXACT, False, BOUNDS), (EXACT_OF_ANY, True, ((7, 17), *BOUNDS))
 """After how many numbers of rows that are compiled by themselves, of any axis or of the first alone, between which."""
-KIND = "rows"  # of the keys of kernels for many
 MOST_FAMILIES = 4096
 
 _seen: dict[Hashable, list[tuple[Member, Hashable]]] = {}  # with the plans that asked first
-_made: dict[Hashable, list[KernelSpec]] = {}
-_refused: set[Hashable] = set()  # keys of kernels that cannot be for many numbers of rows
+_made: dict[Hashable, list[KernelSpec]] = {}  # specifications of kernels for many numbers, one or none each
 
 
 class RowsWarning(UserWarning):
@@ -100,33 +98,39 @@ def note(own: Member, plan: Hashable) -> list[tuple[int, Iterable[Sequence[int]]
     return varying
 
 
+def first_members(kernels: Iterable[Kernel]) -> list[Member]:
+    """The kernels that are among the first of their formulas, or were compiled for one axis that varies."""
+    own = {kernel.symbol: kernel for kernel in kernels if kernel.after < EXACT_OF_ANY}
+    found = (member_of(kernel.spec, kernel.named_target) for kernel in own.values())
+    return [member for member in found if member is not None]
+
+
+def note_members(members: Iterable[tuple[str, Sequence[Sequence[int]], Sequence[float]]], plan: Hashable) -> None:
+    """Notes that a plan has these kernels."""
+    for key, shapes, numbers in members:
+        note(Member(key, tuple(map(tuple, shapes)), tuple(numbers)), plan)
+
+
 def of_many(spec: KernelSpec, how: TargetName, plan: Hashable) -> list[KernelSpec]:
     """The specifications of kernels for many numbers of rows that may serve one, the one for most numbers first; none
     where it is one of the first. Notes which numbers are asked for, and by which plan."""
     if (own := member_of(spec, how)) is None:
         return []
-    every = note(own, plan)
-    return [one for after, ranges, varied in every for one in _candidates(spec, own, varied, ranges, how, after)]
-
-
-def _candidates(
-    spec: KernelSpec, own: Member, varied: Varied, ranges: Iterable[Sequence[int]], how: TargetName, after: int
-) -> list[KernelSpec]:
-    """The specifications for the ranges in which the number lies."""
-    fixed = [list(shape) for shape in own.shapes]
-    for i, axis, _ in varied.places:
-        fixed[i][axis] = -1
-    values = tuple([None if share is not None else v for share, v in zip(varied.shares, own.numbers, strict=True)])
-    told = tuple(map(tuple, fixed)), tuple(varied.places), values, varied.shares
     candidates = list[KernelSpec]()
-    for bounds in ranges:
-        at = bisect_right(bounds, varied.rows)
-        if 0 < at < len(bounds):
-            between = bounds[at - 1 : at + 1]
-            key = own.key, between, told, after
-            if key not in _made:
-                _made[key] = _for_many(spec, between, varied, how, after)
-            candidates += _made[key]
+    for after, ranges, varied in note(own, plan):
+        fixed = [list(shape) for shape in own.shapes]
+        for i, axis, _ in varied.places:
+            fixed[i][axis] = -1
+        values = tuple([None if share is not None else v for share, v in zip(varied.shares, own.numbers, strict=True)])
+        told = own.key, after, tuple(map(tuple, fixed)), tuple(varied.places), values, varied.shares
+        for bounds in ranges:
+            at = bisect_right(bounds, varied.rows)
+            if 0 < at < len(bounds):
+                between = bounds[at - 1 : at + 1]
+                key = told, between
+                if key not in _made:
+                    _made[key] = _for_many(spec, between, varied, how, after)
+                candidates += _made[key]
     return candidates
 
 
@@ -154,32 +158,31 @@ def _for_many(
         values = [v if a is None else a / number for a, v in zip(varied.shares, family.numbers, strict=True)]
         return replace(family.of([tuple(shape) for shape in shapes], values), alone=spec.alone)
 
-    numbers = middle, low, high
     try:
         specs = [of(number) for number in (low, middle, high)]
     except DlsysError:
         return []
-    own = tuple([share for share in varied.shares if share is not None])
+    own = [share for share in varied.shares if share is not None]
 
     @cache
     def loops() -> object:
-        return with_compiler("kernels.build").for_many_rows(of, numbers, own, how, after > EXACT)
+        return with_compiler("kernels.build").for_many_rows(of, (middle, low, high), own, how, after > EXACT)
 
-    key = KIND, after, specs[0].formula, specs[1].formula
+    key = "rows", after, specs[0].formula, specs[1].formula
     return [KernelSpec(spec.name, key, (), spec.te, outputs=(), loops=loops, after=after)]
 
 
 def is_one(spec: KernelSpec) -> bool:
     """Whether a specification that `of_many` gave can be compiled: whether its code is the same for all numbers."""
-    assert spec.loops is not None
-    return spec.key not in _refused and spec.loops() is not None
+    return spec.loops is not None and spec.loops() is not None
 
 
 def refuse(specs: Iterable[KernelSpec]) -> bool:
     """Notes that kernels for many numbers of rows among some cannot be compiled, with a warning; whether there is one:
     then others are compiled, for one number each."""
-    found = [spec for spec in specs if isinstance(spec.key, tuple) and spec.key[:1] == (KIND,)]
-    _refused.update(spec.key for spec in found)
+    found = [spec for spec in specs if spec.after]
+    for own in _made.values():
+        own[:] = [spec for spec in own if spec not in found]
     if found:
         names = ", ".join(sorted({spec.name for spec in found}))
         warn(f"kernels for many numbers of rows failed, those for one have their place: {names}", RowsWarning)
@@ -188,7 +191,7 @@ def refuse(specs: Iterable[KernelSpec]) -> bool:
 
 def _varied(old: Member, new: Member, any_axis: bool = False) -> Varied | None:
     """The difference from `old` to `new`; None where more than the first axes of one extent differ, or with `any_axis`
-    more than axes of one extent and of some more."""
+    more than axes of one extent and of one more."""
     pairs = [*enumerate(zip(old.shapes, new.shapes, strict=True))]
     if any(len(a) != len(b) for _, (a, b) in pairs):
         return None
@@ -199,8 +202,7 @@ def _varied(old: Member, new: Member, any_axis: bool = False) -> Varied | None:
         return None
     before, rows = min((was, extent) for _, _, was, extent in differing)
     places = [(i, axis, extent - rows) for i, axis, was, extent in differing if extent - rows == was - before]
-    most = any_axis * MOST_MORE
-    if not before or not rows or len(places) < len(differing) or any(more > most for *_, more in places):
+    if not before or not rows or len(places) < len(differing) or any(more > any_axis for *_, more in places):
         return None  # also where nothing is computed, and nothing divided by the number
     shares: list[float | None] = []
     for x, y in zip(old.numbers, new.numbers, strict=True):

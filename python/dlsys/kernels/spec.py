@@ -123,7 +123,10 @@ class TargetName:
 
 
 def target_name(target: Any, checked: bool = False) -> TargetName:
-    """The target that `kernels.get` was given, by name; for "llvm", without TVM's compiler. Raises TargetError."""
+    """The target that `kernels.get` was given, by name, as it may be already; for "llvm", without TVM's compiler.
+    Raises TargetError."""
+    if isinstance(target, TargetName):
+        return target
     ours = scopes.own_schedules
     if isinstance(target, str) and target == "llvm" and cpu():
         threads, flush = get_num_threads(), flushes_denormal()

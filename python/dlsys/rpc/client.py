@@ -184,18 +184,19 @@ class Step:
             self.exported, nodes = executor.exported(path, feed_shapes, device.how)
             self._session = device.session()
             self._session.put(path.read_bytes(), path.name)
-        self._at, given = {node: at for at, node in enumerate(nodes)}, self.exported.given
-        self._missing = {node: None for node, array in zip(nodes, given, strict=True) if array.value is None}
+        self._at, arguments = {node: at for at, node in enumerate(nodes)}, self.exported.arguments
+        values = {node: array.value for node, array in zip(nodes, arguments, strict=False)}
+        self._missing = {node: None for node, value in values.items() if value is None}
         with self._session.telling():
             self._function, there = self._session.tvm.load_module(path.name)[STEP], self._session.tvm.cpu(0)
-            self._arrays = [runtime.empty(shape, dtype, there) for _, shape, dtype, _ in self.exported.arguments]
-        self.feed({node: array.value for node, array in zip(nodes, given, strict=True) if array.value is not None})
+            self._arrays = [runtime.empty(*array.type, there) for array in arguments]
+        self.feed({node: value for node, value in values.items() if value is not None})
 
     def feed(self, feeds: Mapping[Node, Any]) -> None:
         """Sends what the step needs of these arrays. Raises ShapeError for another shape."""
         for node, value in feeds.items():
             if node in self._at:
-                shape, dtype = self.exported.given[self._at[node]].type
+                shape, dtype = self.exported.arguments[self._at[node]].type
                 array = host_array(value, dtype)
                 if array.shape != shape:
                     raise ShapeError(f"feed of {node.name}: the step on the device takes {shape}, not {array.shape}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,13 +29,10 @@ _standing: ContextVar[tuple[int, int, Forms, bool]] = ContextVar("standing", def
 
 
 @contextlib.contextmanager
-def rows_vary(
-    number: int, usual: int | None = None, forms: Forms | None = None, simpler: bool = False
-) -> Iterator[None]:
+def rows_vary(number: int, usual: int, forms: Forms, simpler: bool) -> Iterator[None]:
     """Within it extents that are multiples of a number, or that have another form of it, vary. `usual`: the number that
-    what is only faster or slower is chosen by, as a tile is; by default the number itself. `simpler`: see
-    `is_for_others`."""
-    token = _standing.set((number, number if usual is None else usual, forms or {}, simpler))
+    what is only faster or slower is chosen by, as a tile is. `simpler`: see `is_for_others`."""
+    token = _standing.set((number, usual, forms, simpler))
     try:
         yield
     finally:
@@ -70,12 +67,10 @@ def usual(extent: int) -> int:
     return extent.usual if isinstance(extent, Varying) else extent
 
 
-def with_rows(
-    function: tirx.PrimFunc, number: int, shares: Iterable[float], forms: Forms | None = None
-) -> tirx.PrimFunc:
+def with_rows(function: tirx.PrimFunc, number: int, shares: Sequence[float], forms: Forms) -> tirx.PrimFunc:
     """A function lowered within `rows_vary` with `ROWS` for each number that is the number of rows, also in the shapes
     of its arrays, and what has another form of it; and for each that is one of the shares divided by it."""
-    own, known, body = tuple(shares), {**(forms or {}), number: (1, 0)}, function.body
+    known, body = {**forms, number: (1, 0)}, function.body
     lanes = {index.__chandle__() for shuffle in found_in(body, tirx.Shuffle) for index in shuffle.indices}
 
     def integer(item: tirx.IntImm) -> Any:
@@ -89,7 +84,7 @@ def with_rows(
 
     def real(item: tirx.FloatImm) -> Any:
         dtype = str(item.ty)
-        for share in own:
+        for share in shares:
             if item.value in (share / number, float(np.dtype(dtype).type(share / number))):
                 return tirx.const(share, dtype) / ROWS.astype(dtype)
         if abs(item.value) == number:
