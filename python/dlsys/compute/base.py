@@ -55,8 +55,8 @@ def read(x: Any, index: Sequence[Any]) -> Expr:
     return x(*(0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)))
 
 
-def inside(value: Expr, fill: Expr, index: Sequence[Any], extents: Shape, axes: Pair, padding: Pair) -> Expr:
-    """A value where an index lies in images of those extents, else `fill`; rows and columns have so much padding."""
+def inside(value: Expr, fill: Expr, index: Sequence[Any], extents: Shape, axes: Shape, padding: Shape) -> Expr:
+    """A value where an index lies in images of those extents, else `fill`; along `axes` they have so much padding."""
     tests = []
     for axis in (axis for axis, own in zip(axes, padding, strict=True) if own):
         tests += [index[axis] >= 0, index[axis] < extents[axis]]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from .base import LAST, Expr, Pair, Shape, constant, read_padded, shape_of
+from .base import LAST, Expr, Pair, Shape, constant, inside, read_padded, shape_of
 from .contraction import pad_images, sum_axes
 
 
@@ -45,11 +45,9 @@ def transform_tiles(x: te.Tensor, matrix: te.Tensor, axis: int, count: int, stri
     (kinds, size), extents = shape_of(matrix), shape_of(x)
 
     def value(i: int, index: Any) -> Expr:
-        place = index[axis] * stride + (i - padding)
-        found = x(*index[:axis], place, *index[axis + 1 :])
-        if padding <= i and (count - 1) * stride + i - padding < extents[axis]:
-            return found
-        return tirx.if_then_else(tirx.all(place >= 0, place < extents[axis]), found, constant(0, x.dtype))
+        at = [*index[:axis], index[axis] * stride + (i - padding), *index[axis + 1 :]]
+        within = padding <= i and (count - 1) * stride + i - padding < extents[axis]
+        return inside(x(*at), constant(0, x.dtype), at, extents, (axis,), (not within,))
 
     def at(k: Any, *index: Any) -> Expr:
         return sum(matrix(k, i) * value(i, index) for i in range(size))

@@ -15,37 +15,31 @@ ONE, NONE = (1, 1), (0, 0)  # of strides and dilations, and of padding
 
 def pad_images(x: te.Tensor, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
     """Images with `padding` rows and columns of zeros on each side."""
-    if padding == (0, 0):
-        return x
-    shape = list(shape_of(x))
-    for axis, own in zip(axes, padding, strict=True):
-        shape[axis] += 2 * own
-
-    def at(*index: Any) -> Expr:
-        place = list(index)
-        for axis, own in zip(axes, padding, strict=True):
-            place[axis] -= own
-        return read_padded(x, place, axes, padding, 0.0)
-
-    return te.compute(shape, at, name="padded")
+    rows, columns = (shape_of(x)[axis] + 2 * own for axis, own in zip(axes, padding, strict=True))
+    return spread_images("padded", x, (rows, columns), padding, axes=axes)
 
 
-def spread_images(grad: te.Tensor, spatial: Pair, first: Pair, stride: Pair) -> te.Tensor:
-    """Images of `spatial` rows and columns: grad's set apart by the stride, from row and column `first` on; elsewhere
+def spread_images(
+    name: str, x: te.Tensor, spatial: Pair, first: Pair, stride: Pair = ONE, axes: Pair = FIRST
+) -> te.Tensor:
+    """Images of `spatial` rows and columns: x's set apart by the stride, from row and column `first` on; elsewhere
     zeros."""
-    *lead, gy, gz = shape_of(grad)
-    if spatial == (gy, gz) and stride == (1, 1) and first == (0, 0):
-        return grad
+    shape = list(shape_of(x))
+    for axis, extent in zip(axes, spatial, strict=True):
+        shape[axis] = extent
+    if tuple(shape) == shape_of(x) and stride == ONE and first == NONE:
+        return x
 
     def at(*index: Any) -> Expr:
         place, tests = list(index), []
-        for axis, start, step, count in zip(FIRST, first, stride, (gy, gz), strict=True):
-            own = index[axis] - start
-            tests += [own >= 0, own < (count - 1) * step + 1] + [tirx.floormod(own, step) == 0] * (step > 1)
+        for axis, start, step in zip(axes, first, stride, strict=True):
+            own, count = index[axis] - start, shape_of(x)[axis]
+            if (start, step, count) != (0, 1, shape[axis]):
+                tests += [own >= 0, own < (count - 1) * step + 1] + [tirx.floormod(own, step) == 0] * (step > 1)
             place[axis] = tirx.floordiv(own, step)
-        return tirx.if_then_else(tirx.all(*tests), grad(*place), constant(0, grad.dtype))
+        return tirx.if_then_else(tirx.all(*tests), x(*place), constant(0, x.dtype))
 
-    return te.compute((*lead, *spatial), at, name="spread")
+    return te.compute(shape, at, name=name)
 
 
 Operand = tuple[te.Tensor, list[str]]
@@ -207,7 +201,7 @@ def conv2d_input_gradient(
     groups, depthwise = _split(shape_of(f), groups)
     h, w = (fy - 1) * dy, (fz - 1) * dz
     first = (h - padding[0], w - padding[1])  # zeros before the first gradient
-    spread = spread_images(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
+    spread = spread_images("spread", _grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
     own = _grouped(f, 0, groups)
     *lead, i, j = sum_axes(**({} if depthwise else {"o": filters // groups}), i=fy, j=fz)
 
@@ -224,7 +218,7 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
     """`conv2d_input_gradient` for strides that divide the images, without the zeros between the gradients: row Y s + a,
     of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s, in a convolution of the gradient's
     rows Y + q - i', q = (a + p) div s. The taps are laid out in the order of those rows, i' backwards."""
-    (batch, filters, gy, gz), (_, channels, fy, fz), (sy, sz), (py, pz) = shape_of(grad), shape_of(f), stride, padding
+    (batch, filters, *_), (_, channels, fy, fz), (sy, sz), (py, pz) = shape_of(grad), shape_of(f), stride, padding
     ty, tz, rows, columns = -(-fy // sy), -(-fz // sz), shape[2] // sy, shape[3] // sz  # taps of a phase, its image
     zero = constant(0, grad.dtype)
 
@@ -241,8 +235,7 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
 
     def lie(n: Any, a: Any, b: Any, o: Any, y: Any, z: Any) -> Expr:
         v, w = y + split(a, py, sy)[1] - (ty - 1), z + split(b, pz, sz)[1] - (tz - 1)
-        inside = tirx.all(v >= 0, v < gy, w >= 0, w < gz)
-        return tirx.if_then_else(inside, grad(n, o, v, w), zero)
+        return read_padded(grad, (n, o, v, w), FIRST, ONE, 0.0)
 
     taps = te.compute((sy, sz, filters, channels, ty, tz), tap, name="taps")
     laid = te.compute((batch, sy, sz, filters, rows + ty - 1, columns + tz - 1), lie, name="laid")

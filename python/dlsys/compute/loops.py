@@ -9,12 +9,13 @@ the same element, but where it is read too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
+from tvm.tirx.analysis import undefined_vars
 
 from .base import Expr, Shape, constant, full, shape_of
 
@@ -32,11 +33,10 @@ def program(
     inputs: Sequence[te.Tensor],
     body: Callable[..., tirx.Stmt],
     scratch: Sequence[tuple[Shape, str]] = (),
-    told: Mapping[str, Any] | None = None,
 ) -> te.Tensor:
     """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
-    It may not be empty; an input is memory or a constant. Of `scratch` each step of the outermost loop has its part.
-    `told`: annotations of the block."""
+    It may not be empty; an input is memory or a constant. Of `scratch` each step of the outermost loop has its
+    part."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
@@ -46,27 +46,23 @@ def program(
         loops = body([_source(x, stored, buffers) for x in inputs], *outputs)
         whole = lambda buffer: tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])  # noqa: E731
         regions = list(map(whole, buffers)), list(map(whole, outputs))
-        own = s_tir.SBlock([], *regions, name, loops, annotations=told)
+        own = s_tir.SBlock([], *regions, name, loops)
         return s_tir.SBlockRealize([], True, own)
 
     # the schedules look for the block inside one called "root", which TVM puts around what has memory of its own, and
     # around formulas, but not around this
-    shapes, dtypes = [shape, *(own for own, _ in scratch)], [dtype, *(kind for _, kind in scratch)]
-    names = [name, *(f"scratch{i}" for i in range(len(scratch)))]
-    buffers = [tirx.decl_buffer(*of) for of in zip(shapes, dtypes, names, strict=True)]
+    arrays = [(shape, dtype), *scratch]
+    shapes, dtypes = [own for own, _ in arrays], [own for _, own in arrays]
+    buffers = [tirx.decl_buffer(*of, f"scratch{i - 1}" if i else name) for i, of in enumerate(arrays)]
     found = te.extern(shapes, stored, block, name=name if scratch else "root", dtype=dtypes, out_buffers=buffers)
     return found[0] if scratch else found
 
 
 def _constant_of(x: te.Tensor) -> Expr | None:
-    """The value of a formula that is one value at every index."""
-    return x.op.body[0] if isinstance(x.op, te.ComputeOp) and _is_constant(x.op.body[0]) else None
-
-
-def _is_constant(value: Any) -> bool:
-    """Whether an expression is a number, or a call or product of numbers, as the zero of `full`."""
-    parts = value.args if isinstance(value, ir.Call) else (value.a, value.b) if isinstance(value, tirx.Mul) else ()
-    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) or (len(parts) > 0 and all(map(_is_constant, parts)))
+    """The value of a formula that reads no tensor and no index."""
+    if not isinstance(x.op, te.ComputeOp) or x.op.input_tensors or undefined_vars(x.op.body[0], []):
+        return None
+    return x.op.body[0]
 
 
 def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]) -> Source:
@@ -77,9 +73,9 @@ def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]
     return lambda index: tirx.BufferLoad(buffer, list(index))
 
 
-def loop(extent: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
-    """`body` for every index below `extent`; of one index without a loop."""
-    if extent == 1:
+def loop(extent: Expr, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for every index below `extent`, a number or an expression; of one index without a loop."""
+    if isinstance(extent, int) and extent == 1:
         return body(tirx.const(0, "int32"))
     index = tirx.Var("i", "int32")
     return tirx.For(index, 0, extent, tirx.ForKind.SERIAL, body(index))

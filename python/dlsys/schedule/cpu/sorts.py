@@ -1,4 +1,4 @@
-"""Sorts (`compute.sorting`) with vectors: rows side by side go through the network together, a lane each. Of few and
+"""Sorts (`schedule.sorts`) with vectors: rows side by side go through the network together, a lane each. Of few and
 long rows each is cut into as many columns as there are lanes: these are sorted side by side, then merged, in steps that
 compare lanes with each other.
 """
@@ -8,97 +8,89 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 
-from ...compute.sorting import GROUP, SORT, Network, Order, Registers, exchanged
-from .. import common
+from ...compute.sorting import exchanged
 from ..codegen import UNROLLED, array, block_of, lanes, loop, sequence
 from ..common import PARALLEL_WORK
+from ..sorts import GROUP, Elements, Network, Sort, as_loops, registers, sort_of
 from ..squares import SIDE, turned
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
-from ..varying import Varying, bound, extent_of, for_threads, usual
+from ..varying import Varying, bound, for_threads, usual
+from . import loops
 
 ACROSS = 1.5  # a row's columns take so much longer than as many rows: they are merged
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The sort of a function that is one, of an array in memory. Declines all others."""
-    block = next((one for one in common.found_in(func.body, s_tir.SBlock) if SORT in one.annotations), None)
-    if block is None or len(func.params) != 2:
+    if (sort := sort_of(func)) is None:
         return None
-    x, out = func.params
-    told = block.annotations[SORT]
-    options = int(told["axis"]), bool(told["descending"]), bool(told["places"])
-    order = Order(tuple(map(extent_of, x.shape)), str(x.dtype), *options)
-    code = _Sort(order, x, out, machine).code()
-    return with_nests(func, [block_of(block.name_hint, code)])
+    if sort.few:
+        return loops.schedule(as_loops(func, sort), machine)
+    return with_nests(func, [block_of(sort.name, _Code(sort, machine).code())])
 
 
-class _Sort:
+class _Code:
     """The code of a sort: groups of rows side by side, or rows one by one."""
 
-    def __init__(self, order: Order, x: Any, out: Any, machine: Machine) -> None:
-        self.order, self.x, self.out = order, x, out
-        self.count = int(out.shape[order.axis])
-        self.lanes: int = machine.lanes(order.words[0])
-        rows, threads = usual(order.rows), machine.threads
+    def __init__(self, sort: Sort, machine: Machine) -> None:
+        self.sort = sort
+        self.lanes: int = machine.lanes(sort.dtypes[0])
+        rows, threads = usual(sort.rows), machine.threads
         groups = -(-rows // self.lanes)
         together, alone = -(-groups // threads), -(-rows // threads)
-        long = order.extent >= self.lanes << GROUP
+        long = sort.extent >= self.lanes << GROUP
         self.across: bool = long and alone * ACROSS < together * self.lanes
-        length = -(-order.extent // self.lanes) if self.across else order.extent  # of a column
+        length = -(-sort.extent // self.lanes) if self.across else sort.extent  # of a column
         self.size: int = 1 << max(GROUP, (length - 1).bit_length())
-        self.arrays = [array((self.size, self.lanes), word, "columns") for word in order.words]
-        element = len(order.words) * machine.vector_bits // 8  # bytes of one of each column
+        arrays, whole = [array((self.size, self.lanes), w, "columns") for w in sort.dtypes], tirx.Ramp(0, 1, self.lanes)
+        self.columns = Elements(arrays, lambda i: [i, whole])
+        element = len(sort.dtypes) * machine.vector_bits // 8  # bytes of one of each column
         near = self.size if 2 * self.size * element <= machine.l2 else machine.l1 // element  # less code, if not far
         self.block: int = near.bit_length() - 1
         self.network: Network = self._of(length)
 
     def _of(self, length: int) -> Network:
         """The network for columns of a length."""
-        whole = tirx.Ramp(0, 1, self.lanes)
-        return Network(self.arrays, lambda i: [i, whole], length, self.lanes, self.block)
+        return Network(self.columns, length, self.lanes, self.block)
 
     def code(self) -> tirx.Stmt:
         """The loop over groups of rows, or rows."""
-        rows = self.order.rows
+        rows = self.sort.rows
         groups = rows if self.across else -(-rows // self.lanes)
-        parallel = for_threads(rows * self.order.extent) * GROUP >= PARALLEL_WORK
+        parallel = for_threads(rows * self.sort.extent) * GROUP >= PARALLEL_WORK
         return loop(groups, self._across if self.across else self._together, parallel=bool(parallel))
-
-    def _key(self, row: Expr, i: Expr) -> Expr:
-        return self.order.key(tirx.BufferLoad(self.x, self.order.at(row, i)))
 
     def _put(
         self, key: Callable[[Expr], Expr], place: Callable[[Expr], Expr], at: Callable[[Expr], list[Expr]], width: int
     ) -> tirx.Stmt:
         """The store of the words of `width` elements in neighbouring lanes."""
 
-        def word(number: int) -> tirx.Stmt:
-            words = lambda lane: self.order.packed(key(lane), place(lane))  # noqa: E731
-            return lanes(width, lambda lane: tirx.BufferStore(self.arrays[number], words(lane)[number], at(lane)))
+        def word(number: int, words: Any) -> tirx.Stmt:
+            own = lambda lane: self.sort.words(key(lane), place(lane))[number]  # noqa: E731
+            return lanes(width, lambda lane: tirx.BufferStore(words, own(lane), at(lane)))
 
-        return sequence([word(number) for number in range(len(self.arrays))])
+        return sequence([word(*one) for one in enumerate(self.columns.arrays)])
 
     def _filled(self, first: int) -> list[tirx.Stmt]:
         """Stores the words that come behind all elements, in the columns from element `first` on."""
-        last = [tirx.Broadcast(word, self.lanes) for word in self.order.last()]
-        return [loop(self.size - first, lambda i: self.network.put(first + i, last))] if first < self.size else []
+        return self.columns.filled(first, self.size, [tirx.Broadcast(word, self.lanes) for word in self.sort.last])
 
     # Rows side by side
 
     def _together(self, group: Expr) -> tirx.Stmt:
         """Some rows."""
-        order, first = self.order, group * self.lanes
-        rows = bound(order.rows, "int32")
-        ragged = isinstance(order.rows % self.lanes, Varying) or order.rows % self.lanes != 0
+        sort, first = self.sort, group * self.lanes
+        rows = bound(sort.rows, "int32")
+        ragged = isinstance(sort.rows % self.lanes, Varying) or sort.rows % self.lanes != 0
         row = lambda lane: tirx.min(first + lane, rows - 1) if ragged else first + lane  # noqa: E731
         high = min(SIDE, self.lanes)
 
         def given(lane: Expr, start: Expr, width: int) -> tirx.Stmt:
-            key = lambda r, c: self._key(row(lane + r), start + c)  # noqa: E731
-            made, element = turned(key, high, width, order.integer, "int32")
+            key = lambda r, c: sort.key(row(lane + r), start + c)  # noqa: E731
+            made, element = turned(key, high, width, sort.key_dtype, "int32")
 
             def column(c: Expr) -> tirx.Stmt:
                 i = start + c
@@ -111,53 +103,51 @@ class _Sort:
 
             def one(c: Expr) -> tirx.Stmt:
                 to = first + lane + c
-                line = lanes(width, lambda r: tirx.BufferStore(self.out, element(r, c), order.at(to, start + r)))
+                line = lanes(width, lambda r: sort.store(to, start + r, element(r, c)))
                 return tirx.IfThenElse(to < rows, line, None) if ragged else line
 
             return sequence([made, loop(high, one, kind=UNROLLED)])
 
         def squares(extent: int, body: Callable[[Expr, Expr, int], tirx.Stmt]) -> tirx.Stmt:
-            def parts(start: Expr, width: int) -> tirx.Stmt:
-                return loop(self.lanes // high, lambda n: body(n * high, start, width))
-
-            if extent <= SIDE:
-                return parts(tirx.const(0, "int32"), extent)
-            steps = -(-extent // SIDE)  # the last one begins earlier, and goes over some elements again
-            return loop(steps, lambda i: parts(tirx.min(i * SIDE, extent - SIDE), SIDE))
+            width = min(extent, SIDE)
+            start = lambda i: tirx.min(i * SIDE, extent - width)  # noqa: E731 - the last goes over some elements again
+            parts = lambda i: loop(self.lanes // high, lambda n: body(n * high, start(i), width))  # noqa: E731
+            return loop(-(-extent // SIDE), parts)
 
         def plain(i: Expr) -> tirx.Stmt:
-            return self._put(lambda r: self._key(row(r), i), lambda r: i, lambda r: [i, r], self.lanes)
+            return self._put(lambda r: sort.key(row(r), i), lambda r: i, lambda r: [i, r], self.lanes)
 
         def out(i: Expr) -> tirx.Stmt:
-            value = lambda r: order.result([tirx.BufferLoad(own, [i, r]) for own in self.arrays])  # noqa: E731
-            store = lambda r: tirx.BufferStore(self.out, value(r), order.at(first + r, i))  # noqa: E731
+            store = lambda r: sort.store(first + r, i, self._result(i, r))  # noqa: E731
             if not ragged:
                 return lanes(self.lanes, store)
             return loop(self.lanes, lambda r: tirx.IfThenElse(first + r < rows, store(r), None))
 
-        apart = order.inner == 1  # else rows are side by side in memory too
-        before = squares(order.extent, given) if apart else loop(order.extent, plain)
-        after = squares(self.count, stored) if apart else loop(self.count, out)
-        own = map(tirx.AllocBuffer, self.arrays)
-        return sequence([*own, before, *self._filled(order.extent), *self.network.sorted(), after])
+        apart = sort.inner == 1  # else rows are side by side in memory too
+        before = squares(sort.extent, given) if apart else loop(sort.extent, plain)
+        after = squares(sort.count, stored) if apart else loop(sort.count, out)
+        return sequence([*self.columns.made, before, *self._filled(sort.extent), *self.network.sorted(), after])
+
+    def _result(self, i: Expr, lane: Expr) -> Expr:
+        """The result of an element of a column."""
+        return self.sort.result(tirx.BufferLoad(self.columns.arrays[-1], [i, lane]))
 
     def _results(
         self, start: Expr, height: int, lane: Expr, width: int
     ) -> tuple[tirx.Stmt, Callable[[Expr, Expr], Expr]]:
         """The results of some elements of some columns, transposed, see `turned`."""
-        read = lambda r, c: [tirx.BufferLoad(own, [start + r, lane + c]) for own in self.arrays]  # noqa: E731
-        return turned(lambda r, c: self.order.result(read(r, c)), height, width, self.order.output, "int32")
+        return turned(lambda r, c: self._result(start + r, lane + c), height, width, self.sort.dtype, "int32")
 
     # Columns of a row
 
     def _across(self, row: Expr) -> tirx.Stmt:
         """One row: element i is in lane i % lanes; once sorted, the first column has the first elements."""
         width, network = self.lanes, self._of(self.size)
-        whole, rest = divmod(int(self.order.extent), width)
+        whole, rest = divmod(int(self.sort.extent), width)
 
         def given(j: Expr, some: int) -> tirx.Stmt:
             place = lambda lane: j * width + lane  # noqa: E731
-            return self._put(lambda lane: self._key(row, place(lane)), place, lambda lane: [j, lane], some)
+            return self._put(lambda lane: self.sort.key(row, place(lane)), place, lambda lane: [j, lane], some)
 
         def merge(number: Expr) -> tirx.Stmt:
             *others, (_, first) = [(i, self._between(2 << i)) for i in range(width.bit_length() - 1)]
@@ -168,42 +158,37 @@ class _Sort:
         before = [*self._filled(whole), loop(whole, lambda j: given(j, width))]
         before += [given(tirx.const(whole, "int32"), rest)] if rest else []
         merges = loop(width.bit_length() - 1, merge)
-        arrays = map(tirx.AllocBuffer, self.arrays)
-        return sequence([*arrays, *before, *self.network.sorted(), merges, self._out(row)])
+        return sequence([*self.columns.made, *before, *self.network.sorted(), merges, self._out(row)])
 
     def _between(self, columns: int) -> tirx.Stmt:
         """The steps of a merge that compare lanes: of two runs of `columns / 2` columns each, elements at the same
         distance from both ends, then those some columns apart."""
         width, half = self.lanes, columns // 2
-        held = Registers(self.order.words, width, 4)
+        held = registers(self.sort.dtypes, 4, width)
         every = range(width)
 
-        def picked(
-            number: int, source: Callable[[int], int], bit: int, others: bool = False
-        ) -> list[tirx.Stmt]:
+        def picked(number: int, source: Callable[[int], int], bit: int, others: bool = False) -> tirx.Stmt:
             """An element of which each lane is one of the lesser ones, in register 2, or of those in 3: these where the
             number of the lane that it comes from has a bit, or has it not."""
             places = [source(lane) + width * (bool(source(lane) & bit) != others) for lane in every]
             return held.put(number, [tirx.Shuffle(list(both), places) for both in zip(held[2], held[3], strict=True)])
 
         def compared(a: Sequence[Expr], b: Sequence[Expr]) -> list[tirx.Stmt]:
-            less, more = exchanged(a, b)
-            return [*held.put(2, less), *held.put(3, more)]
+            return [held.put(2 + i, words) for i, words in enumerate(exchanged(a, b))]
 
         def moved(words: Sequence[Expr], distance: int) -> list[Expr]:
             return [tirx.Shuffle([word], [lane ^ distance for lane in every]) for word in words]
 
         def pair(j: Expr) -> tirx.Stmt:
             end, turn, apart = self.size - 1 - j, columns - 1, half
-            code = [*held.made, *held.put(0, self.network.get(j)), *held.put(1, moved(self.network.get(end), turn))]
+            code = [*held.made, held.put(0, self.columns[j]), held.put(1, moved(self.columns[end], turn))]
             code += compared(held[0], held[1])
-            code += picked(0, lambda lane: lane, half)
-            code += picked(1, lambda lane: lane ^ turn, half, others=True)
+            code += [picked(0, lambda lane: lane, half), picked(1, lambda lane: lane ^ turn, half, others=True)]
             while apart := apart // 2:
                 for number in (0, 1):
-                    code += [*compared(held[number], moved(held[number], apart))]
-                    code += picked(number, lambda lane: lane, apart)
-            return sequence([*code, self.network.put(j, held[0]), self.network.put(end, held[1])])
+                    code += compared(held[number], moved(held[number], apart))
+                    code.append(picked(number, lambda lane: lane, apart))
+            return sequence([*code, self.columns.put(j, held[0]), self.columns.put(end, held[1])])
 
         return loop(self.size // 2, pair)
 
@@ -216,12 +201,12 @@ class _Sort:
 
             def column(c: int) -> tirx.Stmt:
                 begin = (first + c) * self.size + start
-                store = lambda r: tirx.BufferStore(self.out, element(r, c), self.order.at(row, begin + r))  # noqa: E731
-                if (first + c + 1) * self.size <= self.count:
+                store = lambda r: self.sort.store(row, begin + r, element(r, c))  # noqa: E731
+                if (first + c + 1) * self.size <= self.sort.count:
                     return lanes(height, store)
-                return loop(height, lambda r: tirx.IfThenElse(begin + r < self.count, store(r), None))
+                return loop(height, lambda r: tirx.IfThenElse(begin + r < self.sort.count, store(r), None))
 
-            columns = [c for c in range(width) if (first + c) * self.size < self.count]
+            columns = [c for c in range(width) if (first + c) * self.size < self.sort.count]
             return sequence([made, *map(column, columns)]) if columns else tirx.Evaluate(0)
 
         squares = lambda i: sequence([square(i * height, first) for first in range(0, self.lanes, width)])  # noqa: E731
