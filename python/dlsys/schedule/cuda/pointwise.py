@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import tvm
@@ -18,7 +19,7 @@ from tvm import ir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
-from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
+from ..stages import Expr, Stage, domains, extents, inlined, kept, size, unrelated, with_nests
 from ..target import Gpu, Machine, Rule
 from .threads import BLOCK, ThreadCode, barrier, ceil_div, guarded, index, lanes, launch, shared
 
@@ -36,18 +37,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
     """The launches of stages without sums, which keep what is a result or another stage of the function reads."""
-    launches: list[list[tuple[Sequence[Stage], set[Any]]]] = []
-    home: dict[Any, int] = {}  # a buffer, and the launch that writes it
-    for group in domains(own):
-        written = {stage.buffer for stage in group}
-        loads = {load.source for stage in group for load in stage.loads()} - written
-        level = 1 + max((home[source] for source in loads if source in home), default=-1)
-        if group[0].part is None or level == len(launches):
-            level = len(launches)
-            launches.append([])
-        launches[level].append((group, kept(group, stages, results)))
-        home.update(dict.fromkeys(written, level))
-    return [_launch(parts, gpu) for parts in launches]
+    launches = zip_longest(*map(domains, unrelated(own)))
+    return [_launch([(group, kept(group, stages, results)) for group in one if group], gpu) for one in launches]
 
 
 def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]], gpu: Gpu) -> tirx.Stmt:
