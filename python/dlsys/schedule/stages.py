@@ -168,8 +168,9 @@ def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[
 
 
 def _reads_windows(stage: Stage) -> bool:
-    """Whether each value is computed of several elements of images, with branches that are taken for a whole row."""
-    several = common.calls_of(stage.value).count(common.BRANCH) >= common.WINDOW
+    """Whether each value is computed of four elements of images or more, with branches that are taken for a whole row:
+    too much to be computed again for each time it is read."""
+    several = common.calls_of(stage.value).count(common.BRANCH) >= 4
     return several and len(stage.iters) - 1 not in common.branching_of(stage.block)
 
 

@@ -37,8 +37,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
     """The launches of stages without sums, which keep what is a result or another stage of the function reads."""
-    launches = zip_longest(*map(domains, unrelated(own)))
-    return [_launch([(group, kept(group, stages, results)) for group in one if group], gpu) for one in launches]
+    levels = zip_longest(*map(domains, unrelated(own)))
+    launches = [[(group, kept(group, stages, results)) for group in level if group] for level in levels]
+    return [_launch(parts, gpu) for parts in launches]
 
 
 def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]], gpu: Gpu) -> tirx.Stmt:
