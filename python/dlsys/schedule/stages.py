@@ -146,11 +146,11 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     return found
 
 
-def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[Stage] | None:
-    """The stages of a function, or those given of it, with intermediate values computed where they are read, unless exp
-    or log would be taken again; None where `read_stages` has none."""
-    stages = read_stages(func) if stages is None else stages
-    if stages is None:
+@lru_cache(8)
+def inlined(func: tirx.PrimFunc) -> list[Stage] | None:
+    """The stages of a function, equal ones once, with intermediate values computed where they are read, unless exp or
+    log would be taken again; None where `read_stages` has none."""
+    if (stages := share(func)) is None:
         return None
     read = [(stage, {load.source for load in stage.loads()}) for stage in stages]
     made: dict[Any, Stage] = {}
