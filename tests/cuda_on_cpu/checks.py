@@ -77,13 +77,17 @@ def agree(nodes: list[Any], feed: dict[Any, np.ndarray], tolerance: float = 1e-5
 
 
 def declare_sizes(functions: Any) -> None:
-    """Tells the device how large the arrays of compiled functions are: each is less than what was allocated."""
+    """Tells the device how large the arrays of compiled functions are: each is less than what was allocated; of arrays
+    with one name the largest, as TVM numbers them in an order of its own."""
+
+    def size(buffer: Any) -> int:
+        elements = int(np.prod([int(extent) for extent in buffer.shape], dtype=np.int64))
+        return elements * np.dtype(str(buffer.dtype)).itemsize
+
     for name, function in functions.items():
-        for buffer in function.params:
-            nbytes = int(np.prod([int(extent) for extent in buffer.shape], dtype=np.int64))
-            nbytes *= np.dtype(str(buffer.dtype)).itemsize
+        for buffer in sorted(function.params, key=size):
             for number in ("", *(f"_{i}" for i in range(1, 9))):
-                cuda_on_cpu.declare(f"{name}_kernel{number}", f"{buffer.name}_ptr", nbytes)
+                cuda_on_cpu.declare(f"{name}_kernel{number}", f"{buffer.name}_ptr", size(buffer))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from dlsys import compute
 from dlsys.schedule.codegen import VectorCode
 from dlsys.schedule.products import Product, product_of
-from dlsys.schedule.stages import Stage, inlined
+from dlsys.schedule.stages import Stage, inlined, unrelated
 from dlsys.schedule.sums import in_parts, parts_along, sum_of
 from tvm import te, tirx
 
@@ -96,3 +96,17 @@ def test_parts_are_about_as_many_as_wanted() -> None:
         (stage,) = _stages([x], compute.reduce_sum(x, tuple(range(len(shape)))))
         first = len(stage.spatial)
         assert parts_along(stage, wanted) == {first + axis: length for axis, length in lengths.items()}, shape
+
+
+def test_parts_have_no_array_in_common() -> None:
+    a, b, c = (te.placeholder((n,), "float32", name) for n, name in ((4, "a"), (4, "b"), (6, "c")))
+    half = te.compute((4,), lambda i: te.exp(a[i]), "half")
+    first = [half, te.compute((6,), lambda i: c[i] * 2.0, "twice"), te.compute((4,), lambda i: half[i] + b[i], "sum")]
+
+    def parts(*formulas: te.Tensor) -> list[list[str]]:
+        stages = inlined(te.create_prim_func([a, b, c, *formulas]))
+        assert stages is not None
+        return [[stage.name for stage in part] for part in unrelated(stages)]
+
+    assert parts(*first) == [["half", "sum"], ["twice"]]
+    assert parts(*first, te.compute((6,), lambda i: c[i] + a[0], "joins")) == [["half", "twice", "sum", "joins"]]

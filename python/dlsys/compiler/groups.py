@@ -30,7 +30,7 @@ class Group:
 
     Attributes:
         nodes: inputs first.
-        inputs: what it reads from memory, each once.
+        inputs: what it reads from memory, each once, but for each of its parts.
         outputs: what it stores.
         kind: of what it computes, in the words of `Op.kind`; views and joins that take a kernel are "single".
         parts: the groups that are computed side by side, by other threads each; none but by `side_by_side.join`.
@@ -61,14 +61,13 @@ class Group:
 
     def overwritable(self, output: Node, graph: TypedGraph) -> list[Node]:
         """The inputs whose memory `output` may take: those of its shape and dtype that elementwise nodes alone read,
-        each at the index that is written. None in a group of rows, which reads its inputs more than once, nor what
-        two parts read. Values of different dtypes never share memory: the compiler relies on it."""
+        each at the index that is written. None in a group of rows, which reads its inputs more than once.
+        Values of different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
         for part in self.parts:
             if output in set(part.outputs):
-                others = {value for other in self.parts if other is not part for value in other.inputs}
-                return [value for value in part.overwritable(output, graph) if value not in others]
+                return part.overwritable(output, graph)
         own = graph.shapes[output], graph.dtypes[output]
         return [value for value in self._read_at_the_end if (graph.shapes[value], graph.dtypes[value]) == own]
 
@@ -228,10 +227,11 @@ def kernel_spec(
     nodes: list[Node] = []  # each part has its own, also of what another one computes too
     # What each node reads: the number of an input or node, or the shape that alone is read; a number itself, as text.
     reads: list[tuple[Any, ...]] = []
-    part_of: dict[int, int] = {}  # of each number of an output, where there are parts
-    for i, part in enumerate(group.parts or (group,)):
-        number = {value: j for j, value in enumerate(group.inputs)}
-        number.update((node, len(group.inputs) + len(nodes) + j) for j, node in enumerate(part.nodes))
+    outputs, given = list[int](), 0
+    for part in group.parts or (group,):
+        number = {value: j for j, value in enumerate(part.inputs, given)}
+        number.update((node, j) for j, node in enumerate(part.nodes, len(group.inputs) + len(nodes)))
+        given += len(part.inputs)
         for node in part.nodes:
             reads.append(tuple([
                 (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
@@ -239,12 +239,11 @@ def kernel_spec(
                 for j, value in enumerate(node.inputs)
             ]))  # fmt: skip
         nodes += part.nodes
-        part_of.update((number[node], i) for node in part.outputs)
+        outputs += [number[node] for node in part.outputs]
     key = tuple(
         (node.op.name, _attributes(node, numbers), read, shapes[node], dtypes[node])
         for node, read in zip(nodes, reads, strict=True)
     )
-    outputs = tuple(part_of)
 
     def te(*parameters: compute.Tensor) -> Any:
         values = list(parameters)
@@ -260,11 +259,11 @@ def kernel_spec(
                 for r, x in zip(read, node.inputs, strict=True)
             ]  # fmt: skip
             values.append(_expression(node, inputs, shapes[node], dtypes[node]))
-        return tuple(compute.part(values[i], part_of[i]) if group.parts else values[i] for i in outputs)
+        return tuple(values[i] for i in outputs)
 
     spec = KernelSpec(
         name=group.name,
-        key=(key, outputs, *(part_of.values() if group.parts else ())),
+        key=(key, tuple(outputs)),
         inputs=tuple((shapes[value], dtypes[value]) for value in group.inputs),
         te=te,
         in_place=in_place,

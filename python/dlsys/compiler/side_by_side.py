@@ -74,9 +74,8 @@ def _shares(parts: Sequence[Group]) -> list[list[Group]]:
 
 
 def _joined(parts: Sequence[Group]) -> Group:
-    """One group of several."""
-    nodes, inputs, outputs = (
-        tuple(dict.fromkeys(node for part in parts for node in getattr(part, what)))
-        for what in ("nodes", "inputs", "outputs")
-    )
+    """One group of several. Its kernel is given what a part reads for this part alone: so `schedule` tells parts."""
+    nodes = tuple(dict.fromkeys(node for part in parts for node in part.nodes))
+    inputs = tuple(value for part in parts for value in part.inputs)
+    outputs = tuple(node for part in parts for node in part.outputs)
     return Group(nodes, inputs, outputs, "elementwise", tuple(parts))

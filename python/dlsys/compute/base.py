@@ -109,12 +109,3 @@ def full(shape: Sequence[int], value: float, dtype: str) -> te.Tensor:
 def copy(x: te.Tensor) -> te.Tensor:
     """x."""
     return pointwise("copy", lambda v: v, x)
-
-
-PART = "dlsys.part"
-"""The annotation of a stage that says to which part of a function it belongs."""
-
-
-def part(x: te.Tensor, number: int) -> te.Tensor:
-    """x, in a function whose parts have nothing to do with each other."""
-    return te.compute(x.shape, lambda *index: x(*index), name=x.op.name, attrs={PART: number})

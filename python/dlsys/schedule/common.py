@@ -15,11 +15,9 @@ from tvm import s_tir, sym, tirx
 from ..compute.loops import ravelled, unravelled
 
 PARALLEL_WORK = 64 * 1024  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
-CALL_WORK = 4  # an exp or log, in simple operations with their memory
 VECTORS = 4  # of a step: loads enough in flight, and an add of a sum waits four cycles for the one before it
 COSTLY_VECTORS = 2  # where exp, log, branches or several rows need registers of their own
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
-WINDOW = 4  # elements of images in an expression that is not to be computed again for each time it is read
 SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 
 BRANCH = "prim.if_then_else"
@@ -153,8 +151,8 @@ def is_costly(code: Any) -> bool:
 
 
 def operations(code: Any) -> int:
-    """A statement's or expression's simple operations an index, with their memory."""
-    return CALL_WORK if is_costly(code) else 1
+    """A statement's or expression's simple operations an index, with their memory: an exp or log is four of them."""
+    return 4 if is_costly(code) else 1
 
 
 def accesses_of(node: s_tir.SBlock) -> list[Strides]:
@@ -176,14 +174,19 @@ def places_of(code: Any) -> list[tuple[Any, Sequence[Any]]]:
 def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> Strides:
     """Those of a place in the buffer."""
     iterators = [v.var for v in block.iter_vars]
-    analyzer = sym.Analyzer()
-    for v in block.iter_vars:
-        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
     flat = ravelled(indices, list(map(int, buffer.shape)))
     if isinstance(flat, int):  # a scalar
         return (0,) * len(iterators)
-    found = linear(analyzer.simplify(flat), iterators)
+    found = linear(analyzer_of(block.iter_vars).simplify(flat), iterators)
     return None if found is None else found[0]
+
+
+def analyzer_of(iters: Iterable[tirx.IterVar]) -> sym.Analyzer:
+    """TVM's analyzer that knows the iterators' extents."""
+    analyzer = sym.Analyzer()
+    for v in iters:
+        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
+    return analyzer
 
 
 def linear(expression: Any, variables: Sequence[Any]) -> tuple[tuple[int, ...], Any] | None:

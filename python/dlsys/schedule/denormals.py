@@ -7,16 +7,13 @@ caller, and of each thread that takes a share, is set behind the argument checks
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm_ffi
 from tvm import tirx
 from tvm.target import Target, codegen
 
-from .common import AS_IT_IS, mutated
+from .common import AS_IT_IS, rewritten
 
 KEPT = "denormals"  # a key of targets whose kernels compute denormal results
-_FLUSH_TO_ZERO = 0x8000  # of MXCSR: Intel's manual, volume 1, section 10.2.3
 
 
 def flushes(target: Target) -> bool:
@@ -30,21 +27,19 @@ def flushed(function: tirx.PrimFunc) -> tirx.Stmt:
     if not flushes(function.attrs["target"]):
         return function.body
 
-    def scope(item: tirx.AttrStmt, mutator: Any) -> tirx.Stmt:
-        inner = mutator.mutate(item.body)  # TVM makes a function of its own of "compute_scope"
-        inner = _within(inner) if item.attr_key == "compute_scope" else inner
-        return tirx.AttrStmt(item.node, item.attr_key, item.value, inner)
+    def scope(item: tirx.AttrStmt) -> tirx.Stmt:
+        if item.attr_key != "compute_scope":  # of which TVM makes a function of its own
+            return item
+        return tirx.AttrStmt(item.node, item.attr_key, item.value, _within(item.body))
 
-    def loop(item: tirx.For, mutator: Any) -> tirx.Stmt:
-        inner = mutator.mutate(item.body)
-        inner = tirx.For(item.loop_var, item.min, item.extent, item.kind, inner, annotations=item.annotations)
+    def loop(item: tirx.For) -> tirx.Stmt:
         if item.kind != tirx.ForKind.PARALLEL:
-            return inner
+            return item
         # the body of this mark is a thread's share, of which the loop is a part
         zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
-        return tirx.AttrStmt(zero, "pragma_parallel_launch_point", one, _within(inner))
+        return tirx.AttrStmt(zero, "pragma_parallel_launch_point", one, _within(item))
 
-    return mutated(function.body, {tirx.AttrStmt: scope, tirx.For: loop})
+    return rewritten(function.body, {tirx.AttrStmt: scope, tirx.For: loop})
 
 
 def _within(body: tirx.Stmt) -> tirx.Stmt:
@@ -56,6 +51,7 @@ def _within(body: tirx.Stmt) -> tirx.Stmt:
         return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.sse.{name}", tirx.address_of(state[at])))
 
     body = tvm_ffi.structural_map(body, (tirx.Return, lambda item: tirx.SeqStmt([call("ldmxcsr", 0), item])))
-    setting = tirx.BufferStore(state, state[0] | tirx.const(_FLUSH_TO_ZERO, "int32"), [1])
+    flush_to_zero = tirx.const(0x8000, "int32")  # of MXCSR: Intel's manual, volume 1, section 10.2.3
+    setting = tirx.BufferStore(state, state[0] | flush_to_zero, [1])
     before = [tirx.AllocBuffer(state, AS_IT_IS), call("stmxcsr", 0), setting, call("ldmxcsr", 1)]
     return tirx.SeqStmt([*before, body, call("ldmxcsr", 0)])

@@ -25,7 +25,6 @@ Knobs = Mapping[str, int | str]
 Made = TypeVar("Made")
 ROWS = 8  # that are read at once where registers hold no row's sums
 OTHER_VECTORS = (1, 2, 4, 8)
-FAR_LINES = 4  # of a step along arrays in memory, two of an array: 16 take 1.6 times as long (a layer norm's gradients)
 
 
 @dataclass(frozen=True)
@@ -118,12 +117,13 @@ OWN = Steps()
 
 
 def step_vectors(func: tirx.PrimFunc, machine: Machine) -> int:
-    """Vectors of a step; fewer where the arrays of a function take more than half of L3, so that they lie in memory."""
+    """Vectors of a step; fewer where the arrays of a function take more than half of L3, so that they lie in memory: of
+    four lines then, two of an array, as 16 take 1.6 times as long (a layer norm's gradients)."""
     sizes = [*map(nbytes_of, func.params)]
     if 2 * sum(sizes) <= machine.l3:
         return VECTORS
     far = max(sum(size >= machine.l2 for size in sizes), 2)
-    return min(VECTORS, max(FAR_LINES * machine.line * 8 // (far * machine.vector_bits), 1))
+    return min(VECTORS, max(4 * machine.line * 8 // (far * machine.vector_bits), 1))
 
 
 Looked = tuple[Mapping[str, Sequence[int]], int, int]

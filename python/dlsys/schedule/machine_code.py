@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -18,23 +18,19 @@ from tvm.target import Target
 
 from ..compute.elementary import power_of_two
 from ..compute.loops import ravelled
+from ..devices.context import DLPACK_CPU
 from . import denormals, squares
 from .common import AS_IT_IS, found_in, mutated, renamed, rewritten, with_places
-from .target import features
+from .target import Machine, features
 
 PIPELINE = "dlsys"
 NO_SLP = "-vectorize-slp:bool=false"
 """An option of LLVM's, in TVM's notation: TVM 0.27 has the SLP vectorizer on, which takes 40 % of the time to compile a
 convolution's unrolled tile, and finds nothing."""
-VECTORS = ("tirx.isnan", "tirx.nearbyint", "tirx.ldexp")
-"""Functions that TVM 0.27 takes for functions of numbers alone: within a vector it computes them one by one."""
-STACK_BYTES = {"local": 16 * 1024, "global": 1024}  # the largest array on the stack: by us, by TVM 0.27 itself
-LINE = 64  # bytes of a cache line
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 _OPAQUE = tvm.ir.Op.get("tirx.reinterpret")
-_CPU = 1  # the number of the kind of device in DLPack
 
 
 def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
@@ -66,29 +62,30 @@ def is_compiling() -> bool:
 
 
 def _on_host(function: tirx.PrimFunc) -> tirx.Stmt:
-    """The body of a host's function, whose arrays are its own where it runs on a CPU; else they are those of a GPU."""
+    """The body of a host's function. On the stack lie its local arrays of up to 16 KiB; and, where it runs on a CPU, so
+    that they are its own, global ones of up to 1 KiB, as TVM 0.27 has it."""
     kinds = {int(mark.value) for mark in found_in(function.body, tirx.AttrStmt) if mark.attr_key == "device_type"}
-    scopes = ("local", "global") if kinds == {_CPU} else ("local",)
+    most = {"local": 16 << 10, **({"global": 1 << 10} if kinds == {DLPACK_CPU} else {})}
     kept: dict[Any, Any] = {tirx.Select: _branch, tvm.ir.TensorLoad: squares.contiguous}
-    return rewritten(function.body, {**kept, tirx.AllocBuffer: partial(_on_stack, scopes=scopes)})
+    return rewritten(function.body, {**kept, tirx.AllocBuffer: partial(_on_stack, most=most)})
 
 
-def _on_stack(allocation: tirx.AllocBuffer, scopes: Container[str]) -> tirx.Stmt:
-    """A small array, marked to lie on the stack, where a local one becomes registers. TVM 0.27 takes a local one's
-    memory from a pool at run time, of which LLVM must prove that nothing else touches it: not in a loop with a
-    prefetch. And it aligns what lies on the stack to 16 bytes, so that vectors cross cache lines: as an array of
-    vectors of a line's size it begins at a line."""
+def _on_stack(allocation: tirx.AllocBuffer, most: Mapping[str, int]) -> tirx.Stmt:
+    """An array of at most so many bytes, by its scope, marked to lie on the stack, where a local one becomes registers.
+    TVM 0.27 takes a local one's memory from a pool at run time, of which LLVM must prove that nothing else touches it:
+    not in a loop with a prefetch. And it aligns what lies on the stack to 16 bytes, so that vectors cross cache lines:
+    as an array of vectors of a line's size it begins at a line."""
     buffer = allocation.buffer
-    if buffer.scope() not in scopes or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
     dtype, size, scope = tvm.DataType(str(buffer.dtype)), math.prod(map(int, buffer.shape)), buffer.scope()
     nbytes = size * dtype.bits * dtype.lanes // 8
-    if not 0 < nbytes <= STACK_BYTES[scope]:
+    if not 0 < nbytes <= most.get(scope, 0):
         return allocation
     annotations = {**dict(allocation.annotations or {}), **AS_IT_IS}
-    if nbytes < LINE or dtype.lanes > 1 or str(dtype) == "bool":
+    if nbytes < Machine.line or dtype.lanes > 1 or str(dtype) == "bool":
         return tirx.AllocBuffer(buffer, annotations)
-    own = 8 * LINE // dtype.bits
+    own = 8 * Machine.line // dtype.bits
     lines = tirx.decl_buffer((-(-size // own),), f"{dtype}x{own}", buffer.name, scope=scope)
     return tirx.SeqStmt([tirx.AllocBuffer(lines, annotations), tirx.DeclBuffer(buffer, data=lines.data)])
 
@@ -302,5 +299,5 @@ tvm.ir.register_op_attr(
 )  # TVM knows no other target's than LLVM's
 for _kind in ("llvm", "cuda"):
     tvm.ir.register_op_attr("tirx.ldexp", f"{_kind}.FLowerIntrinsic", _scaled, 11)
-for _name in VECTORS:
+for _name in ("tirx.isnan", "tirx.nearbyint", "tirx.ldexp"):  # TVM 0.27 computes them one by one within a vector
     tvm.ir.register_op_attr(_name, "TVectorizable", True, 11)  # above what a later TVM says of itself

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import tvm
-from tvm import ir, sym, tirx
+from tvm import ir, tirx
 
 from . import common
 from .codegen import unravelled
@@ -150,10 +150,7 @@ def _reads(factor: Expr, stage: Stage) -> list[Expr]:
     """The indices of a load without the iterators of one value; any other factor as it is."""
     if not isinstance(factor, ir.TensorLoad):
         return [factor]
-    analyzer = sym.Analyzer()
-    for v in stage.iters:
-        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
-    return [analyzer.simplify(index) for index in factor.indices]
+    return list(map(common.analyzer_of(stage.iters).simplify, factor.indices))
 
 
 def _axes(code: Sequence[Expr], stage: Stage) -> Axes:

@@ -18,12 +18,8 @@ from .codegen import UNROLLED, array, lanes, loop, sequence
 from .stages import Expr
 
 SIDE = 16  # rows, and numbers of 4 bytes in one: a cache line
-ROUNDS = ((1, 4), (2, 4), (4, 8), (8, 16))
-"""In a round each row and the one 1, 2, 4 or 8 below it interleave: so many elements at a time, first halves of all
-`lane` elements and second halves. The first two rounds stay within 16 bytes, as unpacking instructions do."""
 CONSTANTS = 4  # registers for what the exchanges need
 STRIDES = (2, 3, 4)  # of elements further apart, most of what is loaded would be dropped
-PART_LANES = 16  # of a part: its elements come from `stride` vectors, which are registers
 
 
 def turned(
@@ -38,7 +34,8 @@ def turned(
     made = [tirx.AllocBuffer(square), loop(rows, row, dtype=index)]
     if not whole:
         return sequence(made), lambda r, c: tirx.BufferLoad(square, [r, c])
-    for distance, lane in ROUNDS:
+    for distance in (1, 2, 4, 8):  # rows so far apart interleave, first and second halves of all `lane` elements
+        lane = max(2 * distance, 4)  # the first two rounds stay within 16 bytes, as unpacking instructions do
         own = [i for first in range(0, SIDE, lane) for i in range(first, first + lane // 2)]
         parts = [own[i : i + distance] for i in range(0, SIDE // 2, distance)]
         places = [place for part in parts for place in (*part, *(SIDE + i for i in part))]
@@ -72,8 +69,8 @@ def contiguous(load: Any) -> Any:
     if not isinstance(at, tirx.Ramp) or not isinstance(at.stride, tirx.IntImm) or int(at.stride) not in STRIDES:
         return load
     stride, lanes = int(at.stride), int(at.lanes)
-    firsts = range(0, lanes, PART_LANES)
-    parts = [_part(load.source, at.base + i * stride, min(PART_LANES, lanes - i), stride) for i in firsts]
+    firsts = range(0, lanes, SIDE)  # the elements of a part come from `stride` vectors
+    parts = [_part(load.source, at.base + i * stride, min(SIDE, lanes - i), stride) for i in firsts]
     return parts[0] if len(parts) == 1 else tirx.Shuffle(parts, list(range(lanes)))
 
 
@@ -82,7 +79,7 @@ def _part(source: Any, base: Any, lanes: int, stride: int) -> Any:
     if lanes == 1:
         return tirx.BufferLoad(source, [base])
     span = (lanes - 1) * stride + 1
-    width = min(PART_LANES, 1 << (span.bit_length() - 1))
+    width = min(SIDE, 1 << (span.bit_length() - 1))
     starts = [min(start, span - width) for start in range(0, span, width)]
     vectors = [tirx.BufferLoad(source, [tirx.Ramp(base + start, 1, width)]) for start in starts]
     places = [(at, min(at // width, len(starts) - 1)) for at in range(0, span, stride)]

@@ -12,7 +12,6 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from ..compute.base import PART
 from ..compute.loops import sequence
 from . import common
 from .common import Structure, bound_once, found_in, mutated, renamed
@@ -24,8 +23,7 @@ _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the sam
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part`: of the
-    function, see `compute.base.PART`."""
+    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first."""
 
     name: str
     iters: tuple[tirx.IterVar, ...]
@@ -33,7 +31,6 @@ class Stage:
     indices: tuple[Expr, ...]
     value: Expr
     init: Expr | None
-    part: int | None = None
 
     @cached_property
     def block(self) -> s_tir.SBlock:
@@ -91,7 +88,7 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     """The stages of a function as TE makes it, producers first; None for any other."""
     found = nests_of(func)
     stages = [one for one in found if isinstance(one, Stage)]
-    return _with_parts(stages) if len(stages) == len(found) else None
+    return stages if len(stages) == len(found) else None
 
 
 def nests_of(func: tirx.PrimFunc) -> list[Stage | tirx.Stmt]:
@@ -107,21 +104,8 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
     block = inner.block if isinstance(inner, s_tir.SBlockRealize) else None
     if block is None or not all(isinstance(one, (tirx.BufferStore, type(None))) for one in (block.body, block.init)):
         return None
-    store, first, part = block.body, block.init and block.init.value, block.annotations.get(PART)
-    place, part = (store.buffer, tuple(store.indices)), None if part is None else int(part)
-    return Stage(block.name_hint, tuple(block.iter_vars), *place, store.value, first, part)
-
-
-def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages with their parts: those that say it, and those that they read."""
-    of: dict[Any, int] = {}
-    found = []
-    for stage in reversed(stages):
-        part = of.get(stage.buffer) if stage.part is None else stage.part
-        if part is not None:
-            of.update((load.source, part) for load in stage.loads())
-        found.append(stage if part is None else replace(stage, part=part))
-    return found[::-1]
+    store, first = block.body, block.init and block.init.value
+    return Stage(block.name_hint, tuple(block.iter_vars), store.buffer, tuple(store.indices), store.value, first)
 
 
 def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
@@ -162,11 +146,11 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
     return found
 
 
-def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[Stage] | None:
-    """The stages of a function, or those given of it, with intermediate values computed where they are read, unless exp
-    or log would be taken again; None where `read_stages` has none."""
-    stages = read_stages(func) if stages is None else stages
-    if stages is None:
+@lru_cache(8)
+def inlined(func: tirx.PrimFunc) -> list[Stage] | None:
+    """The stages of a function, equal ones once, with intermediate values computed where they are read, unless exp or
+    log would be taken again; None where `read_stages` has none."""
+    if (stages := share(func)) is None:
         return None
     read = [(stage, {load.source for load in stage.loads()}) for stage in stages]
     made: dict[Any, Stage] = {}
@@ -184,8 +168,9 @@ def inlined(func: tirx.PrimFunc, stages: Sequence[Stage] | None = None) -> list[
 
 
 def _reads_windows(stage: Stage) -> bool:
-    """Whether each value is computed of several elements of images, with branches that are taken for a whole row."""
-    several = common.calls_of(stage.value).count(common.BRANCH) >= common.WINDOW
+    """Whether each value is computed of four elements of images or more, with branches that are taken for a whole row:
+    too much to be computed again for each time it is read."""
+    several = common.calls_of(stage.value).count(common.BRANCH) >= 4
     return several and len(stage.iters) - 1 not in common.branching_of(stage.block)
 
 
@@ -206,8 +191,22 @@ def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> 
     return written & {*results, *outside}
 
 
+def unrelated(stages: Sequence[Stage]) -> list[list[Stage]]:
+    """The stages in parts that have no array in common, not even one that they read."""
+    part: dict[Any, int] = {}  # of an array
+    for number, stage in enumerate(stages):
+        arrays = {stage.buffer, *(load.source for load in stage.loads())}
+        met = {part[array] for array in arrays if array in part}
+        arrays.update(array for array, own in part.items() if own in met)
+        part.update(dict.fromkeys(arrays, number))
+    found: dict[int, list[Stage]] = {}
+    for stage in stages:
+        found.setdefault(part[stage.buffer], []).append(stage)
+    return list(found.values())
+
+
 def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
-    """The stages in groups of one part and domain, each behind those it reads, within at the own index alone."""
+    """The stages in groups of one domain, each behind those it reads, within at the own index alone."""
     groups: list[list[Stage]] = []
     home: dict[Any, int] = {}  # a buffer, and the group that writes it
     for stage in stages:
@@ -215,8 +214,8 @@ def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
         first = max((home[load.source] for load in inside), default=0)
         if any(home[load.source] == first and not at_own_index(load, stage) for load in inside):
             first += 1
-        kind = stage.part, extents(stage.iters)
-        fits = [i for i in range(first, len(groups)) if (groups[i][0].part, extents(groups[i][0].iters)) == kind]
+        domain = extents(stage.iters)
+        fits = [i for i in range(first, len(groups)) if extents(groups[i][0].iters) == domain]
         if not fits:
             groups.append([])
         home[stage.buffer] = fits[0] if fits else len(groups) - 1

@@ -166,12 +166,8 @@ class Levels:
     """Loops over a sum's terms, outermost first, the last axis in steps of a width. After so many additions the sums
     are added to those of the next level, after LEVEL times as many these to the third's; 0 for one level."""
 
-    outer: list[int]
-    inner: int
-    count: int  # of levels
-
     def __init__(self, extents: Sequence[int], width: int, additions: int, dtype: str = "int32") -> None:
-        *self.outer, self.inner = extents
+        self.outer, self.inner = [*extents[:-1]], extents[-1]
         self.width: int = width
         self.dtype: str = dtype
         steps = -(-self.inner // width)
@@ -179,7 +175,7 @@ class Levels:
         self.steps: int = 1 if self.by_row else steps
         rows = additions // max(steps, 1)
         self.every: int = 1 << rows.bit_length() - 1 if self.by_row and rows else additions  # whose rest is soon found
-        self.count = 1
+        self.count: int = 1  # of levels
         while additions and self.every * LEVEL ** (self.count - 1) < self.steps * math.prod(self.outer):
             self.count += 1
 

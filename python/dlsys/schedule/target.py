@@ -128,8 +128,7 @@ def _complete(target: Target) -> Target:
     mcpu, triple = target.attrs.get("mcpu"), target.attrs.get("mtriple")
     default = _host_triple()
     if mcpu is None and target.attrs.get("mattr") is None and triple in (None, default):
-        config = dict(target.export())
-        return Target({**config, **_host_cpu(), "num-cores": _threads(target)})
+        return Target({**dict(target.export()), **_host_cpu(), "num-cores": _threads(target)})
     if mcpu is not None and not codegen.llvm_is_valid_cpu(str(mcpu), str(triple or default)):
         # LLVM would print a line and compile for a generic CPU
         raise TargetError(

@@ -31,8 +31,7 @@ SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registe
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] | None:
     """The loops of all of a function that runs over rows, and the stages behind it. None where there are no rows."""
-    stages = share(func) or []
-    found = find_rows(stages)
+    found = find_rows(share(func) or [])
     if found is None or found.count < 1 or _is_for_parts(found):
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
@@ -56,7 +55,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
     steps = chosen("rows", own, func, machine, look)
     if steps.short:
         return [_short(found, found.kept(func.params), machine, steps), *found.rest]
-    return _long(func, stages, machine, steps)
+    return _long(func, machine, steps)
 
 
 def _is_for_parts(rows: Rows) -> bool:
@@ -113,11 +112,9 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(
-    func: tirx.PrimFunc, stages: Sequence[Stage], machine: Machine, steps: Steps
-) -> list[Stage | tirx.Stmt] | None:
+def _long(func: tirx.PrimFunc, machine: Machine, steps: Steps) -> list[Stage | tirx.Stmt] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
-    rows = find_rows(inlined(func, stages) or [])
+    rows = find_rows(inlined(func) or [])
     if rows is None or rows.length < 2:
         return None
     rows = with_down(_without_last(rows))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import tvm
@@ -19,7 +20,7 @@ from tvm import ir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
-from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
+from ..stages import Expr, Stage, domains, extents, inlined, kept, size, unrelated, with_nests
 from ..target import Gpu, Machine, Rule
 from . import threads
 from .threads import BLOCK, WARP, ThreadCode, ceil_div, guarded, index, lanes
@@ -38,17 +39,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
     """The launches of stages without sums, which keep what is a result or another stage of the function reads."""
-    launches: list[list[tuple[Sequence[Stage], set[Any]]]] = []
-    home: dict[Any, int] = {}  # a buffer, and the launch that writes it
-    for group in domains(own):
-        written = {stage.buffer for stage in group}
-        loads = {load.source for stage in group for load in stage.loads()} - written
-        level = 1 + max((home[source] for source in loads if source in home), default=-1)
-        if group[0].part is None or level == len(launches):
-            level = len(launches)
-            launches.append([])
-        launches[level].append((group, kept(group, stages, results)))
-        home.update(dict.fromkeys(written, level))
+    levels = zip_longest(*map(domains, unrelated(own)))
+    launches = [[(group, kept(group, stages, results)) for group in level if group] for level in levels]
     names = [parts[0][0][-1].name if len(parts) == 1 else "side_by_side" for parts in launches]
     codes = [[_part(*one, gpu) for one in parts] for parts in launches]
     return list(map(threads.launch_over, names, codes))

@@ -14,7 +14,7 @@ from tvm import ir, tirx
 from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..rows import Rows, find_rows
-from ..stages import Expr, Stage, inlined, share, with_nests
+from ..stages import Expr, Stage, inlined, with_nests
 from ..target import Gpu, Machine, Rule
 from . import reduction
 from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, index, lanes, launch, local
@@ -24,7 +24,7 @@ MOST = 32  # elements of a row that a thread of a block holds; of a warp half as
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """One launch for what runs over rows, then those behind. Declines one sum alone and rows beyond registers."""
-    stages = inlined(func, share(func)) or []
+    stages = inlined(func) or []
     rows = find_rows(stages)
     if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
         return None
