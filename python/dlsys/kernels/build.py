@@ -22,7 +22,7 @@ from tvm.target import Target
 from .. import compute, schedule
 from ..errors import DlsysError, ShapeError
 from ..schedule.codegen import array
-from ..schedule.common import found_in, renamed, rewritten
+from ..schedule.common import found_in, places_of, renamed, rewritten
 from ..schedule.cuda import nvrtc
 from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
@@ -32,6 +32,7 @@ from .spec import MOST_COUNTED, ArrayType, KernelSpec, TargetName
 
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
+TOO_FEW = "its loops count in 32 bits, too few for an array of shape"
 NEAR = 4  # numbers of rows that may stand for one, as that is another number in the code too
 
 
@@ -58,6 +59,7 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
         function = function.with_body(rewritten(function.body, {tirx.For: _serial}))
     schedule.check(function, target)
+    _require_counted(spec, function)
     function = function.with_attr("global_symbol", spec.symbol)
     if how.checked or how.kind != "cuda":
         return Lowered(function, rule)
@@ -131,8 +133,17 @@ def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
         large = next(((name, shape) for name, shape in shapes if math.prod(shape) > MOST_COUNTED), None)
         if large is None or isinstance(error, DlsysError):
             raise
-        told = "its loops count in 32 bits, too few for an array of shape"
-        raise ShapeError(f"{large[0]}: {told} {large[1]}") from error
+        raise ShapeError(f"{large[0]}: {TOO_FEW} {large[1]}") from error
+
+
+def _require_counted(spec: KernelSpec, function: tirx.PrimFunc) -> None:
+    """Raises ShapeError for an array of more elements than the indices count by which the loops reach them."""
+    if all(math.prod(shape) <= MOST_COUNTED for shape, _ in (*spec.inputs, *spec.outputs)):
+        return
+    for buffer, indices in places_of(function.body):
+        shape = tuple(map(int, buffer.shape))
+        if math.prod(shape) > MOST_COUNTED and any(str(index.ty) == "int32" for index in indices):
+            raise ShapeError(f"{spec.name}: {TOO_FEW} {shape}")
 
 
 def _serial(loop: tirx.For) -> tirx.For:

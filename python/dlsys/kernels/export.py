@@ -255,8 +255,8 @@ def identifiers(names: Sequence[str]) -> list[str]:
 
 _HEADER = """\
 /* The function step of {library}, which dlsys has written for {cpu}. */
-#ifndef DLSYS_STEP_H
-#define DLSYS_STEP_H
+#ifndef STEP_OF_DLSYS_H
+#define STEP_OF_DLSYS_H
 #include <stdbool.h>
 #include <stdint.h>
 {defined}
