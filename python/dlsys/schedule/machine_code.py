@@ -202,9 +202,10 @@ def _rewriting(functions: Mapping[type, Callable[[Any], Any]]) -> tvm.transform.
 def _in_one_axis(function: tirx.PrimFunc) -> tirx.Stmt:
     """The body with an element's place in memory as its last index, where an index has a quotient. TVM 0.27 computes
     places as maps of iterators, for which it takes (i % 4 + 1) // 2 for (i + 1) % 4 // 2: kernels read elsewhere, also
-    beyond their arrays. Into calls it does not look; `_shown` takes these away again. While a place is simplified, a
-    number that is divided has a name: of (i + 20) % 7 TVM makes (i + 6) % 7
-    else, which no more belongs to (i + 20) // 7."""
+    beyond their arrays. Into calls it does not look; `_shown` takes these away again.
+
+    While a place is simplified, a number that is divided has a name: else TVM makes (i + 6) % 7 of (i + 20) % 7, which
+    no longer belongs to (i + 20) // 7."""
     analyzer = sym.Analyzer()
     for one in found_in(function.body, tirx.For):
         analyzer.bind(one.loop_var, tvm.ir.Range.from_min_extent(one.min, one.extent))
@@ -243,6 +244,7 @@ def _in_one_axis(function: tirx.PrimFunc) -> tirx.Stmt:
 
 
 def _shown(call: Any) -> tirx.PrimExpr:
+    """The place that a call hides; other calls as they are."""
     return call.args[0] if call.op.same_as(_OPAQUE) and call.args[0].ty == call.ty else call
 
 

@@ -204,7 +204,7 @@ class Code:
         return found
 
     def rounded(self, operand: SharedTile, vector: int) -> list[tirx.Stmt]:
-        """What is done with a held vector before it is stored."""
+        """Statements that round a held vector before it is stored; none here."""
         return []
 
     def multiply(self) -> tirx.Stmt:
