@@ -112,7 +112,9 @@ def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.nda
     values = dict(feed)
     if any(node.op.kind == "scan" for node in find_topo_sort(nodes)):
         fed = {node: (value.shape, str(value.dtype)) for node, value in feed.items()}
-        nodes = [node for node in unrolled(analyse(find_topo_sort(nodes), nodes, fed)).outputs if node is not None]
+        graph = unrolled(analyse(find_topo_sort(nodes), nodes, fed))
+        nodes = [node for node in graph.outputs if node is not None]
+        values = {graph.leaf_of(node): value for node, value in feed.items()}
     for node in find_topo_sort(nodes):
         if node in values:
             continue

@@ -280,8 +280,11 @@ class Executor(Stages):
             if self.ctx.kind == "cuda":
                 raise DeviceError("Executor.export: only code for the CPU can be exported")
             plan = self._with_kernels(feed_shapes)
-            fed = [self.topo_order[at] for at, *_ in next(reversed(self._plans))]
-            return plan.export(Path(path), [*(feed_shapes or ()), *fed], names or {}, constants, mcpu)
+            fed = [*(feed_shapes or ()), *(self.topo_order[at] for at, *_ in next(reversed(self._plans)))]
+            leaves = {self._analysed[plan].leaf_of(node): node for node in fed}
+            named = {leaf: names[node] for leaf, node in leaves.items() if node in names} if names else {}
+            made, given = plan.export(Path(path), leaves, {**(names or {}), **named}, constants, mcpu)
+            return made, [leaves.get(node, node) for node in given]
 
     def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
         """The plan for feeds of these shapes, or the latest."""
@@ -304,7 +307,9 @@ class Executor(Stages):
     def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, Mapping[Node, Array]]:
         """The plan, and an Array for each feed that it needs."""
         feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
-        return self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()}), feeds
+        plan = self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()})
+        leaf_of = self._analysed[plan].leaf_of
+        return plan, {leaf_of(node): value for node, value in feeds.items()}
 
     def latest_plan(self) -> Plan:
         """The plan of the latest signature. Raises FeedError where there is none."""
@@ -323,7 +328,8 @@ class Executor(Stages):
                 graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
                 threads = get_num_threads() if self.ctx.kind == "cpu" else 1
                 program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
-                plan = Plan(program, self.ctx, self._arena, indices=fed_indices(graph, fed))
+                indices = fed_indices(graph, {graph.leaf_of(node): node for node in fed})
+                plan = Plan(program, self.ctx, self._arena, indices=indices)
             self._plans[signature], self._analysed[plan] = plan, graph
             self._planned_before += 1
             if self.ctx.kind != "numpy":
@@ -409,6 +415,7 @@ class Executor(Stages):
             plan = self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})
             plan.require_in_range(values)
             graph = self._analysed[plan]
+            values = {graph.leaf_of(node): value for node, value in values.items()}
             for node in graph.fed - values.keys():
                 if node.cell is not None:
                     values[node] = node.cell.on(self.ctx)

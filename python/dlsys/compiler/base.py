@@ -76,6 +76,10 @@ class TypedGraph:
                 found[value].append(node)
         return found
 
+    def leaf_of(self, node: Node) -> Node:
+        """The node of `fed` that stands for one that the user feeds: of a computed one a variable."""
+        return self.current.get(node, node)
+
     def size(self, node: Node) -> int:
         """How many elements a node's value has."""
         count = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +30,9 @@ class FedIndices:
         require_in_range(self.node, self.of, values)
 
 
-def fed_indices(graph: TypedGraph, feeds: Container[Node]) -> list[FedIndices]:
-    """The indices among the feeds; those that several nodes take of one range, as an operator and its gradient do,
-    once."""
+def fed_indices(graph: TypedGraph, feeds: Mapping[Node, Node]) -> list[FedIndices]:
+    """The indices among the feeds, which are named by what stands for them in the graph; those that several nodes take
+    of one range, as an operator and its gradient do, once."""
     found: dict[tuple[Node, IndexRange], FedIndices] = {}
     for node in graph.nodes:
         of = node.op.index_range(node, [graph.shapes[value] for value in node.inputs])
@@ -48,5 +48,5 @@ def fed_indices(graph: TypedGraph, feeds: Container[Node]) -> list[FedIndices]:
                 between.insert(0, value)
             (value,) = read
         if value in feeds:
-            found.setdefault((indices, of._replace(told="")), FedIndices(value, tuple(between), node, of))
+            found.setdefault((indices, of._replace(told="")), FedIndices(feeds[value], tuple(between), node, of))
     return list(found.values())

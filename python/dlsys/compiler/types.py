@@ -16,6 +16,7 @@ from typing import Any
 from ..checks import too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import DTYPES, Node, Shape, error_at, shape_error
+from ..ops import Variable
 from ..ops.state import Assign, State, Updates
 from ..ops.types import infer
 from .base import SHAPES, Change, TypedGraph, needed, plain, rewrite, sorted_nodes
@@ -47,7 +48,8 @@ def analyse(
     order: Sequence[Node], evaluated: Sequence[Node], fed: Mapping[Node, tuple[Shape, str]]
 ) -> TypedGraph:
     """Infer shapes and dtypes, find what must be computed, take assignments and groups out of the graph, and make
-    operators plain that depend on another node's shape.
+    operators plain that depend on another node's shape. For a computed node that is fed a variable stands, so that no
+    rule reads what is behind it; see `TypedGraph.leaf_of`.
 
     `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. Raises FeedError for a
     variable that is needed and was not fed and for a parameter both fed and assigned, GraphError for two assignments
@@ -72,9 +74,14 @@ def analyse(
         if node in known and node.op.kind != "scan" and (told := too_large(shapes[node])):
             raise shape_error(node, told)
 
-    given = frozenset(node for node in known if node in fed or node.cell is not None)
+    given = {node for node in known if node in fed or node.cell is not None}
     nodes = [node for node in order if node in computed and node not in given]
     leaves = _first_of_each_cell(node for node in given if node not in fed)
+    for node in [node for node in given if not node.op.variable and node.cell is None]:
+        leaves[node] = leaf = Variable(node.name, *fed[node])
+        leaf.placed_as(node)
+        shapes[leaf], dtypes[leaf] = fed[node]
+        given = given - {node} | {leaf}
     updates = _Updates(fed)
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
@@ -86,7 +93,7 @@ def analyse(
     assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if isinstance(node.op, Assign)]
     if len(set(assigned)) < len(assigned):
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
-    graph = TypedGraph(tuple(nodes), tuple(evaluated), (), given, shapes, dtypes, {})
+    graph = TypedGraph(tuple(nodes), tuple(evaluated), (), frozenset(given), shapes, dtypes, {})
     name, why = SHAPES
     graph = rewrite(graph, rule, now=leaves, name=name, why=why)
     graph = _without_groups(replace(graph, updates=tuple(updates.values.items())))

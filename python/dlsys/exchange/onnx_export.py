@@ -80,7 +80,7 @@ def _model(onnx: Any, nodes: Any, feed_shapes: Mapping[Any, Any]) -> Any:
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
     graph = unrolled(analyse(order, roots, fed))
-    return _Writing(onnx, graph, list(fed), names).model()
+    return _Writing(onnx, graph, [graph.leaf_of(node) for node in fed], names).model()
 
 
 class _Writing:

@@ -61,7 +61,8 @@ def to_relax(
     if params == "constants" and graph.updates:
         raise error_at(graph.updates[0][0], GraphError, "is assigned, so it cannot be a constant")
     leaves = [node for node in order if node in graph.fed and node not in fed]
-    return _Translation(graph, [*fed], leaves, params == "constants", names or {}).module
+    own = {graph.leaf_of(node): name for node, name in (names or {}).items()}
+    return _Translation(graph, [graph.leaf_of(node) for node in fed], leaves, params == "constants", own).module
 
 
 class _Translation:
