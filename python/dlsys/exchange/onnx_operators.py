@@ -1,4 +1,4 @@
-"""ONNX's operators by ours, opsets 13 to 21: functions of an operator's inputs and, by name, its attributes. Those of
+"""ONNX's operators by ours, opsets 13 to 28: functions of an operator's inputs and, by name, its attributes. Those of
 one or several values at each index have their names on our operators' classes, as `Op.onnx`.
 
 Inputs are nodes, but for those whose places `operator` names: these are taken as they are, `np.ndarray`s where they do
@@ -138,8 +138,44 @@ def _quotient(a: Value, b: Value) -> Node:
     a, b = operands(a, b)
     if a.op.immediate or b.op.immediate or dtype_of(a) in FLOATS:
         return ad.div_op(a, b)
-    exact = ad.cast_op(a, "float64") / ad.cast_op(b, "float64")
-    return ad.cast_op(ad.sign_op(exact) * ad.floor_op(ad.abs_op(exact)), dtype_of(a))
+    return Tensor.div(a, b, rounding_mode="trunc")
+
+
+_FAR = 1e8
+"""From here on the square root of x^2 + 1 is x, for numbers of 53 bits too."""
+
+
+def _cosh(x: Node) -> Node:
+    """(e^x + e^-x) / 2 by squares of e^(x/2), so that it overflows only where the result does."""
+    up, down = ad.exp_op(x * 0.5), ad.exp_op(x * -0.5)
+    return up * 0.5 * up + down * 0.5 * down
+
+
+def _sinh(x: Node) -> Node:
+    """2 sinh(x/2) cosh(x/2), for the same reason."""
+    half = x * 0.5
+    return (Tensor.expm1(half) - Tensor.expm1(-half)) * ((ad.exp_op(half) + ad.exp_op(-half)) * 0.5)
+
+
+def _of_far(size: Node, near: Node) -> Node:
+    """log(2 size) from `_FAR` on, `near` before. The one that is not taken is computed of a clipped size, so that its
+    gradient is finite."""
+    far = ad.log_op(ad.clip_op(size, _FAR, None)) + math.log(2.0)
+    return ad.where_op(size > _FAR, far, near)
+
+
+def _asinh(x: Node) -> Node:
+    """log(x + sqrt(x^2 + 1)), with the sign of x; by log1p, which is exact around 0."""
+    size = ad.abs_op(x)
+    a = ad.clip_op(size, 0.0, _FAR)
+    near = Tensor.log1p(a + a * a / (1.0 + ad.sqrt_op(a * a + 1.0)))
+    return ad.sign_op(x) * _of_far(size, near)
+
+
+def _acosh(x: Node) -> Node:
+    """log(x + sqrt(x^2 - 1)), NaN below 1; by log1p of what is above 1."""
+    above = ad.clip_op(x, None, _FAR) - 1.0
+    return _of_far(x, Tensor.log1p(above + ad.sqrt_op(above) * ad.sqrt_op(above + 2.0)))
 
 
 _OTHERS: dict[str, Callable[..., Any]] = {
@@ -152,11 +188,11 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "IsInf": lambda x, detect_negative=1, detect_positive=1: _infinite(x, detect_negative, detect_positive),
     "Mean": lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs)),
     "Tan": lambda x: ad.sin_op(x) / ad.cos_op(x),
-    "Cosh": lambda x: (ad.exp_op(x) + ad.exp_op(-x)) / 2.0,
-    "Sinh": lambda x: (Tensor.expm1(x) - Tensor.expm1(-x)) / 2.0,
+    "Cosh": _cosh,
+    "Sinh": _sinh,
     "Atanh": lambda x: (Tensor.log1p(x) - Tensor.log1p(-x)) / 2.0,
-    "Acosh": lambda x: ad.log_op(x + ad.sqrt_op((x - 1.0) * (x + 1.0))),
-    "Asinh": lambda x: ad.sign_op(x) * Tensor.log1p(ad.abs_op(x) + x * x / (1.0 + ad.sqrt_op(x * x + 1.0))),
+    "Acosh": _acosh,
+    "Asinh": _asinh,
     "HardSwish": functional.hardswish,
     "HardSigmoid": lambda x, alpha=0.2, beta=0.5: ad.clip_op(x * alpha + beta, 0.0, 1.0),
     "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, alpha),
@@ -183,8 +219,8 @@ def modulo(a: Value, b: Value, fmod: int = 0) -> Value:
         with np.errstate(invalid="ignore"):
             return (np.fmod if fmod else np.mod)(a, b)
     x, y = node(a), node(b)
-    if dtype_of(x) in FLOATS:
-        raise GraphError("Mod: the operands, which are floats, must be known when the model is read")
+    if fmod and dtype_of(x) in FLOATS:
+        return ad.fmod_op(x, y)
     found = Tensor.remainder(x, y)
     return ad.where_op((found != 0) & ((x < 0) != (y < 0)), found - y, found) if fmod else found
 
@@ -192,12 +228,27 @@ def modulo(a: Value, b: Value, fmod: int = 0) -> Value:
 @operator("Pow", 0, 1)
 def power(a: Value, b: Value) -> Node:
     """a ** b, of a's dtype."""
-    if isinstance(b, np.ndarray) and b.size == 1:
-        return node(a) ** b.reshape(-1)[0].item()
-    kind = dtype_of(node(a))
-    wide = kind if kind in FLOATS else "float64"
-    found = ad.power_op(ad.cast_op(node(a), wide), ad.cast_op(node(b), wide))
-    return found if wide == kind else ad.cast_op(found, kind)
+    base, exponent = node(a), node(b)
+    kind, kinds = dtype_of(base), (dtype_of(base) in FLOATS, dtype_of(exponent) in FLOATS)
+    if kinds == (False, False):
+        return _whole_power(base, exponent)
+    if isinstance(b, np.ndarray) and b.size == 1 and (kinds[0] or b.reshape(-1)[0] == int(b.reshape(-1)[0]) >= 0):
+        return base ** b.reshape(-1)[0].item()
+    wide = kind if kinds[0] else "float64"
+    return ad.cast_op(ad.power_op(ad.cast_op(base, wide), ad.cast_op(exponent, wide)), kind)
+
+
+def _whole_power(base: Node, exponent: Node) -> Node:
+    """base ** exponent of integers, by squares. A negative exponent gives 1 / base ** -exponent, rounded toward zero;
+    what the dtype cannot hold is undefined."""
+    kind, size = dtype_of(base), ad.abs_op(exponent)
+    size = ad.where_op(size > 63, 62 + (size & 1), size)  # beyond, 0, 1 and -1 alone have a power that fits
+    base = ad.where_op((exponent < 0) & (ad.abs_op(base) > 1), ad.zeroslike_op(base), base)
+    found: Node = ad.oneslike_op(base)
+    for bit in range(6):
+        taken = ad.cast_op(size & (1 << bit), "bool")
+        found, base = found * ad.where_op(taken, base, ad.oneslike_op(base)), base * base
+    return ad.cast_op(found, kind)
 
 
 @operator("Clip", 1, 2)
