@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Any
 from unittest import mock
 
@@ -233,6 +235,13 @@ def test_numbers_that_are_infinite_are_not_multiplied_into_filters() -> None:
 
     given = np.ones(x.attrs["shape"], "float32")
     assert np.isposinf(dl.freeze(Divided(), {"x": given})(given).numpy()).all()
+
+
+def test_no_function_hides_a_module() -> None:
+    for name in (found.name for found in pkgutil.iter_modules(dl.exchange.__path__)):
+        module = importlib.import_module(f"dlsys.exchange.{name}")
+        found = getattr(dl.exchange, name)
+        assert found is module or name == "quantize"
 
 
 def test_mistakes_are_told() -> None:

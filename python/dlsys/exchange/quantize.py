@@ -26,7 +26,7 @@ from ..ops.conv import Conv2d, geometry_of
 from ..ops.linalg import MatMul
 from ..ops.quantization import most_of_bytes
 from ..tensors import tensor
-from .freeze import Value, _Freezing, _Product, frozen_graph
+from .freezing import Value, _Freezing, _Product, frozen_graph
 from .network import Network, traced
 
 Range = tuple[float, float]
