@@ -26,6 +26,8 @@ from dlsys.data import (
 )
 from dlsys.errors import DTypeError, ShapeError
 from helpers import error_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 COUNT = 23
 DATA = TensorDataset(np.arange(COUNT, dtype=np.float32)[:, None], np.arange(COUNT))
@@ -273,6 +275,39 @@ def test_resumed_loop_goes_on_with_the_next_batch():
     done.load_state_dict(state)
     done.set_epoch(0)  # another epoch: from its start
     assert same(list(done), epochs[0])
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_loops_over_one_loader_at_once_count_for_themselves(drawn: st.DataObject) -> None:
+    """Each gives the batches of its epoch, and the state is that of the loop that returned the last batch."""
+    shuffle, prefetch = drawn.draw(st.booleans()), drawn.draw(st.integers(0, 2))
+
+    def make() -> DataLoader:
+        return DataLoader(DATA, 4, shuffle=shuffle, seed=5, transform=noise, prefetch=prefetch)
+
+    epochs = [list(loader) for loader in [make()] for _ in range(3)]
+    loader = make()
+    loops: list[tuple[int, list[Any], Any]] = []
+    for _ in range(drawn.draw(st.integers(1, 25))):
+        if not loops or drawn.draw(st.integers(0, 4)) == 0:
+            if loader.epoch > 2:
+                break
+            loops.append((loader.epoch, [], iter(loader)))
+            continue
+        number = drawn.draw(st.integers(0, len(loops) - 1))
+        epoch, seen, loop = loops[number]
+        batch = next(loop, None)
+        if batch is None:
+            assert len(seen) == len(loader)
+            del loops[number]
+            continue
+        seen.append(batch)
+        assert same(seen, epochs[epoch][: len(seen)])
+        state, resumed = json.loads(json.dumps(loader.state_dict())), make()
+        assert (state["epoch"], state["batch"]) == (epoch, len(seen))
+        resumed.load_state_dict(state)
+        assert same(list(resumed), epochs[epoch][len(seen) :])
 
 
 def test_state_of_another_loader_is_refused():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Generated
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -72,7 +72,8 @@ class DataLoader:
 
     `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
-    same arguments continues with the batch after the last one that was returned, to the end of that epoch.
+    same arguments continues with the batch after the last one that was returned, to the end of that epoch. Of several
+    loops at once each counts for itself; the state is that of the loop that returned the last batch.
 
     In a group of processes (`dlsys.distributed`) `fit` lets a loader deal out each batch: the order is that of one
     process, each rank prepares its share of the samples, and its `transform` draws other numbers.
@@ -126,8 +127,8 @@ class DataLoader:
             self.sampler = RandomSampler(dataset, generator=generator)
         if self.sampler is not None:
             self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
-        self._drawn: list[list[int]] | None = None
-        """Of this epoch the batches' numbers of samples, if a sampler has drawn them."""
+        self._drawn: Sequence[Sequence[int] | np.ndarray] | None = None
+        """The numbers of the samples of each of this epoch's batches, once a loop has returned one."""
         self.epoch: int = 0
         self._handed_out = 0
         """Batches of this epoch that a loop has received."""
@@ -201,32 +202,30 @@ class DataLoader:
     def _loop(self, epoch: int, first: int, deals: bool) -> Iterator[Any]:
         """The batches of an epoch from number `first` on, counted; the epoch ends with the last. `deals`: whether they
         are this rank's shares."""
-        jobs = ((epoch, indices, number, deals) for number, indices in self._indices(epoch, first))
+        order = self._order(epoch, first)
+        jobs = ((epoch, order[number], number, deals) for number in range(first, len(order)))
         batches = self._ahead(jobs) if self.prefetch else (self._prepare(*job) for job in jobs)
         # Closed by hand: closing this generator leaves the inner one, and its threads, to the garbage collector.
         try:
             for number, batch in enumerate(batches, first):
-                self._handed_out = number + 1
+                self.epoch, self._handed_out, self._drawn = epoch, number + 1, order
                 yield batch
         finally:
             batches.close()
         self.epoch, self._handed_out = epoch + 1, 0
 
-    def _indices(self, epoch: int, first: int) -> Iterator[tuple[int, Any]]:
-        """The batches of an epoch from number `first` on: number, and numbers of samples. A sampler draws them anew for
-        each epoch that is not resumed."""
-        if self.batch_sampler is not None:
-            if hasattr(self.batch_sampler, "set_epoch"):
-                self.batch_sampler.set_epoch(epoch)
-            if not first or self._drawn is None:
-                least, drawn = -len(self.dataset), islice(self.batch_sampler, len(self))
-                self._drawn = [[integer("DataLoader", "a sample's number", i, least) for i in batch] for batch in drawn]
-            yield from enumerate(map(np.asarray, self._drawn[first:]), first)
-            return
-        size = len(self.dataset)
-        order = self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
-        for number in range(first, len(self)):
-            yield number, order[number * self.batch_size : (number + 1) * self.batch_size]
+    def _order(self, epoch: int, first: int) -> Sequence[Sequence[int] | np.ndarray]:
+        """The numbers of each batch's samples. A sampler draws them anew for each epoch that is not resumed."""
+        if self.batch_sampler is None:
+            size = len(self.dataset)
+            order = self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
+            return [order[number * self.batch_size :][: self.batch_size] for number in range(len(self))]
+        if hasattr(self.batch_sampler, "set_epoch"):
+            self.batch_sampler.set_epoch(epoch)
+        if first and self._drawn is not None:
+            return self._drawn
+        least, drawn = -len(self.dataset), islice(self.batch_sampler, len(self))
+        return [[integer("DataLoader", "a sample's number", i, least) for i in batch] for batch in drawn]
 
     def _ahead(self, jobs: Iterator[tuple[Any, ...]]) -> Generated[Any, None, None]:
         """The batches from threads that are at most `prefetch` ahead and end when this generator does."""
@@ -240,9 +239,9 @@ class DataLoader:
             finally:
                 threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, epoch: int, indices: np.ndarray, number: int, deals: bool) -> Any:
+    def _prepare(self, epoch: int, numbers: Sequence[int] | np.ndarray, number: int, deals: bool) -> Any:
         """The batch of these samples, transformed; or this rank's share of it."""
-        samples, purpose = 0, [TRANSFORM, number]
+        indices, samples, purpose = np.asarray(numbers), 0, [TRANSFORM, number]
         if deals:
             own, samples = deal(len(indices))
             indices = indices[own]
