@@ -130,6 +130,20 @@ def test_a_module_may_refer_to_its_parent() -> None:
     assert model(rng.standard_normal((3, 2))).shape == (3, 2)
 
 
+def test_a_buffers_name_takes_a_tensor_or_none() -> None:
+    """An array in its place would leave `state_dict`, as would a number; PyTorch raises a TypeError."""
+    model = nn.BatchNorm1d(3)
+    names = list(model.state_dict())
+    for value in (np.zeros(3, "float32"), [0.0] * 3, 1.0, "text"):
+        told = error_of(GraphError, setattr, model, "running_mean", value)
+        assert "BatchNorm1d.running_mean is a buffer: assign a tensor or None" in told
+        assert list(model.state_dict()) == names and model.running_mean.shape == (3,)
+    model.running_mean = dl.tensor([1.0, 2.0, 3.0])
+    assert model.state_dict()["running_mean"].tolist() == [1, 2, 3] and list(model.state_dict()) == names
+    model.running_mean = None
+    assert "running_mean" not in model.state_dict()
+
+
 def test_a_parameter_in_a_buffers_place_is_a_parameter() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

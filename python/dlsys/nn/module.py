@@ -149,7 +149,7 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Puts a Parameter, a Module or a buffer's new state into its table, anything else among the attributes. Raises
-        GraphError for a parameter's or module's name with another kind of value."""
+        GraphError for a parameter's, module's or buffer's name with another kind of value."""
         own = f"{type(self).__name__}.{name}"
         kinds = (
             (Parameter, self._parameters, "parameter: assign an nn.Parameter"),
@@ -162,7 +162,9 @@ class Module:
             elif name in table and value is not None:
                 given = "tensor" if isinstance(value, Node) else type(value).__name__
                 raise GraphError(f"{own} is a {told} or None, not a {given}")
-        if name in self._buffers and isinstance(value, Node) and home is None:
+        if name in self._buffers and home is None and value is not None:
+            if not isinstance(value, Node):
+                raise GraphError(f"{own} is a buffer: assign a tensor or None, not a {type(value).__name__}")
             self._buffers[name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
             return
         for other in (self._parameters, self._buffers, self._modules):
