@@ -101,6 +101,17 @@ def test_plateaus_follow_torch(options: dict[str, Any]) -> None:
     assert opt.lr < 1.5 and ours.last_epoch == 80
 
 
+def test_a_plateaus_metric_is_a_number() -> None:
+    optimizer = optim.SGD([ad.Parameter([1.0])], lr=1.5)
+    schedule = optim.ReduceLROnPlateau(optimizer, patience=0)
+    for wrong in ("a", None, [1.0, 2.0], np.ones(2), dl.tensor([1.0, 2.0]), {}):
+        error_of(GraphError, schedule.step, wrong)
+        assert schedule.last_epoch == 0
+    for metric in (2, math.nan, np.float32(3), math.inf):  # a run that diverges is one that became no better
+        schedule.step(metric)
+    assert schedule.best == 2 and optimizer.lr == pytest.approx(1.5e-3)
+
+
 def test_clip_grad_value() -> None:
     grads = [np.array([[0.5, -3.0], [math.inf, 1.0]], "float32"), np.array([2.0, -0.1]), np.zeros((0, 3), "float32")]
     own, theirs = [ad.Parameter(np.zeros_like(g)) for g in grads], [torch.zeros(g.shape) for g in grads]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dlsys as dl
@@ -129,6 +130,103 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path) -> None:
         child.wait()
         assert dl.load(last)["steps"] > 0
     assert started(folder, "12", "goes_on").wait(60) == 0
+
+
+class Stop(Exception):
+    """Ends a run from one of its callbacks."""
+
+
+def stopping_at(last: int, also: Callable[[int], object] = lambda step: None) -> Callable[[int, float], None]:
+    """A callback that ends a run at a step; before, it calls `also` at each."""
+
+    def on_step(step: int, loss: float) -> None:
+        also(step)
+        if step == last:
+            raise Stop
+
+    return on_step
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_a_run_goes_on_behind_the_batches_that_are_done(as_list: bool, folder: Path) -> None:
+    """Of a list as of a loader, whichever step it was stopped at, and whoever else goes through the batches."""
+    x = np.random.default_rng(0).standard_normal((26, 6)).astype("float32")
+    y = (x[:, 0] > 0).astype("int64")
+
+    def run_of(directory: Path | None, last: int, looks: bool = False) -> tuple[nn.Module, training.History | None]:
+        def look(step: int) -> None:
+            if looks and step % 2:
+                dl.evaluate_on(model, ad.cross_entropy_op, data)
+            elif looks:
+                next(iter(data))
+
+        dl.manual_seed(1)
+        model = nn.Linear(6, 2)
+        data = [(x[i : i + 4], y[i : i + 4]) for i in range(0, 26, 4)] if as_list else DataLoader(
+            TensorDataset(x, y), 4, shuffle=True
+        )  # fmt: skip
+        try:
+            history = dl.fit(
+                model, ad.cross_entropy_op, optim.SGD(model.parameters(), 0.5), data, epochs=2, directory=directory,
+                save_every=1, progress=False, on_step=stopping_at(last, look),
+            )  # fmt: skip
+        except Stop:
+            history = None
+        return model, history
+
+    whole, history = run_of(None, -1)
+    assert history is not None and len(history.losses) == 14
+    for last in (2, 3, 7, 8, 13):
+        directory = folder / f"{last}"
+        run_of(directory, last, looks=True)
+        model, found = run_of(directory, -1)
+        assert found is not None and found.losses == history.losses and same(model, whole)
+        assert without_times(found) == without_times(history)
+
+
+@pytest.mark.parametrize("best", ["loss", "accuracy"])
+@pytest.mark.parametrize("validated", [False, True])
+def test_a_plateau_is_given_the_number_by_which_the_best_is_chosen(best: str, validated: bool, folder: Path) -> None:
+    options = {"mode": "min" if best == "loss" else "max", "patience": 0, "threshold": 0.1, "factor": 0.5}
+
+    def run_to(epochs: int) -> training.History:
+        x = np.random.default_rng(0).standard_normal((40, 6)).astype("float32")
+        y = (x[:, 0] > 0).astype("int64")
+        dl.manual_seed(1)
+        model = nn.Linear(6, 2)
+        optimizer = optim.SGD(model.parameters(), 0.5)
+        return dl.fit(
+            model, ad.cross_entropy_op, optimizer, [(x, y)], epochs=epochs, best=best, directory=folder,
+            validation=[(x[:10], y[:10])] if validated else None, metrics={"accuracy": dl.accuracy}, progress=False,
+            schedule=optim.ReduceLROnPlateau(optimizer, **options),
+        )  # fmt: skip
+
+    run_to(3)
+    history = run_to(9)  # the schedule goes on from its state
+    alone = optim.SGD([ad.Parameter([1.0])], 0.5)
+    schedule = optim.ReduceLROnPlateau(alone, **options)
+    for row in history.epochs:
+        assert row["lr"] == alone.lr
+        schedule.step(row[f"validation_{best}" if validated else best])
+    assert len({row["lr"] for row in history.epochs}) > 2
+
+
+def test_a_plateau_after_each_step_is_given_its_loss() -> None:
+    x, rates = np.ones((4, 6), "float32"), []
+    model = nn.Linear(6, 2)
+    optimizer = optim.SGD(model.parameters(), 0.5)
+    alone = optim.SGD([ad.Parameter([1.0])], 0.5)
+    plateau, beside = (optim.ReduceLROnPlateau(o, patience=0, threshold=0.3) for o in (optimizer, alone))
+    dl.fit(
+        model, ad.cross_entropy_op, optimizer, [(x, np.zeros(4, "int64"))], epochs=9, schedule=plateau,
+        schedule_each="step", progress=False, on_step=lambda n, loss: (beside.step(loss), rates.append(optimizer.lr)),
+    )  # fmt: skip
+    assert optimizer.lr == alone.lr and len(set(rates)) > 1
+    wrong = optim.ReduceLROnPlateau(optimizer, mode="max")
+    told = error_of(
+        GraphError, dl.fit, model, ad.cross_entropy_op, optimizer, [(x, np.zeros(4, "int64"))], epochs=1, schedule=wrong
+    )
+    assert "is given the loss of each epoch, it needs mode='min', not 'max'" in told
 
 
 @pytest.mark.slow

@@ -243,9 +243,10 @@ class ReduceLROnPlateau:
 
     Better is smaller than the best one, or larger with mode="max", by `threshold`: of its size ("rel") or as it is
     ("abs"). After a change the next `cooldown` steps do not count. Rates stay above `min_lr`, one or one per group, and
-    do not change by `eps` or less. Attributes: best, num_bad_epochs, cooldown_counter, last_epoch.
+    do not change by `eps` or less. Attributes: mode, best, num_bad_epochs, cooldown_counter, last_epoch.
     """
 
+    mode: str
     best: float
     num_bad_epochs: int
     cooldown_counter: int
@@ -268,7 +269,8 @@ class ReduceLROnPlateau:
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{name}: needs an optimizer, not {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self._sign = 1 if word(name, "mode", mode, ("min", "max")) == "min" else -1
+        self.mode = word(name, "mode", mode, ("min", "max"))
+        self._sign = 1 if self.mode == "min" else -1
         self._factor, self._eps = number(name, "factor", factor, below=1.0), number(name, "eps", eps)
         self._patience, self._cooldown = integer(name, "patience", patience, 0), integer(name, "cooldown", cooldown, 0)
         self._is_relative = word(name, "threshold_mode", threshold_mode, ("rel", "abs")) == "rel"
@@ -284,8 +286,12 @@ class ReduceLROnPlateau:
         return f"<ReduceLROnPlateau at step {self.last_epoch}, {told}>"
 
     def step(self, metrics: Any) -> None:
-        """Count an epoch with this metric, a number or a tensor of one, and change the rates where it is time."""
-        found = float(metrics)
+        """Count an epoch with this metric, a number or a tensor of one, and change the rates where it is time. Raises
+        GraphError for a metric that is no number."""
+        try:
+            found = float(metrics)
+        except (TypeError, ValueError):
+            raise GraphError(f"ReduceLROnPlateau.step: the metric must be a number, not {metrics!r}") from None
         self.last_epoch += 1
         margin = self._sign * self._threshold
         bound = self.best * (1 - margin) if self._is_relative else self.best - margin

@@ -13,7 +13,7 @@ from .. import random
 from ..checks import integer, word
 from ..errors import GraphError
 from ..nn import Module
-from ..optim import Optimizer
+from ..optim import Optimizer, ReduceLROnPlateau
 from ..scopes import dealing
 from .elastic import elastically
 from .run import COLUMNS, VALIDATION, Run, in_step, means
@@ -49,14 +49,16 @@ def fit(
             does not begin with "validation_". Means over an epoch are weighted by the batches' sizes.
         optimizer: one of `dlsys.optim`, made with the model's parameters.
         data, validation: objects that iterate over batches of arrays, such as a `DataLoader`, once per epoch.
-        schedule: one of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
+        schedule: one of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`). A `ReduceLROnPlateau`
+            gets the number that `best` names, of validation, if given; after each step the loss.
         clip_norm: the largest global norm of the gradients.
         directory: the folder for `last.safetensors`, written after each epoch (and every `save_every` steps, and when
             stopped), `best.safetensors`, written after the epoch with the smallest loss (or the largest metric `best`;
             of validation, if given), `log.jsonl` and `loss.png`.
         resume: continue from `last.safetensors` if it exists. A run that was killed at any moment and resumed gives the
             same bits as one that was not: the checkpoint has parameters, buffers, optimizer, schedule, random state and
-            the place in the data. `data` must then have `state_dict`, as a DataLoader has.
+            the place in the data. `data` must then have `state_dict`, as a DataLoader has, or give the same batches in
+            each loop, as a list does: of these the ones that are done are skipped.
         elastic: whether a group of processes goes on without a rank that is lost: from the last checkpoint in
             `directory`, by the others, among whom the rest of the epoch is dealt out anew; callbacks are called again
             for steps that are done again. It needs Open MPI and `mpiexec --with-ft ulfm`.
@@ -79,8 +81,10 @@ def fit(
     def begin(resume: bool) -> Run:
         steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
         run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
-        if schedule is not None:
-            (run.on_step if schedule_each == "step" else run.on_epoch).append(lambda *_: schedule.step())
+        if schedule is not None and schedule_each == "step":
+            run.on_step.append(lambda number, loss: advance(schedule, loss))
+        elif schedule is not None:
+            run.on_epoch.append(lambda row: advance(schedule, run.result))
         run.on_step += [on_step] if on_step is not None else []
         run.on_epoch += [on_epoch] if on_epoch is not None else []
         if resume:
@@ -99,6 +103,14 @@ def fit(
         return elastically(begin, train, resume).history
     train(run := begin(resume))
     return run.history
+
+
+def advance(schedule: Any, result: float) -> None:
+    """Set the schedule's next learning rate; a ReduceLROnPlateau is told the result."""
+    if isinstance(schedule, ReduceLROnPlateau):
+        schedule.step(result)
+    else:
+        schedule.step()
 
 
 def evaluate_on(
@@ -141,6 +153,10 @@ def check_fit(*, schedule: Any, validation: Any, epochs: Any, save_every: Any, b
         raise GraphError("fit: elastic=True needs a directory for the checkpoints from which training goes on")
     if best != "loss" and best not in (more["metrics"] or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
+    smaller = best == "loss" or more["schedule_each"] == "step"
+    if isinstance(schedule, ReduceLROnPlateau) and schedule.mode != (mode := "min" if smaller else "max"):
+        result = f"the {'loss' if smaller else best} of each {more['schedule_each']}"
+        raise GraphError(f"fit: the schedule is given {result}, it needs mode={mode!r}, not {schedule.mode!r}")
     if set(more["optimizer"].parameters).isdisjoint(more["model"].parameters()):
         raise GraphError("fit: the optimizer has none of the model's parameters")
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,8 @@ class Run:
         asked: the signals that have asked the run to stop.
         at: how far the run has come.
         row: the latest epoch's row of the history.
+        place_in_data: within an epoch the data's state behind the batch that is trained on, which another loop over
+            them, e.g. of a callback, does not change; else None.
         since: when the current epoch, or its part since the last checkpoint, began.
     """
 
@@ -110,6 +113,7 @@ class Run:
     at: Place = field(default_factory=Place)
     history: History = field(default_factory=History)
     row: dict[str, Any] = field(default_factory=dict)
+    place_in_data: dict[str, Any] | None = None
     since: float = field(default_factory=time.perf_counter)
 
     def remaining(self, epochs: int) -> Iterator[int]:
@@ -121,10 +125,12 @@ class Run:
         """Train on the rest of an epoch's batches. Raises GraphError if there is none."""
         at, optimizer = self.at, self.optimizer
         shown = None if self.progress and distributed.rank() == 0 else True
-        data, done = self.data, len(at.measured)
-        count = len(data) if hasattr(data, "__len__") else None
-        with dealing(), tqdm(in_step(data), f"epoch {epoch}", count, initial=done, leave=False, disable=shown) as bar:
+        done, has_state = len(at.measured), hasattr(self.data, "state_dict")
+        count = len(self.data) if hasattr(self.data, "__len__") else None
+        batches = islice(in_step(self.data), 0 if has_state else done, None)  # a DataLoader goes on by itself
+        with dealing(), tqdm(batches, f"epoch {epoch}", count, initial=done, leave=False, disable=shown) as bar:
             for batch in bar:
+                self.place_in_data = self.data.state_dict() if has_state else None
                 self.compiled.asks = bool(self.asked)
                 values, size = self.compiled.run(batch, True)
                 loss = values["loss"]
@@ -179,8 +185,9 @@ class Run:
         self.say(line_of(self.row))
         if not math.isfinite(self.row["loss"]):
             self.say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
+        self.place_in_data = None
         if self.directory is not None:
-            value = self.row.get(VALIDATION + self.best, self.row[self.best]) * (1 if self.best == "loss" else -1)
+            value = self.result * (1 if self.best == "loss" else -1)
             names = (LAST, BEST) if value < self.at.least else (LAST,)
             self.at.least = min(self.at.least, value)
             for name in names:
@@ -199,6 +206,11 @@ class Run:
         if self.progress and distributed.rank() == 0:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
+
+    @property
+    def result(self) -> float:
+        """The number of the latest epoch by which the best is chosen: of validation, if there is any."""
+        return self.row.get(VALIDATION + self.best, self.row[self.best])
 
     @property
     def stops(self) -> bool:
@@ -234,6 +246,8 @@ class Run:
         if self.directory is None:
             return
         states = {name: part.state_dict() for name, part in self.parts().items()}  # of all ranks' shares
+        if self.place_in_data is not None:
+            states["data"] = self.place_in_data
         if distributed.rank() > 0:
             return
         with contextlib.suppress(OSError):  # `save` says what is wrong
