@@ -7,7 +7,7 @@ nodes, one kernel each, of which `side_by_side` joins small ones on a GPU; `orde
 circle, and `lower` in which order kernels save memory; `loops` lowers a loop's step, of which `rows` finds what threads
 compute without waiting for each other; `messages` exchanges values with other processes; `program` holds the result
 and says where values lie, and which kernels and calls it takes, those of its loops too; `plan` gives it memory and
-compiled kernels, and `records` are plans on disk. Passes and `fuse` tell why, see `Reason`.
+compiled kernels. Passes and `fuse` tell why, see `Reason`.
 """
 
 from __future__ import annotations

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from ..scopes import default_schedules
-from .cache import Loaded, built, compiled, functions_on_disk, get, keys_on_disk
+from .cache import built, compiled, get
 from .choices import TuningWarning, tuned, tunes
 from .disk import CacheWarning
 from .kernel import Kernel
 from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
-from .rows import first_members, note_members
 from .runner import RUN, Call, Callback, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call, to_function
 from .runner import unrolled_calls
 from .spec import ArrayType, Choice, Family, KernelSpec, target_name

@@ -22,12 +22,10 @@ from .spec import KernelSpec, TargetName, target_name
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
 _PLACE = 2048  # bytes of a kernel whose code is that of one for many numbers of rows
-MOST_FUNCTIONS = 8192
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
 _calls = itertools.count()  # of `get`
 _compiled = 0  # kernels that this process has compiled
-_functions: dict[str, Loaded] = {}  # by key on disk, of kernels of which nothing else was asked for
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
 
@@ -80,27 +78,6 @@ def get(
         return kernels
 
 
-def keys_on_disk(made: Sequence[Kernel]) -> list[tuple[str, str]] | None:
-    """The key on disk, and the symbol, of each kernel; None where one is not kept there, or was found by a search."""
-    keys = {kernel.symbol: _key_on_disk(kernel, kernel.named_target) for kernel in made}
-    if any(kernel.choice for kernel in made) or not all(map(disk.is_kept, keys.values())):
-        return None
-    return [(keys[kernel.symbol], kernel.symbol) for kernel in made]
-
-
-def functions_on_disk(wanted: Sequence[tuple[str, str]]) -> dict[str, Loaded] | None:
-    """The functions of kernels by their keys on disk, from there or the process; None where one is missing. `wanted`:
-    keys and symbols."""
-    symbols = dict(wanted)
-    found = {key: _functions[key] for key in symbols if key in _functions}
-    if len(found) < len(symbols):
-        found |= _loaded({key: symbol for key, symbol in symbols.items() if key not in found})
-        if len(_functions) > MOST_FUNCTIONS:
-            _functions.clear()
-        _functions.update(found)
-    return found if len(found) == len(symbols) else None
-
-
 def _key(spec: KernelSpec, how: TargetName, directory: Path | None) -> Hashable:
     """The key of a kernel in the process, the same under all names. Another directory is to have the kernel too."""
     return spec.digest, spec.choice, how.text, directory
@@ -118,19 +95,14 @@ def _keeps(how: TargetName) -> bool:
 
 def _on_disk(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Loaded]:
     """Those kernels that are on disk, by their keys in the process."""
-    keys = {_key_on_disk(spec, how): key for key, spec in specs.items()} if _keeps(how) else {}
-    return {keys[at]: held for at, held in _loaded({at: specs[key].symbol for at, key in keys.items()}).items()}
-
-
-def _loaded(symbols: Mapping[str, str]) -> dict[str, Loaded]:
-    """Those kernels that are on disk, by their keys there; `symbols`: by key."""
+    own = {_key_on_disk(spec, how): key for key, spec in specs.items()} if _keeps(how) else {}
 
     def read(path: Path, keys: Sequence[str]) -> dict[str, Loaded]:
         module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
         share = path.stat().st_size // len(keys) + _PAGES
-        return {key: Loaded(module[symbols[key]], module, share) for key in keys}
+        return {at: Loaded(module[specs[own[at]].symbol], module, share) for at in keys}
 
-    return disk.load(symbols, read)
+    return {own[at]: held for at, held in disk.load(own, read).items()}
 
 
 def _found_or_made(

@@ -114,15 +114,9 @@ def cache_size(directory: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def key(*parts: object, sources: Sequence[str] = SOURCES) -> str:
-    """The key for something that is compiled from `parts`, whose `repr` tells everything about them, by these parts of
-    the package."""
-    return _hash(repr((parts, versions(), _source_digest(sources))).encode())
-
-
-def is_kept(key: str) -> bool:
-    """Whether something is kept under a key."""
-    return os.path.exists(f"{cache_directory()}/{KERNELS}/{key}")
+def key(*parts: object) -> str:
+    """The key for something that is compiled from `parts`, whose `repr` tells everything about them."""
+    return _hash(repr((parts, versions(), _source_digest())).encode())
 
 
 def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Held]]) -> dict[str, Held]:
@@ -260,12 +254,12 @@ def versions() -> tuple[str, ...]:
 
 
 @cache
-def _source_digest(sources: Sequence[str]) -> str:
+def _source_digest() -> str:
     """The hash of the sources that decide what code is made: an edited dlsys does not take what an older one left."""
     package = Path(__file__).resolve().parent.parent
     if archive := getattr(__spec__.loader, "archive", None):  # a zip file, which stands for all
         return _hash(Path(archive).read_bytes())
-    named = [package / name for name in sources]
+    named = [package / name for name in SOURCES]
     paths = sorted(path for part in named for path in ([part] if part.suffix else part.rglob("*.py")))
     parts = (part for path in paths for part in (str(path.relative_to(package)).encode(), path.read_bytes()))
     return _hash(b"".join(parts))

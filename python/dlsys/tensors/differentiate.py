@@ -77,7 +77,7 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
 
 def compiled_backward(
     output: TensorNode, weight: TensorNode | None, found: Trace
-) -> tuple[trace.Compiled | trace.Recorded, list[Any]]:
+) -> tuple[trace.Compiled, list[Any]]:
     """A trace compiled to compute its outputs and the gradients of one, times a weight, and the arrays to run it with.
     The gradients are built once for each structure, of a copy of the graph."""
     places = tuple([found.place[node] for node in found.outputs])
@@ -107,14 +107,13 @@ def compiled_backward(
         return [*(copies[at] for at in places), *totals], others, result
 
     compiled, given = trace.compiled(found, ("backward", root, places, of_weight, before), build)
-    added = _Result(*compiled.result).added
-    return compiled, [*given, *arrays_of([cast("Tensor", found.nodes[at].grad) for at in added])]
+    return compiled, [*given, *arrays_of([cast("Tensor", found.nodes[at].grad) for at in compiled.result.added])]
 
 
 def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
     """Computes a trace's outputs, and leaves the gradients of one in the leaves."""
     compiled, given = compiled_backward(output, weight, found)
-    result = _Result(*compiled.result)
+    result: _Result = compiled.result
     for at in result.places:
         if at in found.changed:
             raise _changed(found.nodes[at], found.changed[at])

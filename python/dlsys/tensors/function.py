@@ -13,14 +13,19 @@ from ..graph import FLOATS, Node, error_at
 from ..ops import known_dtype
 from ..ops.function import Stated
 from .creation import tensor
-from .kept import is_plain
 from .mode import enable_grad, no_grad
 
 if TYPE_CHECKING:
     from .base import Tensor
 
 _numbers = itertools.count()
+PLAIN = (int, float, bool, str, bytes, type(None))
 OTHER = -1  # among numbers of outputs
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value's text says all of it."""
+    return type(value) in PLAIN or (type(value) in (tuple, list) and all(map(is_plain, value)))
 
 
 class Context:

@@ -12,18 +12,16 @@ from typing import Any, cast
 import numpy as np
 
 from ..compiler import Arena, Plan
-from ..compiler.records import RecordedPlan
 from ..devices import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
 from ..hooks import hooks
-from ..kernels import tell_compiled, tell_of_shapes
+from ..kernels import tell_of_shapes
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
 from ..ops.types import number_of
 from ..system import free_at_fork
-from . import kept
 from .node import TensorNode
 
 Place = int  # of a leaf or a node: its position among the entries
@@ -227,32 +225,13 @@ class Compiled:
         self.result = result
         """The result that `build` has left for later uses of the trace."""
 
-        self.key: str | None = None
-        """Under which it is to be kept on disk, once it has run."""
-
     def plans(self, given: Sequence[Any]) -> list[Plan]:
         """The plan for such arrays, not compiled."""
         return self.executor.planned_for([dict(zip(self.variables, given, strict=True))])
 
     def run(self, given: Sequence[Any]) -> list[Array]:
         """Copies of the values."""
-        found = self.executor.run_copied(dict(zip(self.variables, given, strict=True)))
-        if self.key is not None:
-            key, self.key = self.key, None
-            kept.save(key, self.executor.latest_plan(), self.variables, self.result)
-        return found
-
-
-class Recorded:
-    """A compiled trace that an earlier process has kept, to be used as `Compiled` is."""
-
-    def __init__(self, plan: RecordedPlan) -> None:
-        self.result: Any = plan.left
-        self.run: Callable[[Sequence[Any]], list[Array]] = plan.run
-
-    def plans(self, given: Sequence[Any]) -> list[Plan]:
-        """No plan: it is compiled."""
-        return []
+        return self.executor.run_copied(dict(zip(self.variables, given, strict=True)))
 
 
 class _Family:
@@ -261,7 +240,7 @@ class _Family:
     def __init__(self, first: Numbers) -> None:
         self.first = first
         self.varying: set[int] = set()
-        self.compiled: dict[Numbers, Compiled | Recorded] = {}
+        self.compiled: dict[Numbers, Compiled] = {}
         self.used = stamp()
 
 
@@ -277,10 +256,10 @@ class TraceCache:
         self._shapes: dict[int, set[int]] = {}  # of graphs, without shapes and attributes; all by their hashes
         self._lock = free_at_fork(threading.Lock())
 
-    def __iter__(self) -> Iterator[Compiled | Recorded]:
+    def __iter__(self) -> Iterator[Compiled]:
         return (compiled for family in self._families.values() for compiled in family.compiled.values())
 
-    def lookup(self, structure: Any, numbers: Numbers) -> tuple[Numbers, Compiled | Recorded | None]:
+    def lookup(self, structure: Any, numbers: Numbers) -> tuple[Numbers, Compiled | None]:
         """The numbers, None for those to make inputs of, and the trace that is compiled for them, if there is one."""
         with self._lock:
             family = self._families.get(structure)
@@ -292,31 +271,29 @@ class TraceCache:
                 numbers = tuple(None if i in family.varying else number for i, number in enumerate(numbers))
             return numbers, family.compiled.get(numbers)
 
-    def insert(self, structure: Any, numbers: Numbers, compiled: Compiled | Recorded) -> None:
+    def insert(self, structure: Any, numbers: Numbers, compiled: Compiled) -> None:
         """Keep a trace that was compiled for what `lookup` gave."""
         with self._lock:
             self._families.setdefault(structure, _Family(numbers)).compiled[numbers] = compiled
             while len(self._families) > MOST_TRACES:
                 del self._families[min(self._families, key=lambda one: self._families[one].used)]
 
-    def count_shapes(self, trace: Trace) -> int:
-        """How many sets of shapes of a trace's graph were met before this one; 0 for a small graph. Logs a hint where
-        there is one after another."""
+    def count_shapes(self, trace: Trace) -> None:
+        """Logs a hint where a graph that is no small one is compiled for many sets of shapes."""
         if len(trace.place) < LEAST_NODES:
-            return 0
+            return
         leaves = {place for place, _ in trace.leaves}
-        graph = tuple([None if at in leaves else (one[0], one[2]) for at, one in enumerate(trace.entries)])
+        graph = hash(tuple([None if at in leaves else (one[0], one[2]) for at, one in enumerate(trace.entries)]))
         shapes = hash(tuple([trace.entries[at][:2] for at in sorted(leaves)]))
         with self._lock:
             if len(self._shapes) >= MOST_TRACES:
                 self._shapes.clear()
-            known = self._shapes.setdefault(hash(graph), set())
-            before = len(known)
+            known = self._shapes.setdefault(graph, set())
+            is_new = shapes not in known
             known.add(shapes)
-        if len(known) > before:
-            last = trace.outputs[-1]
+        if is_new:
+            last = trace.nodes[-1]
             tell_of_shapes(len(known), f"the graph of {last.name}, made at {last.location},")
-        return len(known - {shapes})
 
     def clear(self) -> None:
         """Forget all."""
@@ -335,13 +312,13 @@ def arena_of(ctx: Context) -> Arena:
 
 def compiled(
     trace: Trace, key: tuple[Any, ...], build: Callable[[list[Node]], tuple[Sequence[Node], list[Node], Any]]
-) -> tuple[Compiled | Recorded, list[Any]]:
+) -> tuple[Compiled, list[Any]]:
     """The compiled trace, and the arrays of its leaves and numbers.
 
     Args:
         key: what, besides the trace's entries, the result depends on.
         build: called where the trace is met first, with a copy of each entry; it returns the nodes to compute, the
-            variables it made besides, and what to leave in `Compiled.result`: numbers, in tuples and lists.
+            variables it made besides, and what to leave in `Compiled.result`.
     """
     ctx = trace.context
     structure = (ctx, key, *trace.entries)
@@ -352,17 +329,10 @@ def compiled(
             dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there for it
             lifted.setdefault(node, []).append(which)
     if found is None:
-        met, own = traces.count_shapes(trace), kept.key_of(trace, ctx, key, numbers)
-        plan = None if own is None else kept.load(own, ctx, arena_of(ctx), met)
-        if plan is not None:
-            feeds = [(trace.nodes[place].name, array.shape) for place, array in trace.leaves]
-            tell_compiled([x.name for x in trace.outputs], feeds, len(plan), 0, 0.0)
-            found = Recorded(plan)
-        else:
-            copies, variables = _copied(trace, lifted)
-            outputs, others, result = build(copies)
-            found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
-            found.key = own
+        traces.count_shapes(trace)
+        copies, variables = _copied(trace, lifted)
+        outputs, others, result = build(copies)
+        found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
         traces.insert(structure, numbers, found)
     here = ctx.kind == "cpu"
     given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]

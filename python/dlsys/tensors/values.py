@@ -18,7 +18,7 @@ from ..ops import known_dtype, leaf
 from ..ops.state import State, Updates
 from . import state, trace
 from .node import TensorNode
-from .trace import Compiled, Recorded, Trace, require_not_overwritten
+from .trace import Compiled, Trace, require_not_overwritten
 
 
 def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array | None]:
@@ -35,7 +35,7 @@ def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array 
     return [value_of(node) for node in nodes]
 
 
-def compiled_values(found: Trace) -> tuple[Compiled | Recorded, list[Any]]:
+def compiled_values(found: Trace) -> tuple[Compiled, list[Any]]:
     """A trace compiled to compute its outputs, and the arrays to run it with."""
     places = tuple([found.place[node] for node in found.outputs])
 
