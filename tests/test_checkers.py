@@ -34,7 +34,6 @@ def doubled(x: dl.Tensor) -> dl.Tensor:
 
 assert_type(doubled(x), dl.Tensor)
 x.add_(1).mul_(2)
-dl.precompile(doubled, [(2, 2), (4, 2)])
 x.summ()  # wrong
 dl.tensr(1)  # wrong
 doubled("text")  # wrong
@@ -100,7 +99,7 @@ assert_type(ad.where_op(y > 1, y, 0.0).softmax(-1), dl.Tensor)
 (gradient,) = ad.gradients(ad.sum_op(y), [W])
 executor = ad.Executor([y, gradient], ctx=dl.cpu(0))
 values = executor.run({X: np.ones((3, 4), "float32")}, convert_to_numpy_ret_vals=True)
-executor.compile([{X: (3, 4)}, {X: (5, 4)}])
+executor.compile_funcs({X: (3, 4)})
 print(values[0].shape, executor.groups())
 executor.rnu({})  # wrong
 ad.relu_opp(y)  # wrong

@@ -91,7 +91,6 @@ from .tensors import no_grad as no_grad
 from .tensors import numel as numel
 from .tensors import ones as ones
 from .tensors import ones_like as ones_like
-from .tensors import precompile as precompile
 from .tensors import set_grad_enabled as set_grad_enabled
 from .tensors import stack as stack
 from .tensors import tensor as tensor

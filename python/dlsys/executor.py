@@ -17,7 +17,6 @@ from .compiler import (
     Plan,
     TypedGraph,
     analyse,
-    compile_plans,
     feed_type,
     make_program,
     select,
@@ -231,21 +230,6 @@ class Executor(Stages):
             if self.ctx.kind != "numpy":
                 self.latest_plan().kernel_of  # noqa: B018 - compiles them
             return self.node_to_compiled_func
-
-    def compile(self, feed_shapes: Sequence[Mapping[Node, Any]]) -> None:
-        """Compile the kernels for each of several sets of feed shapes (see `infer_shape`), all of them together, on all
-        cores, so that no later run with these shapes compiles. Raises FeedError, ShapeError, DTypeError.
-        """
-        if isinstance(feed_shapes, Mapping) or not isinstance(feed_shapes, Sequence):
-            raise FeedError("compile takes a list of dictionaries, from nodes to shapes")
-        with self._lock:
-            compile_plans(self.planned_for(feed_shapes))
-
-    def planned_for(self, feed_shapes: Sequence[Mapping[Node, Any]]) -> list[Plan]:
-        """The plans for several sets of feed shapes, not compiled; none in the `numpy` context."""
-        with self._lock:
-            plans = [self._planned(shapes) for shapes in feed_shapes]
-            return [] if self.ctx.kind == "numpy" else plans
 
     def export(
         self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *,

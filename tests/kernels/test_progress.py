@@ -1,4 +1,4 @@
-"""What compiling tells, and compiling ahead."""
+"""What compiling tells."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import logging
 import re
 
 import dlsys as dl
-import dlsys.nn.functional as F
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import errors, kernels, nn
+from dlsys import nn
 from dlsys.kernels import progress
 
 
@@ -43,7 +42,7 @@ def test_the_fifth_shape_brings_a_hint_once(caplog: pytest.LogCaptureFixture) ->
 def test_a_graph_of_tensors_brings_the_hint_too(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
     for rows in range(1, 8):
-        dl.precompile(lambda x: model(x).softmax(-1), [(rows, 5)])
+        model(dl.tensor(np.ones((rows, 5), "float32"))).softmax(-1).numpy()
     (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert "the graph of softmax_" in record.message and "test_progress.py" in record.message
 
@@ -68,43 +67,3 @@ def test_a_bar_is_shown_on_terminals_after_a_while(monkeypatch: pytest.MonkeyPat
             bar.update(1)
         shown[name] = stream.getvalue()
     assert "compiling kernels" in shown["now"] and not shown["later"] and not shown["file"]
-
-
-def test_an_executor_compiles_several_shapes_ahead() -> None:
-    run, X = executor()
-    run.compile([{X: (rows, 6)} for rows in (2, 3, 4)])
-    before = kernels.compiled()
-    assert run.compilations == 3
-    for rows in (2, 3, 4):
-        (found,) = run.run({X: np.ones((rows, 6), "float32")}, convert_to_numpy_ret_vals=True)
-        assert found.shape == (rows, 3) and (found == 6).all()
-    assert kernels.compiled() == before and run.compilations == 3
-    with pytest.raises(errors.FeedError, match="a list of dictionaries"):
-        run.compile({X: (2, 6)})  # type: ignore[arg-type]
-
-
-def test_precompile_needs_no_compiling_later_and_changes_no_state() -> None:
-    model = nn.Sequential(nn.Linear(7, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
-
-    def loss(x: ad.Node, y: ad.Node) -> ad.Node:
-        return F.cross_entropy(model(x), y)
-
-    dl.manual_seed(0)
-    state = {name: np.array(value) for name, value in model.state_dict().items()}
-    dl.precompile(model, [(5, 7), (6, 7)])
-    dl.precompile(loss, [[(rows, 7), np.zeros(rows, "int64")] for rows in (5, 6)])
-    for name, value in model.state_dict().items():
-        np.testing.assert_array_equal(value, state[name], err_msg=name)
-    before = kernels.compiled()
-    rng = np.random.default_rng(0)
-    for rows in (5, 6):
-        x = dl.tensor(rng.normal(size=(rows, 7)).astype("float32"))
-        loss(x, dl.tensor(np.arange(rows) % 3)).backward()
-        model.zero_grad()
-        assert model(x).numpy().shape == (rows, 3)
-    assert kernels.compiled() == before
-    with pytest.raises(errors.GraphError, match="must return tensors"):
-        dl.precompile(lambda x: None, [(2, 3)])
-    for shapes in (5, "5"):
-        with pytest.raises(errors.GraphError, match="shapes must be a list"):
-            dl.precompile(model, shapes)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
 from .messages import is_message
 from .passes import NAMES, PASSES, run_passes, select, swept
-from .plan import Plan, compile_plans
+from .plan import Plan
 from .products import Columns, pack
 from .program import Arena, Key, Program
 from .types import analyse, feed_type, with_known_shapes

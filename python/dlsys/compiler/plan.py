@@ -37,19 +37,6 @@ def _ends(types: Iterable[ArrayType]) -> list[int]:
     return list(accumulate((-(-size // SCRATCH) * SCRATCH for size in sizes), initial=0))
 
 
-def compile_plans(plans: Iterable[Plan]) -> None:
-    """Compiles the kernels of several plans of one context together, on all cores."""
-    plans = [plan for plan in plans if not plan.is_compiled]
-    if plans:
-        numbered = [(spec, number) for number, plan in enumerate(plans) for spec in plan.specs.values()]
-        specs, numbers = [spec for spec, _ in numbered], [number for _, number in numbered]
-        before, began = kernels.compiled(), perf_counter()
-        found = kernels.get(specs, TARGETS[plans[0].ctx.kind], plans=numbers)  # held until the plans have taken theirs
-        kernels.tell_compiled_ahead(len(plans), len(found), kernels.compiled() - before, perf_counter() - began)
-        for plan in plans:
-            plan.kernel_of  # noqa: B018 - takes its kernels
-
-
 class Plan:
     """One signature's program on one device. Each stage is done when it is first needed, and cached; the caller holds
     the arena's lock.

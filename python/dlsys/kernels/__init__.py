@@ -20,7 +20,7 @@ from .cache import built, compiled, get
 from .choices import TuningWarning, tuned, tunes
 from .disk import CacheWarning
 from .kernel import Kernel
-from .progress import tell_compiled, tell_compiled_ahead, tell_of_shapes
+from .progress import tell_compiled, tell_of_shapes
 from .runner import RUN, Call, Callback, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call, to_function
 from .runner import unrolled_calls
 from .spec import ArrayType, Choice, Family, KernelSpec, target_name

@@ -37,11 +37,6 @@ def tell_compiled(
         LOG.info("%s for %s: %d %s, %d compiled, %.2f s", _some(results), fed, count, told, made, seconds)
 
 
-def tell_compiled_ahead(plans: int, count: int, made: int, seconds: float) -> None:
-    """Logs that the kernels of several plans are ready; see `tell_compiled`."""
-    LOG.info("%d plans ahead: %d kernels, %d compiled, %.2f s", plans, count, made, seconds)
-
-
 def tell_of_shapes(count: int, what: str) -> None:
     """Logs the hint when the `MANY`th set of shapes of one graph is compiled."""
     if count == MANY:

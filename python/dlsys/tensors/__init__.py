@@ -29,6 +29,5 @@ from .mode import (
     enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled,
     no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
-from .precompile import precompile as precompile
 from .products import einsum as einsum
 from .values import evaluate as evaluate

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..compiler import Arena, Plan
+from ..compiler import Arena
 from ..devices import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
@@ -224,10 +224,6 @@ class Compiled:
         self.variables = variables
         self.result = result
         """The result that `build` has left for later uses of the trace."""
-
-    def plans(self, given: Sequence[Any]) -> list[Plan]:
-        """The plan for such arrays, not compiled."""
-        return self.executor.planned_for([dict(zip(self.variables, given, strict=True))])
 
     def run(self, given: Sequence[Any]) -> list[Array]:
         """Copies of the values."""
