@@ -30,6 +30,18 @@ def test_contexts() -> None:
     assert "integer" in error_of(dl.DeviceError, dl.gpu, "0")
 
 
+def test_an_index_is_given_once() -> None:
+    for kind in ("cuda", "gpu"):
+        assert dl.device(kind, 1) == dl.device(f"{kind}:1") == dl.device(f"{kind}(1)") == dl.cuda(1)
+    for named in ("cuda:0", "cuda:1", "gpu(1)", dl.cuda(1), 1):
+        assert dl.device(named) == dl.cuda(0 if named == "cuda:0" else 1)
+        for index in (0, 1, 2):
+            assert f"but {index} is" in error_of(dl.DeviceError, dl.device, named, index)
+    for wrong in ("cuda:1)", "cuda(1", "cuda:(1)", "cuda()", "cuda:"):
+        assert repr(wrong) in error_of(dl.DeviceError, dl.device, wrong)
+        assert repr(wrong) in error_of(dl.DeviceError, dl.context, wrong)
+
+
 def test_an_absent_gpu_is_one_sentence() -> None:
     assert dl.context("cpu") == dl.cpu() and "tpu" in error_of(dl.DeviceError, dl.context, "tpu")
     found = dl.cuda.device_count()

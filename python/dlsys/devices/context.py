@@ -29,23 +29,27 @@ def _runtime(name: str) -> Any:
     return tvm_ffi.get_global_func(f"runtime.{name}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Context:
     """The device on which arrays are and graphs run: `kind` is "cpu", "cuda" or "numpy". `dl.device` is this class:
     `dl.device("cuda:1")`, `dl.device("cuda", 1)`; whether a GPU is there is asked where it is used."""
 
     kind: str
-    index: int = 0
+    index: int
 
-    def __post_init__(self) -> None:
-        """Raises DeviceError for an unknown kind, and for an index that is no integer >= 0."""
-        if isinstance(self.kind, Context) or type(self.kind) is int:  # as PyTorch's: a device, or the number of a GPU
-            kind, number = (self.kind.kind, self.kind.index) if isinstance(self.kind, Context) else ("cuda", self.kind)
+    def __init__(self, kind: str | int | Context, index: int | None = None) -> None:
+        """`kind`: also a context, or the number of a GPU, as in PyTorch. Raises DeviceError for an unknown kind, for an
+        index that is no integer >= 0, and for two indices."""
+        if isinstance(kind, Context) or type(kind) is int:
+            name, number = (kind.kind, kind.index) if isinstance(kind, Context) else ("cuda", kind)
         else:
-            kind, number = _parsed(self.kind) or (self.kind, None)
-        word("device", "the kind", kind, ("cpu", "cuda", "numpy"), DeviceError)
-        object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "index", integer("device", "the index", number or self.index, 0, DeviceError))
+            name, number = _parsed(kind) or (kind, None)
+        if number is not None and index is not None:
+            raise DeviceError(f"device: {kind!r} names an index, so no other one may be given, but {index!r} is")
+        index = number if index is None else index
+        word("device", "the kind", name, ("cpu", "cuda", "numpy"), DeviceError)
+        object.__setattr__(self, "kind", name)
+        object.__setattr__(self, "index", integer("device", "the index", 0 if index is None else index, 0, DeviceError))
 
     def __str__(self) -> str:
         """As PyTorch writes it: "cpu", "cuda:0"."""
@@ -89,9 +93,12 @@ device = Context
 
 
 def _parsed(value: Any) -> tuple[str, int | None] | None:
-    """The kind and the index, None if it is not there, that a text like "cuda:1" or "gpu" names; None for another."""
-    match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip()) if isinstance(value, str) else None
-    return (_NAMES[match[1]], int(match[2]) if match[2] else None) if match and match[1] in _NAMES else None
+    """The kind and the index, None if it is not there, that a text like "cuda:1", "cuda(1)" or "gpu" names; None for another."""
+    match = re.fullmatch(r"([a-z]+)(?::(\d+)|\((\d+)\))?", value.strip()) if isinstance(value, str) else None
+    if match is None or match[1] not in _NAMES:
+        return None
+    index = match[2] or match[3]
+    return _NAMES[match[1]], int(index) if index else None
 
 
 _one = functools.cache(Context)  # so that equal contexts are one object
