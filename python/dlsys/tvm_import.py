@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import gc
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,16 +23,43 @@ from .errors import DlsysError
 from .system import address_space, available_cores, cuda_folders
 
 COMPILER_BYTES = 592 * 2**20  # of address space that TVM's compiler takes for a small kernel; with less it crashes
+LONGEST_IMPORT = 60.0  # seconds that a fork waits for an import, which may wait for a lock of the forking thread
 THREAD_BYTES = 16 * 2**20  # for one thread of the compiler and one of the kernels
 
 
 def with_compiler(name: str) -> Any:
     """The module `dlsys.<name>`, which needs TVM's compiler; both are imported now. Raises DlsysError if the process is
     limited to less address space than the compiler takes."""
-    if "tvm" not in sys.modules:
-        _require_room()
-    _import("tvm")
-    return importlib.import_module(f"dlsys.{name}")
+    _let_forks_wait()
+    with _importing:
+        if "tvm" not in sys.modules:
+            _require_room()
+        _import("tvm")
+        return importlib.import_module(f"dlsys.{name}")
+
+
+_importing = threading.RLock()
+_forking = threading.local()
+
+
+@cache
+def _let_forks_wait() -> None:
+    """Lets a fork wait until no other thread imports TVM: in the child that import would never end, nor any other one.
+
+    What is registered last is called first: were locks of these two modules taken before, TVM, which imports them, and
+    the fork would wait for each other."""
+    import concurrent.futures.thread
+    import logging  # noqa: F401
+
+    def before() -> None:
+        _forking.waited = _importing.acquire(timeout=LONGEST_IMPORT)
+
+    def after() -> None:
+        if _forking.waited:
+            _importing.release()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
 
 
 def _require_room() -> None:

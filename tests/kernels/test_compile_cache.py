@@ -638,6 +638,34 @@ def test_a_fork_while_a_thread_compiles_leaves_no_lock_behind() -> None:
     assert python("-c", WHILE_COMPILING, **{disk.VARIABLE: "0"}).stdout == "done\n"
 
 
+WHILE_IMPORTING = """
+import logging, os, signal, sys, threading, time, warnings
+import numpy as np
+import dlsys as dl
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+exp = lambda: dl.tensor(np.zeros((5, 7), "float32")).exp().numpy()
+thread = threading.Thread(target=exp)
+thread.start()
+while sys.argv[1] not in sys.modules:
+    time.sleep(1e-4)
+forked = time.monotonic()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if (exp() == 1).all() else 1)
+assert time.monotonic() - forked < 50
+thread.join()
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["tvm", "tvm.ir", "dlsys.kernels.build"])
+def test_a_fork_while_a_thread_imports_the_compiler_waits_for_it(module: str) -> None:
+    assert python("-c", WHILE_IMPORTING, module, **{disk.VARIABLE: "0"}).stdout == "0\n"
+
+
 def test_a_plan_is_compiled_while_another_waits_for_its_kernels() -> None:
     """The first thread's kernels come after the second's whole run."""
     first_waits, second_is_done = threading.Event(), threading.Event()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 
 from tqdm import tqdm
 
 from ..graph import Shape
+from ..system import free_at_fork
 
 LOG: logging.Logger = logging.getLogger("dlsys")
 MANY = 5  # shapes of one graph: then a hint says that padding would compile less
@@ -19,9 +21,16 @@ MOST_NAMED = 4  # values named in a line
 PATIENCE = 3.0  # seconds of compiling before a terminal gets a progress bar
 
 
-def bar(total: int) -> tqdm[None]:
+class Bar(tqdm):  # type: ignore[type-arg]
+    """A progress bar with a lock that is free in forked processes, unlike that of all bars of tqdm."""
+
+
+Bar.set_lock(free_at_fork(threading.RLock()))
+
+
+def bar(total: int) -> Bar:
     """A progress bar of so many kernels, on a terminal alone, and only where they take longer than `PATIENCE`."""
-    return tqdm(
+    return Bar(
         total=total, desc="compiling kernels", unit="kernel", delay=PATIENCE, disable=None, leave=False, file=sys.stderr
     )
 
