@@ -41,8 +41,8 @@ def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
 
 
 def test_schedules_follow_torch() -> None:
-    fixed = {"cycle_momentum": False}
-    pairs = zip(schedules(optim.lr_scheduler, **fixed), schedules(torch.optim.lr_scheduler, **fixed), strict=True)
+    theirs = schedules(torch.optim.lr_scheduler, cycle_momentum=False)
+    pairs = zip(schedules(optim.lr_scheduler), theirs, strict=True)
     for ours, theirs in pairs:
         opt = optim.SGD([{"params": ad.Parameter([1.0])}, {"params": ad.Parameter([2.0]), "lr": 0.3}], lr=1.5)
         tensors = [torch.zeros(1, requires_grad=True) for _ in range(2)]
@@ -128,57 +128,6 @@ def test_clip_grad_value() -> None:
     assert "takes parameters" in error_of(GraphError, optim.clip_grad_value_, [own[0] * 1.0], 1.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("SGD", {}), ("SGD", {"momentum": 0.5, "nesterov": True}), ("RMSprop", {"momentum": 0.2}), ("Adam", {}),
-        ("AdamW", {"amsgrad": True}),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("compiled", [False, True])
-def test_the_one_cycle_changes_the_momentum(name: str, options: dict[str, Any], compiled: bool) -> None:
-    """Of steps that are taken at once and of a compiled one, which are each compiled once."""
-    start, x = np.array([1.0, -2.0, 0.5]), np.array([0.3, 1.0, -2.0])
-    p, q = ad.Parameter(start), torch.tensor(start, requires_grad=True)
-    opt, reference = (getattr(m.optim, name)([w], lr=0.1, **options) for m, w in ((dl, p), (torch, q)))
-    words = {"total_steps": 12, "base_momentum": 0.7, "max_momentum": 0.9}
-    schedule = optim.OneCycleLR(opt, 0.05, **words)
-    expected = torch.optim.lr_scheduler.OneCycleLR(reference, 0.05, **words)
-    if compiled:
-        step = ad.Executor([opt.minimize(ad.reducesum_op((p * x) ** 2))])
-    for _ in range(11):
-        if compiled:
-            step.run({})
-        else:
-            opt.zero_grad()
-            ((p * x) ** 2).sum().backward()
-            opt.step()
-        reference.zero_grad()
-        ((q * torch.tensor(x)) ** 2).sum().backward()
-        reference.step()
-        schedule.step(), expected.step()
-        group, theirs = opt.groups[0], reference.param_groups[0]
-        found, wanted = (g["betas"][0] if "betas" in g else g["momentum"] for g in (group, theirs))
-        assert found == pytest.approx(wanted, rel=1e-12)
-        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-9)
-    assert len(opt._stepping._compiled) == (not compiled)
-    group["betas" if "betas" in group else "momentum"] = (0.5, 0.9) if "betas" in group else 0.5
-    assert group.momenta["float64"].item() == 0.5
-
-
-def test_a_one_cycle_needs_a_momentum_and_knows_its_end() -> None:
-    p = ad.Parameter([1.0])
-    told = error_of(GraphError, optim.OneCycleLR, optim.Adagrad([p]), 1.0, total_steps=5)
-    assert "Adagrad has neither a momentum nor betas" in told
-    sgd = optim.SGD([p], lr=1.0)
-    assert "base_momentum must be a number in [0, 1)" in error_of(
-        GraphError, optim.OneCycleLR, sgd, 1.0, 5, base_momentum=1.0
-    )
-    parts = [optim.OneCycleLR(sgd, 1.0, 5), optim.StepLR(sgd, 3)]
-    assert "cycle_momentum=False" in error_of(GraphError, optim.SequentialLR, sgd, parts, [4])
-
-
 def test_schedule_reaches_the_kernels_and_compiles_nothing() -> None:
     parameter = ad.Parameter(np.zeros(2, "float32"))
     opt = optim.SGD([parameter], lr=1.0)
@@ -239,7 +188,7 @@ def test_mistakes_are_named() -> None:
         (lambda: optim.StepLR(opt, 0), "step_size must be an integer >= 1, not 0"),
         (lambda: optim.CosineAnnealingLR(opt, 2.5), "T_max must be an integer"),  # type: ignore[arg-type]
         (lambda: optim.LinearLR(opt, start_factor=0.0), "start_factor must be greater than 0"),
-        (lambda: optim.OneCycleLR(opt, 1.0, cycle_momentum=False), "epochs must be an integer >= 1, not None"),
+        (lambda: optim.OneCycleLR(opt, 1.0), "epochs must be an integer >= 1, not None"),
         (lambda: optim.StepLR(opt, 2, last_epoch=-2), "last_epoch must be an integer >= -1"),
         (lambda: optim.SequentialLR(opt, [optim.StepLR(opt, 2)], [3]), "1 schedules and the milestones [3]"),
         (lambda: optim.SequentialLR(opt, [opt], []), "schedules of the optimizer"),  # type: ignore[list-item]

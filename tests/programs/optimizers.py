@@ -9,16 +9,8 @@ import numpy as np
 import torch
 import torch.nn as nn
 from torch import optim
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    LambdaLR,
-    LinearLR,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-)
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, ReduceLROnPlateau, SequentialLR
+from torch.utils.data import DataLoader, Dataset, random_split
 
 
 def build(prepare):
@@ -123,29 +115,6 @@ def run_decay_groups(prepare, train):
     return losses
 
 
-def run_ema(prepare, train):
-    """An exponential moving average of the weights beside the training, evaluated at the end."""
-    rng = np.random.default_rng(3)
-    model = prepare(nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 1)))
-    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    loss_fn = nn.MSELoss()
-    X = torch.tensor(rng.normal(size=(32, 5)), dtype=torch.float32)
-    y = X.sum(dim=1, keepdim=True).sin()
-    losses = []
-    for _ in range(20):
-        loss = loss_fn(model(X), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        ema.update_parameters(model)
-        losses.append(loss.item())
-    ema.eval()
-    with torch.no_grad():
-        losses.append(loss_fn(ema(X), y).item())
-    return losses
-
-
 def rosenbrock(p):
     return (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2
 
@@ -177,28 +146,6 @@ def run_nesterov(prepare, train):
         scheduler.step()
         losses.append(loss.item())
     return path, losses
-
-
-def run_one_cycle(prepare, train):
-    """A regression with the one-cycle schedule, one step of it for each batch."""
-    rng = np.random.default_rng(32)
-    x = rng.uniform(-2, 2, size=(40, 1)).astype(np.float32)
-    dataset = TensorDataset(torch.from_numpy(x), torch.from_numpy(np.sin(2 * x)))
-    loader = DataLoader(dataset, batch_size=10, shuffle=False, drop_last=True)
-    model = prepare(nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    scheduler = OneCycleLR(optimizer, max_lr=0.02, epochs=5, steps_per_epoch=len(loader), pct_start=0.3)
-    losses, rates = [], []
-    for _ in range(5):
-        for xb, yb in loader:
-            loss = nn.functional.mse_loss(model(xb), yb)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            scheduler.step()
-            rates.append(optimizer.param_groups[0]["lr"])
-            losses.append(loss.item())
-    return losses, rates
 
 
 class EarlyStopping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import missing_names as _missing_names
-from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
+from . import lr_scheduler as lr_scheduler
 from .groups import (
     ParameterGroup as ParameterGroup, clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_,
     clip_grad_value_ as clip_grad_value_, global_norm as global_norm,

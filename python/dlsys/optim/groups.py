@@ -25,13 +25,11 @@ class ParameterGroup(UserDict[str, Any]):
 
     "params" cannot be changed. "initial_lr" is the rate that was last set by hand, from which schedules start. "lr" is
     read by the next run. The others, the options, are compiled into a step: setting one changes the steps that are
-    built afterwards, by `step`, `update` or `minimize`. So is the momentum, unless a schedule sets it, see
-    `schedule_momentum`.
+    built afterwards, by `step`, `update` or `minimize`.
 
     Attributes:
-        rates, steps, momenta: the learning rate, the number of steps and the momentum, which graphs read: a Parameter
-            of shape () for each dtype of the parameters. Methods that do not count their steps have empty `steps`;
-            `momenta` are empty where no schedule sets it.
+        rates, steps: the learning rate and the number of steps, which graphs read: a Parameter of shape () for each
+            dtype of the parameters. Methods that do not count their steps have empty `steps`.
     """
 
     def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
@@ -43,7 +41,6 @@ class ParameterGroup(UserDict[str, Any]):
             dtype: ad.Parameter(np.asarray(rate, dtype), "lr", requires_grad=False) for dtype in dtypes
         }
         self.steps: dict[str, ad.Parameter] = {}
-        self.momenta: dict[str, ad.Parameter] = {}
 
     @property
     def parameters(self) -> list[ad.Parameter]:
@@ -77,39 +74,6 @@ class ParameterGroup(UserDict[str, Any]):
             self.data["lr"] = lr
             for rate in self.rates.values():
                 rate.value = lr
-
-    @property
-    def _momentum(self) -> Any:
-        """The momentum, "momentum" or the first of "betas"; None where there is none."""
-        return self.data["betas"][0] if "betas" in self.data else self.data.get("momentum")
-
-    def _with_momentum(self, value: Any) -> dict[str, Any]:
-        """The options with another momentum."""
-        options = self.options
-        return options | ({"betas": (value, options["betas"][1])} if "betas" in options else {"momentum": value})
-
-    def schedule_momentum(self, value: Any) -> None:
-        """Set the momentum, for steps that read it: the first time changes the steps that are built afterwards, others
-        compile nothing. Raises GraphError for a method without one."""
-        if self._momentum is None:
-            raise GraphError(f"{self._owner} has neither a momentum nor betas for a schedule to change")
-        for dtype in self.rates:
-            self.momenta.setdefault(dtype, ad.Parameter(np.zeros((), dtype), "momentum", requires_grad=False))
-        self._accept(self, self._with_momentum(value))
-
-    def take_momentum(self) -> None:
-        """Let the steps that read the momentum read the one that is set."""
-        for momentum in self.momenta.values():
-            momentum.value = self._momentum
-
-    def options_of(self, dtype: str) -> dict[str, Any]:
-        """The options of a step, with a node where it reads the momentum."""
-        return self._with_momentum(self.momenta[dtype]) if self.momenta else self.options
-
-    @property
-    def compiled(self) -> dict[str, Any]:
-        """The options that are compiled into a step."""
-        return self._with_momentum(None) if self.momenta else self.options
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Changes a setting of the group, in the compiled steps too. Raises GraphError for an unknown one."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..checks import flag, integer, number, word
+from ..checks import integer, number, word
 from ..errors import GraphError
 from .optimizer import Optimizer
 
@@ -151,9 +151,8 @@ class ExponentialLR(LRScheduler):
 
 class OneCycleLR(LRScheduler):
     """From max_lr / div_factor up to max_lr in `pct_start` of all steps, then down to max_lr / div_factor /
-    final_div_factor, each by half a cosine, or in a straight line. The momentum goes from max_momentum down to
-    base_momentum meanwhile, and up again (L. N. Smith, N. Topin: Super-Convergence, 2018). The groups' own rates are
-    not used."""
+    final_div_factor, each by half a cosine, or in a straight line (L. N. Smith, N. Topin: Super-Convergence, 2018). The
+    momentum stays as it is: PyTorch's with `cycle_momentum=False`. The groups' own rates are not used."""
 
     def __init__(
         self,
@@ -164,17 +163,13 @@ class OneCycleLR(LRScheduler):
         steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
-        cycle_momentum: bool = True,
-        base_momentum: float = 0.85,
-        max_momentum: float = 0.95,
+        *,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
-        *,
         last_epoch: int = -1,
     ) -> None:
         """The number of steps is total_steps, or epochs * steps_per_epoch; `anneal_strategy` is "cos" or "linear".
-        Without `cycle_momentum` the momentum stays as it is. Raises GraphError for an argument out of range, and for an
-        optimizer without a momentum to cycle."""
+        Raises GraphError for an argument out of range."""
         name = "OneCycleLR"
         between = cosine if word(name, "anneal_strategy", anneal_strategy, ("cos", "linear")) == "cos" else line
         if total_steps is None:
@@ -183,32 +178,18 @@ class OneCycleLR(LRScheduler):
         peak = number(name, "pct_start", pct_start, most=1) * total - 1  # the step of the largest rate
         if not number(name, "div_factor", div_factor) or not number(name, "final_div_factor", final_div_factor):
             raise GraphError(f"{name}: div_factor and final_div_factor must be greater than 0")
-        momenta = [
-            number(name, key, value, below=1.0)
-            for key, value in (("base_momentum", base_momentum), ("max_momentum", max_momentum))
-        ]
 
-        def at(n: int, first: float, top: float, last: float) -> float:
+        first, last = most / div_factor, most / div_factor / final_div_factor
+
+        def lr_at(base_lr: float, n: int) -> float:
             if n > total:
                 raise GraphError(f"{name}: step {n} of a schedule of {total} steps")
             if n <= peak:
-                return between(first, top, n / peak if peak > 0 else 1.0)
+                return between(first, most, n / peak if peak > 0 else 1.0)
             rest = total - 1.0 - max(peak, 0.0)
-            return between(top, last, (n - max(peak, 0.0)) / rest if rest > 0 else 1.0)
+            return between(most, last, (n - max(peak, 0.0)) / rest if rest > 0 else 1.0)
 
-        def lr_at(base_lr: float, n: int) -> float:
-            return most * at(n, 1 / div_factor, 1.0, 1 / div_factor / final_div_factor)
-
-        self._momentum_at: Callable[[int], float] | None = None
-        if flag(name, "cycle_momentum", cycle_momentum):
-            self._momentum_at = lambda n: at(n, momenta[1], momenta[0], momenta[1])
         super().__init__(optimizer, lr_at, last_epoch)
-
-    def _set(self) -> None:
-        super()._set()
-        if self._momentum_at is not None:
-            for group in self.optimizer.groups:
-                group.schedule_momentum(self._momentum_at(self.last_epoch))
 
 
 class SequentialLR(LRScheduler):
@@ -221,8 +202,6 @@ class SequentialLR(LRScheduler):
         parts = list(schedulers)
         if any(not isinstance(part, LRScheduler) or part.optimizer is not optimizer for part in parts):
             raise GraphError("SequentialLR: takes schedules of the optimizer that it is given")
-        if any(getattr(part, "_momentum_at", None) is not None for part in parts):
-            raise GraphError("SequentialLR: sets learning rates alone: OneCycleLR(..., cycle_momentum=False)")
         starts = [integer("SequentialLR", "a milestone", n, 0) for n in milestones]
         if len(starts) != len(parts) - 1 or starts != sorted(starts):
             raise GraphError(f"SequentialLR: {len(parts)} schedules and the milestones {starts}")

@@ -221,14 +221,10 @@ class Adagrad(Optimizer):
         return parameter - gradient * scalars["lr"] / (ad.sqrt_op(total) + options["eps"]), {"sum": total}
 
 
-def one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
-    """1 - beta^step, of a number, or of a node that is > 0, to the rounding of step's dtype: subtracted from 1 as it
-    stands, 0.999^1 would lose five of float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for
-    x = -log(beta) / 2 * step."""
-    if isinstance(beta, ad.Node):
-        tanh = ad.tanh_op(step * (ad.log_op(beta) * -0.5))
-    else:
-        tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
+def one_minus_power(beta: float, step: ad.Node) -> ad.Node:
+    """1 - beta^step to the rounding of step's dtype: subtracted from 1 as it stands, 0.999^1 would lose five of
+    float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
+    tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
     return tanh * 2.0 / (tanh + 1.0)
 
 

@@ -97,7 +97,6 @@ class Optimizer:
     def _accept(self, group: ParameterGroup, options: dict[str, Any]) -> None:
         """Set a group's options, and add the state that its parameters need for them. Raises GraphError."""
         group.data |= self._checked(options)
-        group.take_momentum()
         for parameter in group.parameters:
             state = self.state.setdefault(parameter, {})
             for key, value in self._init(self._stored(parameter), group.options).items():
@@ -261,7 +260,7 @@ class Optimizer:
                 gradient, state, dtype = gradient_of.get(parameter), self.state[parameter], parameter.dtype
                 if gradient is None:
                     continue
-                options = group.options_of(dtype)
+                options = group.options
                 if dtype not in scalars:
                     step = state["step"] + 1.0 if "step" in state else None
                     scalars[dtype] = self._scalars(group.rates[dtype], step, options)

@@ -61,7 +61,7 @@ class Stepping:
             values = arrays_of([p.grad for p in given if p.grad is not None])
             found = dict(zip(given, values, strict=True))
             types = tuple((p.id, value.shape, value.dtype, value.context) for p, value in found.items())
-            key = (types, distributed.size(), tuple(tuple(group.compiled.items()) for group in groups))
+            key = (types, distributed.size(), tuple(tuple(group.options.items()) for group in groups))
             compiled = self._compiled.pop(key, None) or _made(found, update)
             self._compiled[key] = compiled  # the last, as it is used last
             if len(self._compiled) > MOST_COMPILED:
