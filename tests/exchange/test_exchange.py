@@ -202,7 +202,6 @@ def of_pytorch() -> dict[str, tuple[Any, Any]]:
     """Modules of one operator each, and their inputs."""
     t, f = torch.nn, torch.nn.functional
     x, grid = torch.randn(2, 3, 6, 6), torch.rand(2, 4, 5, 2) * 3 - 1.5
-    numbers, begin = torch.randint(0, 10, (7,)), torch.tensor([0, 2, 5])
     functions = {
         "nearest": lambda x: f.interpolate(x, scale_factor=2),
         "nearest to": lambda x: f.interpolate(x, size=(9, 5)),
@@ -233,8 +232,6 @@ def of_pytorch() -> dict[str, tuple[Any, Any]]:
             found[f"grid {mode} {padding}"] = Function(sample), (x, grid)
     return found | {
         "transposed 1d": (t.ConvTranspose1d(3, 4, 3, 2, 1, 1), (x[:, :, 0],)),
-        "bags": (t.EmbeddingBag(10, 4), (numbers.view(1, 7),)),
-        "bags at": (t.EmbeddingBag(10, 4, mode="sum"), (numbers, begin)),
         "windows": (Windows(), (torch.randn(2, 5, 4, 8),)),
     }
 

@@ -349,30 +349,6 @@ def test_what_moves_values(dtype: str) -> None:
 
 
 @DTYPES
-def test_bags_of_embeddings(dtype: str) -> None:
-    numbers, offsets = np.array([[1, 4, 0], [4, 2, 1]]), np.array([0, 2, 2, 5])
-    for mode in ("mean", "sum", "max"):
-        assert_module("EmbeddingBag", numbers, args=(5, 3), dtype=dtype, mode=mode)
-    for mode in ("mean", "sum"):
-        assert_module("EmbeddingBag", numbers.reshape(-1), offsets, args=(5, 3), dtype=dtype, mode=mode)
-    weight, shares = drawn(5, 3), drawn(2, 3)
-    for given, more, of in (
-        (numbers, {}, shares),
-        (numbers.reshape(-1), {"offsets": offsets}, shares.reshape(-1)),
-    ):
-        settings: dict[str, Any] = {**more, "mode": "sum", "per_sample_weights": of}
-        agree(F.embedding_bag, torch.nn.functional.embedding_bag, given, weight, dtype=dtype, **settings)
-
-
-def test_bags_refuse_what_does_not_fit() -> None:
-    layer, numbers = nn.EmbeddingBag(5, 3, mode="max"), dl.tensor([1, 2])
-    assert "without offsets" in error_of(dl.errors.GraphError, layer, numbers, dl.tensor([0]))
-    assert "numbers (bags, length)" in error_of(dl.errors.ShapeError, layer, numbers)
-    assert 'for the mode "sum"' in error_of(dl.errors.GraphError, layer, numbers, None, dl.ones(2))
-    assert "mode must be" in error_of(dl.errors.GraphError, nn.EmbeddingBag, 5, 3, mode="median")
-
-
-@DTYPES
 def test_rows_are_normalized(dtype: str) -> None:
     x = np.concatenate([drawn(3, 5), np.zeros((1, 5))])
     for words in ({}, {"dim": 0}, {"p": 1, "dim": -1}, {"eps": 3.0}):
@@ -391,8 +367,7 @@ def test_compiled_layers_compute_the_same() -> None:
     ):  # fmt: skip
         assert_module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
     numbers = np.array([[1, 4, 0], [4, 2, 1]])
-    for name in ("Embedding", "EmbeddingBag"):
-        assert_module(name, numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
+    assert_module("Embedding", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
     for target, words in ((NUMBERS[:4], {"reduction": "none"}), (NUMBERS[:4], {}), (SHARES, {})):
         settings: dict[str, Any] = {"label_smoothing": 0.2, **words}
         mine, theirs = F.cross_entropy, torch.nn.functional.cross_entropy
@@ -512,5 +487,3 @@ def test_orthogonal_matrices() -> None:
         np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-12)
     assert "two axes" in error_of(dl.errors.GraphError, nn.init.orthogonal_, ad.Parameter(np.zeros(3)))
     assert nn.init.constant_(ad.Parameter(np.zeros(2)), val=3.0).tolist() == [3.0, 3.0]
-    with pytest.warns(RuntimeWarning, match="sparse=True has no effect"):
-        nn.EmbeddingBag(3, 2, sparse=True)

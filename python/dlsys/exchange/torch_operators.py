@@ -157,27 +157,6 @@ def grid_sampler(x: Node, grid: Node, mode: int, padding: int, align_corners: bo
     return resampling.grid_sample(x, grid, *kinds, align_corners)
 
 
-@operator("embedding_bag")
-def embedding_bag(
-    weight: Node,
-    indices: Node,
-    offsets: Node,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
-    padding_idx: Any = None,
-) -> tuple[Node, ...]:
-    """Sums, means or maxima of bags of embeddings."""
-    if include_last_offset or padding_idx not in (None, -1):
-        raise GraphError("embedding_bag: include_last_offset and padding_idx are not supported")
-    kind = ("sum", "mean", "max")[mode]
-    return (
-        functional.embedding_bag(indices, weight, offsets, mode=kind, per_sample_weights=per_sample_weights),
-    )
-
-
 @operator("max_pool2d", "max_pool1d")
 def max_pool(
     x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False

@@ -25,7 +25,7 @@ from .images import (
 )
 from .layers import (
     BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss,
-    Dropout as Dropout, ELU as ELU, Embedding as Embedding, EmbeddingBag as EmbeddingBag, Flatten as Flatten,
+    Dropout as Dropout, ELU as ELU, Embedding as Embedding, Flatten as Flatten,
     GELU as GELU, Hardsigmoid as Hardsigmoid, Hardswish as Hardswish, Identity as Identity,
     KLDivLoss as KLDivLoss, L1Loss as L1Loss, LeakyReLU as LeakyReLU, Linear as Linear, LogSoftmax as LogSoftmax,
     Mish as Mish, MSELoss as MSELoss, NLLLoss as NLLLoss, PReLU as PReLU, ReLU as ReLU, ReLU6 as ReLU6,

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import extents, flag, has_no_effect, integer, number, real, word
+from ..checks import extents, flag, integer, number, real, word
 from ..errors import GraphError, ShapeError
 from ..graph import Shape
 from . import functional as F
@@ -122,41 +122,6 @@ class Embedding(Module):
 
     def forward(self, indices: Node) -> Node:
         return F.embedding(indices, self.weight, self.padding_idx)
-
-
-class EmbeddingBag(Module):
-    """The mean, sum or maximum of the rows of `weight` with the numbers of each bag, (bags, length) or (numbers,) with
-    offsets, see `functional.embedding_bag`: (bags, embedding_dim). Parameters: weight (num_embeddings, embedding_dim),
-    drawn from the standard normal distribution."""
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        *,
-        mode: str = "mean",
-        sparse: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        """Gradients are dense, with `sparse` too, which a warning says. Raises GraphError."""
-        dtype = placed(device, dtype)
-        if flag("EmbeddingBag", "sparse", sparse):
-            has_no_effect("EmbeddingBag", "sparse=True", "gradients are dense")
-        self.num_embeddings: int = integer("EmbeddingBag", "num_embeddings", num_embeddings, 1)
-        self.embedding_dim: int = integer("EmbeddingBag", "embedding_dim", embedding_dim, 1)
-        self.mode: str = word("EmbeddingBag", "mode", mode, ("mean", "sum", "max"))
-        self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), dtype, "weight")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values anew."""
-        init.normal_(self.weight)
-
-    def forward(self, input: Node, offsets: Node | None = None, per_sample_weights: Node | None = None) -> Node:
-        return F.embedding_bag(
-            input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights
-        )
 
 
 class Dropout(Module):

@@ -18,7 +18,7 @@ from .attention import (
     attended as attended, causal_mask as causal_mask,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
-from .embeddings import embedding as embedding, embedding_bag as embedding_bag, one_hot as one_hot
+from .embeddings import embedding as embedding, one_hot as one_hot
 from .losses import (
     binary_cross_entropy as binary_cross_entropy, huber_loss as huber_loss,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cross_entropy as cross_entropy,
