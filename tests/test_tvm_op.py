@@ -7,6 +7,7 @@ from unittest import mock
 
 import dlsys as dl
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
 from dlsys import autodiff as ad
@@ -277,6 +278,25 @@ def test_tvm_tensors_are_accepted():
     out = tvm.runtime.empty((4, 5), "float32")
     tvm_op.make_relu((4, 5), TGT, TGT_HOST, "relu")(tvm.runtime.tensor(x), out)
     np.testing.assert_array_equal(out.numpy(), np.maximum(x, 0))
+
+
+def test_a_kernel_that_fails_in_its_work_is_run_once() -> None:
+    """Its own error is raised; an update in place is applied once."""
+    for error in (RuntimeError, ValueError, TypeError, IndexError):
+        kernel = tvm_op.make_sgd_update((4,), 0.5, TGT, TGT_HOST, "update")
+        update = kernel.function
+
+        def fails(*arrays, update=update, error=error):
+            update(*arrays)
+            raise error("behind the work")
+
+        kernel.function = fails
+        for x in (np.ones(4, "float32"), dl.array(np.ones(4, "float32")), tvm.runtime.tensor(np.ones(4, "float32"))):
+            with pytest.raises(error, match="behind the work"):
+                kernel(x, np.full(4, 2.0, "float32"), x)
+            assert x.tolist() == [0.0] * 4 if isinstance(x, np.ndarray) else x.numpy().tolist() == [0.0] * 4
+        kernel.function = update
+        assert "shape" in error_of(ShapeError, kernel, np.ones(3, "float32"), x, x)
 
 
 def test_wrong_arguments_are_named():

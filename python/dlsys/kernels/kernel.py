@@ -101,8 +101,10 @@ class Kernel:
         written (read-only, non-contiguous, in another argument's memory); ShapeError, DTypeError and DeviceError for
         an argument of another shape, dtype or device.
         """
+        ready: list[Tensor] = []
+        failed: Exception | None = None
         if self.checked:
-            ready, starts = [], []
+            starts = []
             try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a tenth of a microsecond
                 for array in arrays:
                     if type(array) is Array:
@@ -120,14 +122,16 @@ class Kernel:
                         self._require_apart(starts)
                     self.function(*ready)
                     return
-            except (BufferError, IndexError, RuntimeError, TypeError, ValueError):
-                pass  # below the same is checked again, argument by argument, in the user's words
+            except (BufferError, IndexError, RuntimeError, TypeError, ValueError) as error:
+                failed = error  # below the same is checked again, argument by argument, in the user's words
         if len(arrays) != (wanted := len(self._types)):
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
             told = f"{self.name}: takes {wanted} arrays, its {len(self.inputs)} inputs and then {results}"
             raise KernelArgumentError(f"{told}; got {len(arrays)}: {self!r}")
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
         self._require_apart([tensor.data_ptr() for tensor in tensors])
+        if failed is not None and len(ready) == len(tensors) and all(map(_is_same, ready, tensors)):
+            raise failed  # nothing was wrong with the arguments: its work had begun
         self.function(*tensors, *(empty(*of, tensors[0].device).tensor for of in self.scratch))
 
     def _require_apart(self, starts: Sequence[int]) -> None:
@@ -214,6 +218,11 @@ class Kernel:
         types = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in self._types]
         arguments, results = (", ".join(part) for part in (types[: len(self.inputs)], types[len(self.inputs) :]))
         return f"<kernel {self.name}({arguments}) -> {results}, {self.rule.name}, {self.named_target.kind}>"
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are one part of memory in one form."""
+    return bool(one.data_ptr() == other.data_ptr() and tuple(one.shape) == tuple(other.shape))
 
 
 def _is_aligned(value: Any) -> bool:
