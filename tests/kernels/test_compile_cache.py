@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import importlib.util
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,14 +27,17 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import compute, kernels, schedule, storage, system, tvm_import
+from dlsys import compute, kernels, schedule, storage, system, tvm_import, tvm_op
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.devices import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
+from dlsys.schedule import intrinsics
 from dlsys.schedule import target as targets
+from dlsys.schedule.common import rewritten
 from helpers import error_of, on_threads, python
 from optional import torch
+from tvm import tirx
 
 
 class Forgetful(dict[object, object]):
@@ -218,6 +223,76 @@ def test_threads_and_schedules_are_part_of_the_key() -> None:
         assert compiled(result) == 0
 
 
+def times(factor: float) -> schedule.Rule:
+    """A rule that is wrong: every result of plain loops is so many times as large."""
+
+    def store(one: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(one.buffer, one.value * tirx.const(factor, str(one.buffer.dtype)), one.indices)
+
+    def mine(func: tirx.PrimFunc, _: object) -> tirx.PrimFunc:
+        return func.with_body(rewritten(func.body, {tirx.BufferStore: store}))
+
+    return schedule.Rule("mine", "llvm", mine)
+
+
+RELU = """
+import sys
+import numpy as np
+from dlsys import tvm_op
+tvm_op.make_relu((4,), "llvm", "llvm", "relu")(np.float32([-1, 0, 1, 2]), out := np.empty(4, "f"))
+print(out.tolist(), "tvm" in sys.modules)
+"""
+
+
+def test_a_rule_of_a_programs_own_makes_its_kernels_alone() -> None:
+    """Edited it makes them anew; taken away it leaves none, neither in the process nor on disk, for any program."""
+
+    def relu() -> list[float]:
+        kernel = tvm_op.make_relu((4,), "llvm", "llvm", "relu")
+        kernel(np.float32([-1, 0, 1, 2]), out := np.empty(4, "f"))
+        assert (kernel.rule.name == "mine") is any(rule.name == "mine" for rule in schedule.RULES["llvm"])
+        return [float(x) for x in out]
+
+    with directory():
+        for factor in (2.0, 3.0, 2.0):
+            with mock.patch.dict(schedule.RULES, llvm=(times(factor), *schedule.RULES["llvm"])):
+                assert relu() == [0.0, 0.0, factor, 2 * factor]
+        assert python("-c", RELU).stdout == "[0.0, 0.0, 1.0, 2.0] True\n"  # which compiles it
+        assert relu() == [0.0, 0.0, 1.0, 2.0]
+        with mock.patch.dict(schedule.RULES, llvm=(times(3.0), *schedule.RULES["llvm"])):
+            assert relu() == [0.0, 0.0, 3.0, 6.0]
+        assert python("-c", RELU).stdout == "[0.0, 0.0, 1.0, 2.0] False\n"
+
+
+def test_an_instruction_of_a_programs_own_is_part_of_the_key() -> None:
+    vpdpbusd = intrinsics.DECLARED["vpdpbusd.avx512vnni"]
+    with directory():
+        result()
+        with mock.patch.dict(intrinsics.DECLARED, {"mine": replace(vpdpbusd, name="mine")}):
+            assert compiled(result) > 0
+        assert compiled(result) == 0
+
+
+def test_a_library_of_another_key_is_not_used() -> None:
+    """Of a kernel of the same name and formula, which another machine or another version of the sources has made."""
+
+    def relu() -> None:
+        tvm_op.make_relu((4,), "llvm", "llvm", "relu")
+
+    with directory() as path:
+        with mock.patch.object(kernels.spec, "cpu", lambda: "another CPU in the same folder"):
+            relu()
+        (foreign,) = (path / disk.KERNELS).iterdir()
+        relu()
+        (own,) = set((path / disk.KERNELS).iterdir()) - {foreign}
+        own.unlink(), own.symlink_to(os.readlink(foreign))
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert compiled(relu) == 1
+        assert [w.category for w in found] == [CacheWarning] and "foreign" in str(found[0].message)
+        assert compiled(relu) == 0
+
+
 def test_a_cpu_is_told_by_its_model_and_features() -> None:
     if told := system._cpuid():
         assert told == system.cpu() and len(told.split()) == 1 + 4 * system._CPUID_GROUPS
@@ -287,7 +362,7 @@ def test_a_library_that_lacks_its_kernel_is_not_used() -> None:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             assert results("matmul", "softmax") == [MATMUL, SOFTMAX]
-        assert [w.category for w in found] == [CacheWarning] and "cannot be loaded" in str(found[0].message)
+        assert [w.category for w in found] == [CacheWarning] and "foreign" in str(found[0].message)
         assert other.resolve() != wrong.resolve()  # the next process does not meet it again
 
 
@@ -334,6 +409,19 @@ def test_the_sources_that_make_a_kernel_are_part_of_its_key() -> None:
     for name in disk.SOURCES:
         part = package / name
         assert part.is_file() if part.suffix else list(part.glob("*.py")), name
+
+
+def test_what_formulas_and_rules_are_made_with_is_among_these_sources() -> None:
+    """Every module that they import, but for those that decide no code."""
+    package = Path(dlsys.__file__).parent
+    imported = {"checks.py"}
+    for path in (*package.joinpath("compute").rglob("*.py"), *package.joinpath("schedule").rglob("*.py")):
+        inside = path.relative_to(package).parts[:-1]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level > len(inside):
+                names = [node.module.split(".")[0]] if node.module else [one.name for one in node.names]
+                imported |= {name if (package / name).is_dir() else f"{name}.py" for name in names}
+    assert imported - {"errors.py", "graph.py", "system.py", "tvm_import.py"} <= {*disk.SOURCES}
 
 
 PACKAGE = Path(dl.__file__).resolve().parents[1]

@@ -88,14 +88,9 @@ def _key_on_disk(kernel: KernelSpec | Kernel, how: TargetName) -> str:
     return disk.key(kernel.symbol, kernel.choice, how.text)
 
 
-def _keeps(how: TargetName) -> bool:
-    """Whether kernels for a target are kept on disk."""
-    return how.kind == "llvm" and not how.refusal
-
-
 def _on_disk(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Loaded]:
     """Those kernels that are on disk, by their keys in the process."""
-    own = {_key_on_disk(spec, how): key for key, spec in specs.items()} if _keeps(how) else {}
+    own = {_key_on_disk(spec, how): key for key, spec in specs.items()} if how.is_kept else {}
 
     def read(path: Path, keys: Sequence[str]) -> dict[str, Loaded]:
         module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
@@ -143,7 +138,7 @@ def _made(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashabl
     is in no library takes more memory."""
     global _compiled
     build = with_compiler("kernels.build")
-    with disk.folder() if _keeps(how) else nullcontext() as folder:
+    with disk.folder() if how.is_kept else nullcontext() as folder:
         modules, lowered, objects = build.build([*specs.values()], how, folder)
         _compiled += len(specs)
         if folder is not None:

@@ -1,8 +1,9 @@
 """Libraries of compiled kernels on disk, so that the next process need not compile them. Kernels that were compiled
 together are one library in `cache_directory()`, whose name is the hash of its content. The folder `kernels` has a link
 to it for each kernel, whose name is the kernel's key: a hash of its formula, shapes and dtypes, the target, the
-versions of TVM and the sources of dlsys. Files are renamed when they are whole, so processes may share the directory.
-Loading a library runs its code, so nobody else may write to it (`storage.require_own`).
+versions of TVM and the sources of dlsys. The library ends with the keys of its kernels: one that a link of another key
+leads to is not used. Files are renamed when they are whole, so processes may share the directory. Loading a library
+runs its code, so nobody else may write to it (`storage.require_own`).
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ SUFFIX = ".so"
 KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
 _DIGITS = 40  # of a hash: a link to a library takes no block of the disk then
-SOURCES = ("compiler/groups.py", "compute", "devices", "kernels", "ops", "schedule")
+_KEYS = b"\nkeys of dlsys: "  # in a file, between its content and its keys
+SOURCES = ("checks.py", "compiler/groups.py", "compute", "devices", "kernels", "ops", "schedule")
 """The parts of the package that decide what code a kernel's key stands for."""
 _said: set[str] = set()
 
@@ -132,7 +134,8 @@ def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Held]]
     for library, own in held.items():
         path = directory / library
         try:
-            if _hash(own_content(path, MOST_BYTES)) != path.stem:
+            content = own_content(path, MOST_BYTES)
+            if _hash(content) != path.stem or not _keys_of(content).issuperset(own):
                 _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
                 continue
             with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
@@ -162,9 +165,11 @@ def folder() -> contextlib.AbstractContextManager[str | None]:
 
 def keep(folder: str, keys: Iterable[str], write: Callable[[Path], object]) -> None:
     """Keeps under those keys the file that `write(path)` makes in a `folder()`; why it cannot be is said once."""
-    made, directory = Path(folder, "made"), Path(folder).parent
+    made, directory, keys = Path(folder, "made"), Path(folder).parent, list(keys)
     try:
         write(made)
+        with made.open("ab") as file:  # a loader reads what the file's head tells it of, and nothing behind
+            file.write(_KEYS + " ".join(keys).encode())
         without_others(made)
         library = directory / (_hash(made.read_bytes()) + SUFFIX)
         os.replace(made, library)
@@ -180,7 +185,7 @@ def keep(folder: str, keys: Iterable[str], write: Callable[[Path], object]) -> N
 
 def content(key: str) -> bytes | None:
     """Returns the bytes that `keep_content` has kept under a key; None where nothing is."""
-    return load([key], lambda path, keys: {key: path.read_bytes()}).get(key)
+    return load([key], lambda path, keys: {key: path.read_bytes().rpartition(_KEYS)[0]}).get(key)
 
 
 def keep_content(key: str, made: bytes) -> None:
@@ -188,6 +193,12 @@ def keep_content(key: str, made: bytes) -> None:
     with folder() as own:
         if own is not None:
             keep(own, [key], lambda path: path.write_bytes(made))
+
+
+def _keys_of(content: bytes) -> set[str]:
+    """The keys that a file states; none where it is no file of `keep`."""
+    _, found, keys = content.rpartition(_KEYS)
+    return set(keys.decode(errors="replace").split()) if found else set()
 
 
 def _trusted() -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -106,6 +107,7 @@ class TargetName:
         made: makes TVM's `Target` of it, which needs the compiler.
         refusal: why its code can be read here and not run; empty where it runs.
         machine: the CPU or GPU, its caches, the number of threads, and whether denormal results are flushed, as text.
+        rules: the number of the rules and instructions in use, see `schedule.version`; 0 for those of dlsys.
     """
 
     kind: str
@@ -115,6 +117,12 @@ class TargetName:
     machine: str
     ours: bool
     checked: bool
+    rules: int = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its kernels are kept on disk: machine code that this CPU runs, and no program's own rule has made."""
+        return self.kind == "llvm" and not self.refusal and not self.rules
 
     @property
     def target(self) -> Any:
@@ -137,5 +145,12 @@ def target_name(target: Any, checked: bool = False) -> TargetName:
         found = targets.resolve_target(target)
         kind, refusal, machine = found.kind.name, targets.refusal(found), targets.machine_of(found)
         text, made = found, lambda: found
-    machine = f"{text}\n{machine}"
-    return TargetName(kind, f"{machine}\nours {ours}, checked {checked}", made, refusal, machine, ours, checked)
+    machine, rules = f"{text}\n{machine}", _rules(kind)
+    told = f"{machine}\nours {ours}, checked {checked}, rules {rules}"
+    return TargetName(kind, told, made, refusal, machine, ours, checked, rules)
+
+
+def _rules(kind: str) -> int:
+    """`schedule.version`, without TVM's compiler: a program that changes rules has imported it."""
+    schedule = sys.modules.get(f"{__package__.rpartition('.')[0]}.schedule")
+    return schedule.version(kind) if schedule is not None else 0

@@ -5,7 +5,9 @@ A target's rules are asked in turn; the first that takes the function has it. Th
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Hashable
 
 from tvm import ir, tirx
 from tvm.error import InternalError
@@ -15,6 +17,7 @@ from tvm.target import Target
 from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
+from .intrinsics import DECLARED
 from .knobs import Chooser, Knobs, Space, choosing
 from .stages import with_nests
 from .target import Rule, ScheduleWarning
@@ -22,9 +25,24 @@ from .varying import rows_vary, with_rows
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
-"""By the kind of target."""
+"""By the kind of target. A program may put a rule of its own before these."""
 EMPTY, WRITTEN, DEFAULT = (Rule(name, "", lambda func, machine: func) for name in ("empty", "written", "default"))
 """For functions without anything to compute; for those that are given as loops; TVM's own loops, if they are asked."""
+
+
+def _in_use(kind: str) -> Hashable:
+    """The rules for a kind of target and the instructions that they know."""
+    return tuple(RULES.get(kind, ())), tuple(DECLARED.values())
+
+
+_numbers = itertools.count(1)
+_versions: dict[Hashable, int] = {(kind, _in_use(kind)): 0 for kind in RULES}
+
+
+def version(kind: str) -> int:
+    """The number of the rules and instructions that kernels of a kind of target are made by: 0 for those of dlsys,
+    which its sources tell; in this process another for each other set, of which nothing tells the next process."""
+    return _versions.setdefault((kind, _in_use(kind)), next(_numbers))
 
 
 def apply(
