@@ -48,8 +48,8 @@ def _let_forks_wait() -> None:
 
     What is registered last is called first: were locks of these two modules taken before, TVM, which imports them, and
     the fork would wait for each other."""
-    import concurrent.futures.thread
-    import logging  # noqa: F401
+    for name in ("logging", "concurrent.futures.thread"):
+        importlib.import_module(name)
 
     def before() -> None:
         _forking.waited = _importing.acquire(timeout=LONGEST_IMPORT)

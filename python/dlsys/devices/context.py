@@ -40,16 +40,13 @@ class Context:
     def __init__(self, kind: str | int | Context, index: int | None = None) -> None:
         """`kind`: also a context, or the number of a GPU, as in PyTorch. Raises DeviceError for an unknown kind, for an
         index that is no integer >= 0, and for two indices."""
-        if isinstance(kind, Context) or type(kind) is int:
-            name, number = (kind.kind, kind.index) if isinstance(kind, Context) else ("cuda", kind)
-        else:
-            name, number = _parsed(kind) or (kind, None)
+        name, number = ("cuda", kind) if type(kind) is int else _parsed(kind) or (kind, None)
         if number is not None and index is not None:
             raise DeviceError(f"device: {kind!r} names an index, so no other one may be given, but {index!r} is")
-        index = number if index is None else index
         word("device", "the kind", name, ("cpu", "cuda", "numpy"), DeviceError)
         object.__setattr__(self, "kind", name)
-        object.__setattr__(self, "index", integer("device", "the index", 0 if index is None else index, 0, DeviceError))
+        which = number if index is None else index
+        object.__setattr__(self, "index", integer("device", "the index", 0 if which is None else which, 0, DeviceError))
 
     def __str__(self) -> str:
         """As PyTorch writes it: "cpu", "cuda:0"."""
@@ -93,7 +90,10 @@ device = Context
 
 
 def _parsed(value: Any) -> tuple[str, int | None] | None:
-    """The kind and the index, None if it is not there, that a text like "cuda:1", "cuda(1)" or "gpu" names; None for another."""
+    """The kind and the index that a context or a text like "cuda:1", "cuda(1)" or "gpu" names. The index is None if the
+    text has none. None for anything else."""
+    if isinstance(value, Context):
+        return value.kind, value.index
     match = re.fullmatch(r"([a-z]+)(?::(\d+)|\((\d+)\))?", value.strip()) if isinstance(value, str) else None
     if match is None or match[1] not in _NAMES:
         return None

@@ -21,7 +21,7 @@ MOST_NAMED = 4  # values named in a line
 PATIENCE = 3.0  # seconds of compiling before a terminal gets a progress bar
 
 
-class Bar(tqdm):  # type: ignore[type-arg]
+class Bar(tqdm):
     """A progress bar with a lock that is free in forked processes, unlike that of all bars of tqdm."""
 
 
