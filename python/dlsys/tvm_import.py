@@ -144,3 +144,6 @@ if "tvm" not in sys.modules:  # else the library is loaded already
         _load("tvm_runtime", "RTLD_GLOBAL")
     except (OSError, RuntimeError):  # TVM is in an unusual place, or missing
         _import("tvm")
+
+# Ctrl-C in a Python function that TVM calls, as its walks do, ended as a RuntimeError without a word.
+sys.modules["tvm_ffi"].register_error(KeyboardInterrupt)

@@ -9,6 +9,7 @@ import importlib.util
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ import dlsys
 import dlsys as dl
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule, storage, system, tvm_import, tvm_op
 from dlsys.data import DataLoader, TensorDataset
@@ -724,6 +727,12 @@ print("done")
 @pytest.mark.slow
 def test_a_fork_while_a_thread_compiles_leaves_no_lock_behind() -> None:
     assert python("-c", WHILE_COMPILING, **{disk.VARIABLE: "0"}).stdout == "done\n"
+
+
+def test_an_interrupt_while_tvm_walks_over_loops_is_one() -> None:
+    """Ctrl-C in a Python function that TVM's C++ calls."""
+    with pytest.raises(KeyboardInterrupt):
+        tvm_ffi.structural_walk(tvm.tirx.const(1), lambda _: signal.raise_signal(signal.SIGINT))
 
 
 WHILE_IMPORTING = """
