@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import json
@@ -9,7 +10,6 @@ import os
 import pickle
 import struct
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,33 +238,19 @@ class Runs:
         return self.call[0], self.call[1:]
 
 
-def doubled(start: bytes, times: int = 60) -> bytes:
-    """Steps that leave a tuple of 2 ** times starts: a pair of itself, again and again."""
-    return start + b"".join(b"p%d\n0g%d\ng%d\n\x86" % (i, i, i) for i in range(times)).replace(b"0g", b"g")
-
-
-def test_pickles_that_hang_or_run_code_are_named() -> None:
-    head, tail = b"\x80\x02}", b"K\x01s."
-    cases = {
-        "posix.system": pickle.dumps({b"data": Runs(os.system, "false"), b"labels": []}),
-        "numpy.ndarray": pickle.dumps({b"data": Runs(np.ndarray, (1 << 40,)), b"labels": []}),
-        "_codecs.encode": pickle.dumps({b"data": Runs(__import__("_codecs").encode, b"a", "hex"), b"labels": []}),
-        "no text": head + doubled(b"K\x01") + tail,  # whose hash takes 2**60 steps
-        "no function": head + b"U\x04data" + doubled(b"K\x01") + b")Rs.",
-        "of no dictionary": b"\x80\x02](" + doubled(b"K\x01") + b"e.",
-        "the step DUP": head + b"K\x012s.",
-        "the step EMPTY_SET": head + b"\x8f.",
-    }
-    for told, content in cases.items():
-        begun = time.perf_counter()
+def test_pickles_that_run_code_are_named() -> None:
+    for told, call in (
+        ("posix.system", (os.system, "false")),
+        ("an array of 'O'", (np.dtype, "O")),
+        ("the encoding 'hex'", (codecs.encode, b"a", "hex")),
+        ("builtins.eval", (eval, "1")),
+        ("not callable", (np.ndarray, (1 << 40,))),
+    ):
+        content = pickle.dumps({b"data": Runs(*call), b"labels": []})
         assert told in error_of(DataError, read_pickle, content), told
-        assert time.perf_counter() - begun < 1.0
-    memo = b"r\xff\xff\xff\xff"  # LONG_BINPUT at 2**32 - 1, for which C's unpickler allocates 64 GiB
-    for content in (b"", b"no pickle", b".", head, head + b".", head + memo + b".", b"\x80\x02e.", b"\x80\x02t."):
+    head = b"\x80\x02}"
+    for content in (b"", b"no pickle", b".", head, head + b".", b"\x80\x02e.", b"\x80\x02t.", pickle.dumps([1])):
         assert "no batch of CIFAR-10" in error_of(DataError, read_pickle, content)
-    with mock.patch.object(pickled, "MOST_STEPS", 100):
-        content = pickle.dumps({b"data": PIXELS, b"labels": list(range(1000))})
-        assert "more than 100 steps" in error_of(DataError, read_pickle, content)
 
 
 def test_readers_of_pickles_end_whatever_they_are_given() -> None:
