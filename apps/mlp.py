@@ -38,7 +38,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
-    parser.add_argument("--directory", help="folder of checkpoints, log and picture, to continue from")
+    parser.add_argument("--directory", help="folder of checkpoints and log, to continue from")
     return parser.parse_args(given)
 
 

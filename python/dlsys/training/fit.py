@@ -54,7 +54,7 @@ def fit(
         clip_norm: the largest global norm of the gradients.
         directory: the folder for `last.safetensors`, written after each epoch (and every `save_every` steps, and when
             stopped), `best.safetensors`, written after the epoch with the smallest loss (or the largest metric `best`;
-            of validation, if given), `log.jsonl` and `loss.png`.
+            of validation, if given), and `log.jsonl`.
         resume: continue from `last.safetensors` if it exists. A run that was killed at any moment and resumed gives the
             same bits as one that was not: the checkpoint has parameters, buffers, optimizer, schedule, random state and
             the place in the data. `data` must then have `state_dict`, as a DataLoader has, or give the same batches in

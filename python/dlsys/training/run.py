@@ -22,10 +22,9 @@ from ..optim import Optimizer
 from ..optim.ranks import require_equal, require_same, synchronize
 from ..scopes import dealing
 from ..serialization import last_good, load, save
-from ..system import warn
 from .steps import History, Steps, line_of
 
-LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
+LAST, BEST, LOG = "last.safetensors", "best.safetensors", "log.jsonl"
 PARTS = ("model", "optimizer", "schedule", "data", "random")
 FORMAT = "dlsys training 3"
 COLUMNS = ("epoch", "steps", "loss", "lr", "seconds")
@@ -176,7 +175,7 @@ class Run:
             self.row |= {VALIDATION + name: value for name, value in found.items()}
 
     def end(self) -> None:
-        """End the epoch: history, callbacks, log, picture, checkpoints."""
+        """End the epoch: history, callbacks, checkpoints, log."""
         self.history.epochs.append(self.row)
         self.at = Place(self.at.epoch + 1, self.at.steps, least=self.at.least)
         self.since = time.perf_counter()
@@ -194,11 +193,6 @@ class Run:
                 self.save(name)
         if self.directory is not None and distributed.rank() == 0:
             self.history.write(self.path(LOG))
-            try:
-                with distributed.busy("drawing"):
-                    self.history.draw(self.path(CURVE))
-            except OSError as error:  # the run continues without its picture
-                warn(f"fit: {self.path(CURVE)} is not drawn: {error}", RuntimeWarning)
         self.stop_if_asked()
 
     def say(self, text: str) -> None:
