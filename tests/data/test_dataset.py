@@ -338,7 +338,6 @@ def test_bad_arguments_are_named():
         ({"dataset": 5}, "dataset has no __len__: int"),
         ({"num_workers": -1}, "num_workers must be an integer >= 0, not -1"),
         ({"sampler": [0], "shuffle": True}, "sampler excludes shuffle"),
-        ({"batch_sampler": [[0]], "batch_size": 2}, "batch_sampler excludes batch_size"),
         ({"sampler": iter([0])}, "sampler has no length"),
     ):
         assert words in error_of(ValueError, DataLoader, **{"dataset": DATA, **arguments}), arguments

@@ -1,28 +1,18 @@
-"""Samplers, and loaders with them, with several workers, and with strings and dictionaries in batches."""
+"""Loaders with samplers, with several workers, and with strings and dictionaries in batches."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import dlsys as dl
 import numpy as np
 import pytest
-from dlsys.data import (
-    BatchSampler,
-    DataArgumentError,
-    DataLoader,
-    Dataset,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-)
+from dlsys.data import DataArgumentError, DataLoader, Dataset, TensorDataset
 from helpers import error_of
 
 DATA = TensorDataset(np.arange(23))
@@ -36,36 +26,21 @@ def numbers(loader: DataLoader) -> list[list[int]]:
     return [x.tolist() for (x,) in loader]
 
 
-def test_samplers_take_each_sample_as_often_as_they_say() -> None:
-    assert list(SequentialSampler(DATA)) == list(range(23))
-    dl.manual_seed(0)
-    first, second = (list(RandomSampler(DATA)) for _ in range(2))
-    assert first != second and sorted(first) == sorted(second) == list(range(23))
-    assert max(Counter(RandomSampler(DATA, num_samples=60)).values()) == 3 and len(RandomSampler(DATA)) == 23
-    assert max(Counter(RandomSampler(DATA, True, 200)).values()) > 9
-    assert sorted(SubsetRandomSampler([4, 8, 15])) == [4, 8, 15]
-    drawn = Counter(WeightedRandomSampler([0.0, 1.0, 3.0], 4000))
-    assert set(drawn) == {1, 2} and 2.5 < drawn[2] / drawn[1] < 3.5
-    assert sorted(WeightedRandomSampler([1, 1, 0, 1], 3, replacement=False)) == [0, 1, 3]
-    assert list(BatchSampler(range(5), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(BatchSampler(range(5), 2, drop_last=True)) == [[0, 1], [2, 3]]
+class Drawn:
+    """The numbers of all samples in an order that is drawn for each loop."""
 
+    def __len__(self) -> int:
+        return len(DATA)
 
-def test_a_generator_draws_the_same_order_again() -> None:
-    orders = []
-    for seed in (5, 5, 6):
-        generator = dl.Generator().manual_seed(seed)
-        loader = DataLoader(DATA, 4, shuffle=True, generator=generator)
-        orders.append([numbers(loader), numbers(loader)])
-    assert orders[0] == orders[1] != orders[2] and orders[0][0] != orders[0][1]
-    assert sorted(flat(orders[0][0])) == list(range(23))
+    def __iter__(self) -> Iterator[int]:
+        return iter(dl.random.default_generator.numpy().permutation(len(DATA)))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_batches_come_in_the_samplers_order_from_any_number_of_workers(workers: int) -> None:
     loader = DataLoader(DATA, 4, sampler=range(22, -1, -1), num_workers=workers, drop_last=True)
     assert len(loader) == 5 and flat(numbers(loader)) == list(range(22, 2, -1))
-    own = DataLoader(DATA, batch_sampler=[[3, 1], [-1]], num_workers=workers)
+    own = DataLoader(DATA, 2, sampler=[3, 1, -1], num_workers=workers)
     assert len(own) == 2 and numbers(own) == [[3, 1], [22]]
     assert numbers(DataLoader(DATA, 10, num_workers=workers)) == [list(range(10)), list(range(10, 20)), [20, 21, 22]]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dlsys-data")]
@@ -103,14 +78,14 @@ def test_errors_of_workers_reach_the_loop() -> None:
 
 def test_a_loader_with_a_sampler_goes_on_in_the_order_that_was_drawn() -> None:
     dl.manual_seed(3)
-    loader = DataLoader(DATA, 4, sampler=RandomSampler(DATA))
+    loader = DataLoader(DATA, 4, sampler=Drawn())
     seen = []
     for (x,) in loader:
         seen.append(x.tolist())
         if len(seen) == 2:
             break
     state = json.loads(json.dumps(loader.state_dict()))
-    again = DataLoader(DATA, 4, sampler=RandomSampler(DATA))
+    again = DataLoader(DATA, 4, sampler=Drawn())
     again.load_state_dict(state)
     rest = numbers(again)
     assert sorted(flat(seen + rest)) == list(range(23)) and len(seen) + len(rest) == 6
@@ -129,11 +104,6 @@ def test_strings_and_dictionaries_are_batches() -> None:
     assert texts == ("one", "two") and labels.tolist() == [1, 2]
 
 
-def test_what_samplers_cannot_draw_is_named() -> None:
-    assert "weights must be a list of finite numbers" in error_of(DataArgumentError, WeightedRandomSampler, [-1, 2], 3)
-    told = error_of(DataArgumentError, WeightedRandomSampler, [0, 1], 2, False)
-    assert "1 samples have a weight, fewer than 2" in told
-    assert "num_samples must be an integer >= 1" in error_of(DataArgumentError, RandomSampler, DATA, True, 0)
-    assert "a sample's number" in error_of(DataArgumentError, list, DataLoader(DATA, sampler=["a"]))
-    with pytest.warns(RuntimeWarning, match="pin_memory=True has no effect"):
-        DataLoader(DATA, pin_memory=True)
+def test_numbers_of_no_sample_are_named() -> None:
+    for sampler, told in ((["a"], "a sample's number"), ([0, 23], "number 23 of 23 samples"), ([-24], ">= -23")):
+        assert told in error_of(DataArgumentError, list, DataLoader(DATA, sampler=sampler))

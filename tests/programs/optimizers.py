@@ -271,7 +271,7 @@ def run_data_loader(prepare, train):
     train_set, val_set = random_split(dataset, [0.8, 0.2], generator=torch.Generator().manual_seed(0))
     assert (len(train_set), len(val_set)) == (48, 12)
     assert sorted([*train_set.indices, *val_set.indices]) == list(range(60))
-    train_loader = DataLoader(dataset, batch_size=15, shuffle=False, num_workers=0, pin_memory=False)
+    train_loader = DataLoader(dataset, batch_size=15, shuffle=False, num_workers=0)
     val_loader = DataLoader(dataset, batch_size=20)
     model = prepare(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from ..system import cache_folder as cache_folder
-from .buckets import BucketSampler as BucketSampler, pad_collate as pad_collate
 from .cifar10 import CIFAR10 as CIFAR10
 from .dataset import (
     DataArgumentError as DataArgumentError, Dataset as Dataset, Subset as Subset, TensorDataset as TensorDataset,
@@ -16,11 +15,6 @@ from .files import Collection as Collection, UnavailableError as UnavailableErro
 from .loader import DataLoader as DataLoader
 from .mnist import (
     MNIST as MNIST, mnist as mnist, one_hot as one_hot, parse_idx as parse_idx, read_idx as read_idx,
-)
-from .samplers import (
-    BatchSampler as BatchSampler, RandomSampler as RandomSampler, Sampler as Sampler,
-    SequentialSampler as SequentialSampler, SubsetRandomSampler as SubsetRandomSampler,
-    WeightedRandomSampler as WeightedRandomSampler,
 )
 from .text import (
     CharacterText as CharacterText, Dictionary as Dictionary, SequenceDataset as SequenceDataset,

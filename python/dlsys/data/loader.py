@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Generator as Generated
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..checks import has_no_effect
 from ..distributed import rank, share, size
 from ..scopes import scopes
 from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
-from .samplers import BatchSampler, RandomSampler
-
-if TYPE_CHECKING:
-    from ..random import Generator
 
 ORDER, TRANSFORM = 0, 1
 """The purposes of random streams; a stream is identified by purpose, seed, epoch and number of the batch."""
@@ -62,13 +57,10 @@ class DataLoader:
         prefetch: how many batches a background thread prepares ahead; 0 for none.
         transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
             the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
-        sampler: numbers of samples, anew for each epoch, in place of `shuffle`; it has a length.
-        batch_sampler: lists of them, in place of batch_size, shuffle, sampler and drop_last, as of a `BucketSampler`;
-            its `set_epoch` is called before each loop, if it has one.
+        sampler: the numbers of an epoch's samples, in place of `shuffle`: a list, or an object with a length that draws
+            them anew for each loop.
         num_workers: how many threads prepare batches, two ahead for each; 0 for none. More than one ask the data set at
             the same time. None is one thread, `prefetch` ahead.
-        pin_memory: has no effect.
-        generator: a `dl.Generator` that draws the order of `shuffle`, in place of the seed.
 
     `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
@@ -82,9 +74,6 @@ class DataLoader:
     arguments that do not fit.
     """
 
-    sampler: Iterable[Any] | None
-    batch_sampler: Iterable[Any] | None
-
     def __init__(
         self,
         dataset: Any,
@@ -96,11 +85,8 @@ class DataLoader:
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
         *,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Collection[int] | None = None,
         num_workers: int | None = None,
-        pin_memory: bool = False,
-        generator: Generator | None = None,
     ) -> None:
         for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
@@ -119,52 +105,35 @@ class DataLoader:
         workers = None if num_workers is None else integer("DataLoader", "num_workers", num_workers, 0)
         self._threads = workers or 1
         self.prefetch = self.prefetch if workers is None else 2 * workers
-        if pin_memory:
-            has_no_effect("DataLoader", "pin_memory=True", "batches are copied to a GPU where they are used")
-        self.sampler, self.batch_sampler = sampler, batch_sampler
-        self._require_one_order()
-        if sampler is None and shuffle and generator is not None:
-            self.sampler = RandomSampler(dataset, generator=generator)
-        if self.sampler is not None:
-            self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
-        self._drawn: Sequence[Sequence[int] | np.ndarray] | None = None
-        """The numbers of the samples of each of this epoch's batches, once a loop has returned one."""
+        if sampler is not None and not (hasattr(sampler, "__len__") and hasattr(sampler, "__iter__")):
+            raise DataArgumentError(f"DataLoader: sampler has no length or no __iter__: {type(sampler).__name__}")
+        if sampler is not None and shuffle:
+            raise DataArgumentError("DataLoader: sampler excludes shuffle")
+        self.sampler: Collection[int] | None = sampler
+        self._drawn: np.ndarray | None = None
+        """The numbers of this epoch's samples, in their order, once a loop has returned a batch."""
         self.epoch: int = 0
         self._handed_out = 0
         """Batches of this epoch that a loop has received."""
         self._resume = 0
         """The batch with which the next loop begins."""
 
-    def _require_one_order(self) -> None:
-        """Raises DataArgumentError for settings that exclude each other, and for a sampler without a length."""
-        others = self.batch_size != 1 or self.shuffle or self.drop_last or self.sampler is not None
-        if self.batch_sampler is not None and others:
-            raise DataArgumentError("DataLoader: batch_sampler excludes batch_size, shuffle, sampler and drop_last")
-        if self.sampler is not None and self.shuffle:
-            raise DataArgumentError("DataLoader: sampler excludes shuffle")
-        for name, value in (("sampler", self.sampler), ("batch_sampler", self.batch_sampler)):
-            if value is not None and not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
-                raise DataArgumentError(f"DataLoader: {name} has no length or no __iter__: {type(value).__name__}")
-
     def __len__(self) -> int:
         """The number of batches of an epoch."""
-        if self.batch_sampler is not None:
-            return len(self.batch_sampler)  # type: ignore[arg-type]
-        size = len(self.dataset)
+        size = len(self.dataset if self.sampler is None else self.sampler)
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __repr__(self) -> str:
         """How many samples and batches, and in which order."""
-        if self.batch_sampler is not None:
-            by = type(self.sampler or self.batch_sampler).__name__
-            return f"DataLoader({len(self.dataset)} samples, {len(self)} batches by a {by})"
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
+        order = order if self.sampler is None else f"by a {type(self.sampler).__name__}"
         return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
 
     def __iter__(self) -> Iterator[Any]:
         first, self._resume = self._resume, 0
         self._handed_out = first
-        return self._loop(self.epoch, first, scopes.deals and size() > 1)
+        drawn = self._drawn if first and self.sampler is not None else None
+        return self._loop(self.epoch, first, drawn, scopes.deals and size() > 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be epoch `epoch`, from its start, unless it is the present epoch, which is resumed."""
@@ -175,8 +144,10 @@ class DataLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, number of its next batch, and the settings on which the batches depend, as values for JSON."""
-        drawn = {} if self.batch_sampler is None else {"order": self._drawn if self._handed_out else None}
-        return {"epoch": self.epoch, "batch": self._handed_out, **drawn, **self._identity()}
+        state = {"epoch": self.epoch, "batch": self._handed_out, **self._identity()}
+        if self.sampler is not None and self._handed_out and self._drawn is not None:
+            state["order"] = self._drawn.tolist()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the loader of `state` was. Raises DataArgumentError if that loader had another data set, batch
@@ -189,9 +160,9 @@ class DataLoader:
         batch = integer("DataLoader", "batch", state.get("batch"), 0)
         if batch > len(self):
             raise DataArgumentError(f"DataLoader: the state stands at batch {batch} of {len(self)}")
-        order = state.get("order")
-        if self.batch_sampler is not None and batch and not _is_order(order, len(self.dataset)):
+        if self.sampler is not None and batch and not isinstance(state.get("order"), list):
             raise DataArgumentError("DataLoader: the state has no order, which a sampler has drawn")
+        order = self._numbers(state["order"]) if "order" in state else None
         self.epoch = integer("DataLoader", "epoch", state.get("epoch"), 0)
         self._handed_out, self._resume, self._drawn = batch, batch, order
 
@@ -199,11 +170,12 @@ class DataLoader:
         settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
         return {"seed": self.seed, "samples": len(self.dataset), **settings}
 
-    def _loop(self, epoch: int, first: int, deals: bool) -> Iterator[Any]:
-        """The batches of an epoch from number `first` on, counted; the epoch ends with the last. `deals`: whether they
-        are this rank's shares."""
-        order = self._order(epoch, first)
-        jobs = ((epoch, order[number], number, deals) for number in range(first, len(order)))
+    def _loop(self, epoch: int, first: int, drawn: np.ndarray | None, deals: bool) -> Iterator[Any]:
+        """The batches of an epoch from number `first` on, counted; the epoch ends with the last. `drawn`: the order
+        that a sampler has drawn for it. `deals`: whether they are this rank's shares."""
+        order = self._order(epoch) if drawn is None else drawn
+        starts = ((number, number * self.batch_size) for number in range(first, len(self)))
+        jobs = ((epoch, order[start : start + self.batch_size], number, deals) for number, start in starts)
         batches = self._ahead(jobs) if self.prefetch else (self._prepare(*job) for job in jobs)
         # Closed by hand: closing this generator leaves the inner one, and its threads, to the garbage collector.
         try:
@@ -214,18 +186,20 @@ class DataLoader:
             batches.close()
         self.epoch, self._handed_out = epoch + 1, 0
 
-    def _order(self, epoch: int, first: int) -> Sequence[Sequence[int] | np.ndarray]:
-        """The numbers of each batch's samples. A sampler draws them anew for each epoch that is not resumed."""
-        if self.batch_sampler is None:
-            size = len(self.dataset)
-            order = self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
-            return [order[number * self.batch_size :][: self.batch_size] for number in range(len(self))]
-        if hasattr(self.batch_sampler, "set_epoch"):
-            self.batch_sampler.set_epoch(epoch)
-        if first and self._drawn is not None:
-            return self._drawn
-        least, drawn = -len(self.dataset), islice(self.batch_sampler, len(self))
-        return [[integer("DataLoader", "a sample's number", i, least) for i in batch] for batch in drawn]
+    def _order(self, epoch: int) -> np.ndarray:
+        """The numbers of an epoch's samples; a sampler draws them anew."""
+        if self.sampler is not None:
+            return self._numbers(self.sampler)
+        size = len(self.dataset)
+        return self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
+
+    def _numbers(self, given: Iterable[Any]) -> np.ndarray:
+        """Numbers of samples, from the end where they are negative. Raises DataArgumentError for others."""
+        size = len(self.dataset)
+        found = [integer("DataLoader", "a sample's number", number, -size) for number in given]
+        if found and max(found) >= size:
+            raise DataArgumentError(f"DataLoader: the sampler gives number {max(found)} of {size} samples")
+        return np.array(found, np.int64)
 
     def _ahead(self, jobs: Iterator[tuple[Any, ...]]) -> Generated[Any, None, None]:
         """The batches from threads that are at most `prefetch` ahead and end when this generator does."""
@@ -239,9 +213,9 @@ class DataLoader:
             finally:
                 threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, epoch: int, numbers: Sequence[int] | np.ndarray, number: int, deals: bool) -> Any:
+    def _prepare(self, epoch: int, indices: np.ndarray, number: int, deals: bool) -> Any:
         """The batch of these samples, transformed; or this rank's share of it."""
-        indices, samples, purpose = np.asarray(numbers), 0, [TRANSFORM, number]
+        samples, purpose = 0, [TRANSFORM, number]
         if deals:
             own, samples = deal(len(indices))
             indices = indices[own]
@@ -259,9 +233,3 @@ class DataLoader:
     def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
         # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, *purpose)))
-
-
-def _is_order(order: Any, samples: int) -> bool:
-    """Whether it is a list of lists of numbers of samples."""
-    lists = isinstance(order, list) and all(isinstance(batch, list) for batch in order)
-    return lists and all(type(index) is int and -samples <= index < samples for batch in order for index in batch)
