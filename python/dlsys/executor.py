@@ -24,18 +24,7 @@ from .compiler import (
     with_known_shapes,
 )
 from .compiler.indices import fed_indices
-from .devices import (
-    Array,
-    Context,
-    Staging,
-    copied,
-    cpu,
-    get_num_threads,
-    host_array,
-    lies_on,
-    named,
-    to_array,
-)
+from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, named, to_array
 from .devices.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, require_type
@@ -310,8 +299,7 @@ class Executor(Stages):
             with collecting_later():
                 graph = analyse(self.topo_order, self.eval_node_list, fed)
                 graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
-                threads = get_num_threads() if self.ctx.kind == "cpu" else 1
-                program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
+                program = make_program(graph, self.passes, self._columns, self.ctx.kind)
                 indices = fed_indices(graph, {graph.leaf_of(node): node for node in fed})
                 plan = Plan(program, self.ctx, self._arena, indices=indices)
             self._plans[signature], self._analysed[plan] = plan, graph

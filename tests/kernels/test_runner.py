@@ -128,8 +128,8 @@ def test_a_call_that_fails_is_an_error() -> None:
         places = (Place(0, 0, (4,), "float32"), Place(None, 64, (4,), dtype))
         after = (places[0], Place(None, 128, (4,), "float32"))  # as an update of parameters would be
         moved = tuple(replace(place, moves=((16, False),)) for place in places)
-        first = [Call(kernel.symbol, places), Repeat((Call(kernel.symbol, moved),), 2, at_once=True)]
-        for one in first:  # alone, and by two threads
+        first = [Call(kernel.symbol, places), Repeat((Call(kernel.symbol, moved),), 2)]
+        for one in first:  # alone, and in a loop
             runner = Runner([one, Call(kernel.symbol, after)], [kernel.function] * 2, 1, arena)
             given = dl.array(np.float32([-1, 2, -3, 4, 5, -6, 7, -8]))
             runner.given[0] = given.tensor.data_ptr()

@@ -21,7 +21,6 @@ from dlsys.graph import Node, find_topo_sort
 from helpers import error_of, on_threads
 
 BATCH, WIDTH = 2, 3
-TWO = min(2, dl.get_num_threads())
 
 
 class Drawn:
@@ -315,7 +314,7 @@ def test_loops_with_tensors() -> None:
 
 @pytest.mark.slow
 def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
-    for batch in (3, 32):  # in the second threads have rows of their own
+    for batch in (3, 32):
         dl.manual_seed(0)
         net = nn.LSTM(4, 8)
         x, y = ad.Variable("x", (5, batch, 4)), ad.Variable("y", (5, batch, 8))
@@ -343,50 +342,37 @@ def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
 
 
 @pytest.mark.slow
-def test_threads_have_rows_of_their_own() -> None:
+def test_two_threads_compute_what_one_does() -> None:
     rng = np.random.default_rng(0)
     x, y = ad.Variable("x", (5, 32, 8)), ad.Variable("y", (5, 32, 8))
     feed = {x: rng.standard_normal((5, 32, 8)).astype("float32"), y: np.zeros((5, 32, 8), "float32")}
-
-    def threads(results: list[Node]) -> tuple[list[int], list[np.ndarray]]:
-        """Of each loop how many threads have rows of their own, and what is computed."""
-        executor = ad.Executor(results)
-        found = [value for _ in range(2) for value in executor.run(feed, True)]
-        for one, other in zip(found, found[len(results) :], strict=False):
-            np.testing.assert_array_equal(one, other)
-        return [group.loop.threads for group in executor.latest_plan().program.groups if group.kind == "loop"], found
-
     for kind in (nn.RNN, nn.LSTM, nn.GRU):
         net = kind(8, 12)
         loss = ad.mse_loss_op(net(x)[0][:, :, :8], y)
         results = [loss, *ad.gradients(loss, [x, *net.parameters()])]
-        with on_threads(2):
-            shared, found = threads(results)
-        with on_threads(1):
-            alone, expected = threads(results)
-        assert set(shared) == {TWO} and set(alone) == {1}
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        found = []
+        for threads in (1, 2):
+            with on_threads(threads):
+                executor = ad.Executor(results)
+                found += [executor.run(feed, True) for _ in range(2)]
+        for other in found[1:]:
+            for one, same in zip(found[0], other, strict=True):
+                np.testing.assert_array_equal(one, same)
 
     h, square = ad.Variable("h", (32, 8)), ad.Variable("square", (32, 32))
     feed |= {h: feed[x][0], square: rng.standard_normal((32, 32)).astype("float32") / 8}
-    few, odd = x[:, :16], x[:, :31]  # rows, with which threads would wait for the matrices; that threads cannot share
-    cases = [
-        (lambda h, x: (v := ad.tanh_op(h + x), v), h, x, TWO),
-        (lambda h, x: (v := ad.tanh_op(ad.matmul_op(square, h) + x), v), h, x, 1),  # a row needs the others
-        (lambda h, x: (v := ad.tanh_op(h + ops.sum_op(x, 0)), v), h, x, 1),
-        (lambda h, x: (v := h + ops.sum_op(x, 0), ops.sum_op(v)), h, x, 1),
-        (lambda h, x: (v := ad.tanh_op(h + x), v), h[:16], few, 1),
-        (lambda h, x: (v := ad.tanh_op(h + x), v), h[:31], odd, 1),
-        (lambda h, x: (v := ad.tanh_op(h * square[:, :8] + x), v), h, x, 1),  # each has a number of its own
-    ]
+    steps = (
+        lambda h, x: (v := ad.tanh_op(h + x), v),
+        lambda h, x: (v := ad.tanh_op(ad.matmul_op(square, h) + x), v),  # a row needs the others
+        lambda h, x: (v := ad.tanh_op(h + ops.sum_op(x, 0)), v),
+        lambda h, x: (v := h + ops.sum_op(x, 0), ops.sum_op(v)),
+        lambda h, x: (v := ad.tanh_op(h * square[:, :8] + x), v),  # each row has a number of its own
+    )
     with on_threads(2):
-        for step, first, slices, expected_threads in cases:
-            last, kept = ad.scan_op(step, first, slices)
-            shared, found = threads([last, kept])
-            assert shared == [expected_threads]
-            rolled = ad.Executor([last, kept], "numpy").run(feed)
-            for one, other in zip(found, rolled, strict=False):
+        for step in steps:
+            results = list(ad.scan_op(step, h, x))
+            unrolled = ad.Executor(results, "numpy").run(feed)
+            for one, other in zip(ad.Executor(results).run(feed, True), unrolled, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 

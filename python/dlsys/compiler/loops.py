@@ -30,22 +30,19 @@ from .messages import with_messages
 from .passes import run_passes
 from .products import Columns, pack
 from .program import ARENA, Key, Program
-from .rows import LEAST_ROWS, of_one_thread, rows_apart
 from .types import analyse
 
 
 @dataclass(frozen=True)
 class Where:
     """Where a step finds a value: in a loop's input or result of this number, from byte `offset` in the first step, and
-    `stride` bytes further in each, or, if it `alternates`, in every other one; `share` bytes further for each thread,
-    if they have rows of their own."""
+    `stride` bytes further in each, or, if it `alternates`, in every other one."""
 
     number: int
     is_result: bool = False
     offset: int = 0
     stride: int = 0
     alternates: bool = False
-    share: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +55,6 @@ class Loop:
         step: is run so many times.
         where: what each given node of the two is.
         types: shape and dtype of each result; the last is the memory for a step's own values, if there are any.
-        threads: each of which runs all steps with rows of its own, see `rows`; 1 where they share every kernel.
     """
 
     length: int
@@ -66,7 +62,6 @@ class Loop:
     step: Program
     where: dict[Node, Where]
     types: list[tuple[Shape, str]]
-    threads: int = 1
 
     @property
     def parts(self) -> tuple[Program, Program]:
@@ -77,33 +72,26 @@ class Loop:
         self, place: Callable[[Node], Place], group: Group, specs: Mapping[Key, KernelSpec], key: Key
     ) -> list[Call | Repeat]:
         """The calls of a group that is this loop, with this key. `place`: of the values outside."""
-        share = self.step.memory.bytes_planned if self.threads > 1 else 0  # type: ignore[union-attr]
         arrays = {False: group.nodes[0].inputs, True: group.outputs}
 
         def found(where: Where, repeated: bool) -> Place:
             at = place(arrays[where.is_result][where.number])
-            moves = [*([(where.share, False)] if self.threads > 1 else []), (where.stride, where.alternates)]
-            return replace(at, offset=at.offset + where.offset, moves=(*at.moves, *(moves if repeated else ())))
+            moves = ((where.stride, where.alternates),) if repeated else ()
+            return replace(at, offset=at.offset + where.offset, moves=(*at.moves, *moves))
 
         def calls(part: int) -> tuple[Call | Repeat, ...]:
             repeated = part > 0
             own = partial(found, repeated=repeated)
-            memory = own(Where(self.memory, True, share=share)) if self.memory < len(group.outputs) else ARENA
+            memory = own(Where(self.memory, True)) if self.memory < len(group.outputs) else ARENA
             return tuple(self.parts[part].calls(lambda node: own(self.where[node]), specs, memory, (*key, part)))
 
-        steps = Repeat(calls(1), self.length)
-        return [*calls(0), steps if self.threads == 1 else Repeat((steps,), self.threads, at_once=True)]
+        return [*calls(0), Repeat(calls(1), self.length)]
 
     @property
     def memory(self) -> int:
         """The number of the result that is the memory for a step's own values; of none where there are no values."""
         assert self.step.memory is not None
         return len(self.types) - bool(self.step.memory.bytes_planned)
-
-    @property
-    def steps(self) -> str:
-        """`5 steps`, or `5 steps on each of 2 threads`."""
-        return f"{self.length} steps{f' on each of {self.threads} threads' if self.threads > 1 else ''}"
 
     def __repr__(self) -> str:
         return f"<{self.length} steps of {len(self.step.groups)} kernels, {id(self):x}>"
@@ -148,13 +136,12 @@ def _item(node: Node) -> Item:
 
 @precision(None)  # not that of the context in which a graph is compiled
 def make_program(
-    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu", threads: int = 1
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu"
 ) -> Program:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"; `threads`:
-    that may have rows of their own."""
+    machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"."""
     unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
-    lowering = _Lowering(frozenset(passes), columns, kind, threads)
+    lowering = _Lowering(frozenset(passes), columns, kind)
     return lowering.lowered(with_messages(lowering.optimized(graph)), unplanned)
 
 
@@ -165,7 +152,6 @@ class _Lowering:
     names: frozenset[str]
     columns: Columns | None
     kind: str
-    threads: int
 
     def optimized(self, graph: TypedGraph, same: frozenset[Node] = frozenset()) -> TypedGraph:
         """The graph through the passes. `same`: what is given and does not change from run to run."""
@@ -264,7 +250,6 @@ class _Rolled:
         self.stacks = [of for (of, _), k in self.wanted.items() if k is None]
         moved = (*self.carried, *self.stacks, *range(body.carried, body.moving))
         self.fits = all(self._nbytes(of) % BOUNDARY[lowering.kind] == 0 for of in moved)
-        self.threads = 1
 
     def _carried(self, of: int, last: bool) -> int | None:
         """The number of the carried value that a result is, in all steps or the last; None where it is none."""
@@ -294,10 +279,6 @@ class _Rolled:
         outer = {body.variables[of]: node.inputs[of] for of in self.read if of >= body.moving}
         step, outer = hoisted(self.step, outer, self.length)
         moving = [of for of in self.read if of < body.moving]
-        rows, apart = rows_apart(step, [body.nodes[of] for of in moving])
-        threads = self.lowering.threads
-        self.threads = threads if rows >= LEAST_ROWS * threads and rows % threads == 0 else 1
-
         slices = moving[len(carried) :]
         given = [*(node.inputs[k] for k in carried), *outer.values(), *(node.inputs[of] for of in slices)]
         number = {value: i for i, value in enumerate(dict.fromkeys(given))}
@@ -319,15 +300,11 @@ class _Rolled:
         result = {of: i for i, of in enumerate([*carried, *of_value.values()])}
         kept = [(place(k, self._slot(k, after=True)), value) for k, value in zip(carried, ends, strict=False)]
         kept += [(place(of, self._along(of, result[of], True)), value) for value, of in of_value.items()]
-        step = _updating(step, kept)
-        if self.threads > 1:
-            step = of_one_thread(step, [*apart, *(at for at, _ in kept)], self.threads)
-
-        parts = self.lowering.lowered(_updating(NOTHING, firsts)), self.lowering.lowered(step)
+        parts = self.lowering.lowered(_updating(NOTHING, firsts)), self.lowering.lowered(_updating(step, kept))
         types = [((self._count(of), *self.shapes[of]), self.dtypes[of]) for of in result]
         if nbytes := parts[1].memory.bytes_planned:  # type: ignore[union-attr]
-            types.append(((nbytes * self.threads,), "uint8"))
-        loop = Loop(self.length, *parts, where, types, self.threads)
+            types.append(((nbytes,), "uint8"))
+        loop = Loop(self.length, *parts, where, types)
         return self._tuple(loop, list(number), {of: result[one] for of, one in stands_for.items()})
 
     def _tuple(self, loop: Loop, inputs: list[Node], stacks: Mapping[int, int]) -> Node:
@@ -357,18 +334,15 @@ class _Rolled:
         if k in self.tracks:
             return self._along(k, number, True, after)
         stride = -nbytes if after else nbytes
-        return Where(number, True, nbytes * after, stride, alternates=True, share=self._share(k))
+        return Where(number, True, nbytes * after, stride, alternates=True)
 
     def _along(self, of: int, number: int, is_result: bool = False, first: int = 0) -> Where:
         """Where a step finds its own value of those of all steps; `first`: the index of the first step's, in the order
         of the steps."""
         nbytes = self._nbytes(of)
         if self.body.reverse:
-            return Where(number, is_result, (self._count(of) - 1 - first) * nbytes, -nbytes, share=self._share(of))
-        return Where(number, is_result, first * nbytes, nbytes, share=self._share(of))
-
-    def _share(self, of: int) -> int:
-        return self._nbytes(of) // self.threads if self.threads > 1 else 0
+            return Where(number, is_result, (self._count(of) - 1 - first) * nbytes, -nbytes)
+        return Where(number, is_result, first * nbytes, nbytes)
 
 
 def _written_out() -> Rule:

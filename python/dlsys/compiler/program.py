@@ -28,12 +28,11 @@ Key = tuple[int, ...]
 
 
 class Located(NamedTuple):
-    """A group and its program, how often a run calls it, and how many threads do so at once."""
+    """A group and its program, and how often a run calls it."""
 
     program: Program
     group: Group
     times: int
-    threads: int
 
 
 @dataclass(frozen=True)
@@ -73,27 +72,20 @@ class Program:
         position, *rest = key
         group = self.groups[position]
         if not rest:
-            return Located(self, group, 1, 1)
+            return Located(self, group, 1)
         loop = group.loop
         found = loop.parts[rest[0]].located(tuple(rest[1:]))
-        if rest[0] == 0:
-            return found
-        times, threads = found.times * loop.length * loop.threads, found.threads * loop.threads
-        return found._replace(times=times, threads=threads)
+        return found if rest[0] == 0 else found._replace(times=found.times * loop.length)
 
-    def specs(self, alone: bool = False) -> dict[Key, KernelSpec]:
-        """The kernel that each group needs, in the order of running; values without elements need none. `alone`:
-        whether each is run by one thread."""
+    def specs(self) -> dict[Key, KernelSpec]:
+        """The kernel that each group needs, in the order of running; values without elements need none."""
         found: dict[Key, KernelSpec] = {}
         for position, group in enumerate(self.groups):
             if group.kind == "loop":
-                own = (alone, alone or group.loop.threads > 1)
                 for part, program in enumerate(group.loop.parts):
-                    specs = program.specs(own[part])
-                    found.update(((position, part, *key), spec) for key, spec in specs.items())
+                    found.update(((position, part, *key), spec) for key, spec in program.specs().items())
             elif group.kind != "communication" and any(self.nbytes(node) for node in group.outputs):
-                spec = kernel_spec(group, self.graph, self._in_place(group), self.boundary)
-                found[position,] = replace(spec, alone=True) if alone else spec
+                found[position,] = kernel_spec(group, self.graph, self._in_place(group), self.boundary)
         return found
 
     def _in_place(self, group: Group) -> bool:

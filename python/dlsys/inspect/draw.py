@@ -95,7 +95,8 @@ def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
     made: dict[Node, Kernel] = {}
     for number, group in enumerate(groups):
         loop, outputs = group.kind == "loop", set(group.outputs)
-        title = "" if group.kind == "view" else f"{number}  {group.name}{f', {group.loop.steps}' if loop else ''}"
+        steps = f", {group.loop.length} steps" if loop else ""
+        title = "" if group.kind == "view" else f"{number}  {group.name}{steps}"
         rows = [
             ("feed" if value.cell is None else "parameter", name[value], "", extents(graph.shapes[value]))
             for value in group.inputs

@@ -238,10 +238,10 @@ def profile_of(
 ) -> Profile:
     """The Profile of a step that was timed, beside the machine's peaks. `specs`: of its kernels as they were compiled
     for a device far away."""
-    own: dict[Key, list[float]] = {}  # without the time of the calls; divided by the threads that call at once
+    own: dict[Key, list[float]] = {}  # without the time of the calls
     for key, found, idle in zip(plan.specs, times.kernels, times.idle, strict=True):
-        at = plan.program.located(key)
-        own[key] = [max(seconds - at.times * idle, LEAST) / at.threads for seconds in found]
+        times_called = plan.program.located(key).times
+        own[key] = [max(seconds - times_called * idle, LEAST) for seconds in found]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows = _rows(plan, specs or plan.tuned_specs, {key: median(found) for key, found in own.items()}, *peaks)
     steps = times.steps
@@ -289,7 +289,7 @@ def _messages(plan: Plan, waits: Sequence[Mapping[int, float]]) -> tuple[Row, ..
 def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:
     """The number of a kernel's calls in a step at these groups, and their operations and bytes (see `Row`)."""
     calls = flop = 0
-    for program, group, times, _ in map(plan.program.located, keys):
+    for program, group, times in map(plan.program.located, keys):
         shapes = program.graph.shapes
         flop += times * sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)
         calls += times

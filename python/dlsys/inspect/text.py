@@ -79,7 +79,7 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     `into W1` means that the result is written into a parameter's memory, `in x` into its place in the join x, `over x`
     over an input that nothing reads afterwards; a kind `contraction, tuned, 1.12 of the rule` that a search has found
     loops 1.12 times as fast as the rule's. A loop is followed by the kernels before its steps and those of a step,
-    with the names of that step's values; if each thread has its own rows, with the shapes of one thread's rows.
+    with the names of that step's values.
 
     With `reasons` there is one more line for each node that joined a kernel, and one for each two kernels of which one
     reads the other, or which read the same value, that says why they are two.
@@ -117,7 +117,7 @@ def _group_rows(
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(program.groups):
-        kind = f"{group.kind}, {group.loop.steps}" if group.kind == "loop" else group.kind + tuned.get(group, "")
+        kind = f"{group.kind}, {group.loop.length} steps" if group.kind == "loop" else group.kind + tuned.get(group, "")
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
         rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
         rows += loop_rows(program, group, f"{number}{position}", name, tuned)
@@ -218,8 +218,7 @@ def format_calls(plan: Plan) -> str:
         margin = "#   " + "    " * depth
         for call in calls:
             if isinstance(call, Repeat):
-                at_once = "   # at once, by a thread each" if call.at_once else ""
-                yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):{at_once}"
+                yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):"
                 yield from lines(call.calls, depth + 1)
             else:
                 yield f"{margin}{names.get(call.symbol, call.symbol)}({', '.join(map(place, call.places))})"

@@ -22,7 +22,7 @@ from tvm.target import Target
 from .. import compute, schedule
 from ..errors import DlsysError, ShapeError
 from ..schedule.codegen import array
-from ..schedule.common import found_in, places_of, renamed, rewritten
+from ..schedule.common import found_in, places_of, renamed
 from ..schedule.cuda import nvrtc
 from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
@@ -52,13 +52,10 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.WRITTEN)
     function, rule = prim_func(spec), schedule.DEFAULT
-    target = schedule.with_threads(how.target, 1) if spec.alone else how.target
     if how.ours:
         chooser = wanting(dict(spec.choice.knobs) if spec.choice else None)
-        function, rule = schedule.apply(function, target, spec.precision, chooser)
-    if spec.alone:  # a thread of a region must not begin another: TVM ends the process
-        function = function.with_body(rewritten(function.body, {tirx.For: _serial}))
-    schedule.check(function, target)
+        function, rule = schedule.apply(function, how.target, spec.precision, chooser)
+    schedule.check(function, how.target)
     _require_counted(spec, function)
     function = function.with_attr("global_symbol", spec.symbol)
     if how.checked or how.kind != "cuda":
@@ -144,12 +141,6 @@ def _require_counted(spec: KernelSpec, function: tirx.PrimFunc) -> None:
         shape = tuple(map(int, buffer.shape))
         if math.prod(shape) > MOST_COUNTED and any(str(index.ty) == "int32" for index in indices):
             raise ShapeError(f"{spec.name}: {TOO_FEW} {shape}")
-
-
-def _serial(loop: tirx.For) -> tirx.For:
-    """A loop that threads share as one of a thread."""
-    kind = tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else loop.kind
-    return tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body, annotations=loop.annotations)
 
 
 def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
@@ -243,36 +234,28 @@ def _machine_code(code: str) -> bytes:
 
 
 def run_function(head: int) -> tirx.PrimFunc:
-    """A function of a table of int64, which begins with where its parts do: moves, calls, turns, results, and how many
-    turns and moves there are. Behind this `head` lies where arrays begin. A move is three numbers: of a word of the
-    table, of an array, and the byte there which the word then points to. A call is three: the address of a function,
-    that of its arguments, and their number. A turn is three: its first call, how many calls a thread makes, and how
-    many threads make as many each. The first result is 1 after a call that failed, else 0, and is returned: then no
-    more calls are made, so that no parameter takes what came of it. The rest is for what a function gives, two numbers
-    a thread."""
+    """A function of a table of int64, which begins with where its parts do: moves, calls, results, and how many calls
+    and moves there are. Behind this `head` lies where arrays begin. A move is three numbers: of a word of the table, of
+    an array, and the byte there which the word then points to. A call is three: the address of a function, that of its
+    arguments, and their number. The first result is 1 after a call that failed, else 0, and is returned: then no more
+    calls are made, so that no parameter takes what came of it. The two behind it are for what a function gives."""
     table = tirx.decl_buffer((tirx.Var("size", "int64"),), "int64", name="table", data_alignment=8)
-    move, turn, thread = (tirx.Var(name, "int64") for name in ("move", "turn", "thread"))
-    moves, calls, turns, results, many_turns, many_moves = (table[i] for i in range(head))
+    move, number = (tirx.Var(name, "int64") for name in ("move", "number"))
+    moves, calls, results, many_calls, many_moves = (table[i] for i in range(head))
     word, array, byte = (table[moves + move * 3 + i] for i in range(3))
-    first, count, threads = (table[turns + turn * 3 + i] for i in range(3))
-    moving = tirx.BufferStore(table, table[head + array] + byte, [word])
+    function, arguments, count = (table[calls + number * 3 + i] for i in range(3))
 
-    def put(at: Any, value: int) -> tirx.Stmt:
-        return tirx.BufferStore(table, tirx.const(value, "int64"), [results + at])
+    def put(at: int, value: Any) -> tirx.Stmt:
+        return tirx.BufferStore(table, value, [results + at])
 
-    def loop(variable: tirx.Var, extent: Any, body: Any, kind: tirx.ForKind = tirx.ForKind.SERIAL) -> tirx.For:
-        return tirx.For(variable, tirx.const(0, "int64"), extent, kind, body)
+    def loop(variable: tirx.Var, extent: Any, body: Any) -> tirx.For:
+        return tirx.For(variable, tirx.const(0, "int64"), extent, tirx.ForKind.SERIAL, body)
 
-    def made_by(thread: Any) -> tirx.For:
-        number = tirx.Var("number", "int64")
-        call, own = calls + (first + thread * count + number) * 3, thread * 2 + 1
-        # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
-        given_to = (table[call], table[call + 1], tirx.Cast("int32", table[call + 2]))
-        failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(table[results + own])) != 0
-        calling = tirx.SeqStmt([put(own, 0), put(own + 1, 0), tirx.IfThenElse(failed, put(0, 1), None)])
-        return loop(number, count, tirx.IfThenElse(table[results] == 0, calling, None))
-
-    at_once = loop(thread, threads, made_by(thread), tirx.ForKind.PARALLEL)
-    in_turn = tirx.IfThenElse(threads == 1, made_by(tirx.const(0, "int64")), at_once)
-    steps = loop(move, many_moves, moving), put(0, 0), loop(turn, many_turns, in_turn)
-    return tirx.PrimFunc([table], tirx.SeqStmt([*steps, tirx.Return(table[results])]))
+    zero, one = (tirx.const(value, "int64") for value in (0, 1))
+    # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
+    given_to = function, arguments, tirx.Cast("int32", count), tirx.address_of(table[results + 1])
+    failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to) != 0
+    calling = tirx.SeqStmt([put(1, zero), put(2, zero), tirx.IfThenElse(failed, put(0, one), None)])
+    moving = loop(move, many_moves, tirx.BufferStore(table, table[head + array] + byte, [word]))
+    calling_all = loop(number, many_calls, tirx.IfThenElse(table[results] == 0, calling, None))
+    return tirx.PrimFunc([table], tirx.SeqStmt([moving, put(0, zero), calling_all, tirx.Return(table[results])]))

@@ -12,7 +12,6 @@ import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -74,7 +73,7 @@ def member_of(spec: KernelSpec, how: TargetName) -> Member | None:
     if spec.family is None or how.kind != "llvm" or how.checked or spec.choice or not how.ours or how.refusal:
         return None
     family = spec.family()
-    key = hashlib.sha256(repr((family.key, spec.alone, how.text)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((family.key, how.text)).encode()).hexdigest()[:16]
     return Member(key, family.shapes, family.numbers)
 
 
@@ -156,7 +155,7 @@ def _for_many(
         if any(math.prod(shape) > MOST_COUNTED for shape in shapes):
             raise ShapeError("too many elements")
         values = [v if a is None else a / number for a, v in zip(varied.shares, family.numbers, strict=True)]
-        return replace(family.of([tuple(shape) for shape in shapes], values), alone=spec.alone)
+        return family.of([tuple(shape) for shape in shapes], values)
 
     try:
         specs = [of(number) for number in (low, middle, high)]

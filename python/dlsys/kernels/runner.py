@@ -32,7 +32,7 @@ _TENSOR = np.dtype([
     ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8"),
 ])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
-HEAD = 6  # numbers with which the table begins
+HEAD = 5  # numbers with which the table begins
 MOST_GRAPHS = 8  # of sets of given arrays whose graphs a GPU keeps: values that are fed lie in two places in turn
 
 
@@ -67,11 +67,10 @@ class Callback(Call):
 
 @dataclass(frozen=True)
 class Repeat:
-    """Calls that are made so many times, with their arguments' places moved; `at_once`: by as many threads."""
+    """Calls that are made so many times, with their arguments' places moved."""
 
     calls: tuple[Call | Repeat, ...]
     times: int
-    at_once: bool = False
 
 
 def to_function(function: Callable[..., None]) -> Any:
@@ -95,7 +94,7 @@ def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
     """The calls as they are made, one by one, each with its number among those as written."""
     flat = list(each_call(calls))
     written = [(number, place) for number, call in enumerate(flat) for place in call.places]
-    rest = iter(_expanded(calls)[0].T.tolist())
+    rest = iter(_expanded(calls).T.tolist())
     found = []
     for first in rest:
         number, _ = written[first[0]]
@@ -106,28 +105,23 @@ def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
     return found
 
 
-def _expanded(calls: Calls, depth: int = 0) -> tuple[np.ndarray, list[tuple[int, int]]]:
+def _expanded(calls: Calls, depth: int = 0) -> np.ndarray:
     """The calls as they are made: two rows, of each place its number among those as written, and by how many bytes it
-    is moved; and the turns: how many calls are made one after another, by how many threads as many each."""
-    parts, count, turns = [np.zeros((2, 0), np.int64)], 0, list[tuple[int, int]]()
+    is moved."""
+    parts, count = [np.zeros((2, 0), np.int64)], 0
     for call in calls:
         places = [place for one in each_call([call]) for place in one.places]
-        made, own = np.stack([np.arange(len(places)), np.zeros(len(places), np.int64)]), [(1, 1)]
+        made = np.stack([np.arange(len(places)), np.zeros(len(places), np.int64)])
         if isinstance(call, Repeat):
-            (numbers, by), own = _expanded(call.calls, depth + 1)
-            own = [(sum(many for many, _ in own), call.times)] if call.at_once else own * call.times
+            numbers, by = _expanded(call.calls, depth + 1)
             moves = np.array([place.moves[depth] for place in places], np.int64).reshape(-1, 2)
             stride, alternates = moves[numbers].T
             step = np.arange(call.times)[:, None]
             by = by + stride * np.where(alternates, step % 2, step)
             made = np.stack([np.tile(numbers, call.times), by.reshape(-1)])
-        for many, threads in own:
-            if turns and threads == turns[-1][1] == 1:
-                many += turns.pop()[0]
-            turns.append((many, threads))
         parts.append(made + np.array([[count], [0]], np.int64))
         count += len(places)
-    return np.concatenate(parts, axis=1), turns
+    return np.concatenate(parts, axis=1)
 
 
 RUN = KernelSpec(
@@ -153,7 +147,7 @@ class Table:
         """`device`: where all arrays lie, as DLPack says it."""
         self.count = count
         flat = list(each_call(calls))
-        (order, moved), turns = _expanded(calls)
+        order, moved = _expanded(calls)
         written = np.array([len(call.places) for call in flat], np.int64)
         owner = np.repeat(np.arange(len(flat)), written)[order]
         made = owner[np.isin(order, written.cumsum() - written)]  # each call once, by its first place
@@ -172,14 +166,11 @@ class Table:
         arguments["type_index"] = POINTER
         table = np.zeros((len(made), 3), np.int64)
         table[:, 2] = counts = written[made]
-        ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns)], np.int64)[1:]
-        ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
-        results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
-        parts = [part.reshape(-1).view(np.int64) for part in (table, ranges, results, tensors, arguments)]
+        parts = [part.reshape(-1).view(np.int64) for part in (table, np.zeros(3, np.int64), tensors, arguments)]
         parts += [extents, strides]
         starts = np.cumsum([HEAD + count + 2, *(part.size for part in parts)])
-        of_calls, of_turns, self.results, of_tensors, of_arguments, of_extents, of_strides, end = starts.tolist()
-        head = [end, of_calls, of_turns, self.results, len(ranges), 0]
+        of_calls, self.results, of_tensors, of_arguments, of_extents, of_strides, end = starts.tolist()
+        head = [end, of_calls, self.results, len(made), 0]
         self.words: np.ndarray = np.concatenate([np.array(head, np.int64), np.zeros(count + 2, np.int64), *parts])
         self.handles: tuple[np.ndarray, np.ndarray] = of_calls + 3 * np.arange(len(made)), made
         base = np.array([count if place.base is None else place.base for place in places], np.int64)[order]

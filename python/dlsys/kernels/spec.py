@@ -51,7 +51,6 @@ class KernelSpec:
         key: with `inputs`, what tells its formula from others; `te` is not compared.
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
-        alone: whether one thread runs it, while others run it on other arrays.
         outputs: as the inputs.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
@@ -70,7 +69,6 @@ class KernelSpec:
     flat: bool = False
     elementwise: bool = False
     precision: str = ""
-    alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)
     choice: Choice | None = None
     family: Callable[[], Family] | None = field(default=None, compare=False)
@@ -79,7 +77,7 @@ class KernelSpec:
     @property
     def formula(self) -> Hashable:
         """All that the kernel's code depends on: everything but its name, and what a search has found."""
-        return self.key, self.inputs, self.in_place, self.alone
+        return self.key, self.inputs, self.in_place
 
     @lazy
     def digest(self) -> str:

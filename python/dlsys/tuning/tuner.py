@@ -157,8 +157,7 @@ def tasks_of(what: Any, how: TargetName, feed_shapes: Mapping[Node, Any] | None)
         called = [(name, any_alignment(function), how.target, "", "", 1) for name, function in fused]
     elif isinstance(what, (Executor, Kernel)):
         specs = [(what.spec, 1)] if isinstance(what, Kernel) else what.specs_and_calls(feed_shapes)
-        targets = {True: schedule.with_threads(how.target, 1), False: how.target}  # by whether a kernel is alone
-        called = [(spec.name, prim_func(spec), targets[spec.alone], spec.precision, spec.digest, calls)
+        called = [(spec.name, prim_func(spec), how.target, spec.precision, spec.digest, calls)
                   for spec, calls in specs if not spec.loops]  # fmt: skip
     else:
         raise GraphError(f"tune: takes an Executor, nodes, a kernel or a Relax module, not {type(what).__name__}")
