@@ -22,6 +22,7 @@ from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.loops import is_ordered
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
+from machines import simulated
 from tvm import tirx
 
 Build = Callable[..., "list[Node]"]
@@ -134,7 +135,7 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
                 if node.op.kind == "contraction"
             )
             for cores in (16, 64) if flop >= LEAST else ():
-                target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})
+                target = simulated("skylake-avx512", cores)
                 function, rule = apply(prim_func(spec), target)
                 assert rule.name in ("contraction", "windows", "reduction"), (name, spec.name, rule.name)
                 least = 2 * cores if name != "a long sum of no parts" else cores  # 3,001 is a prime
@@ -151,7 +152,7 @@ def test_other_kernels_have_parts_for_many_cores() -> None:
         executor.infer_shape({node: value.shape for node, value in feed.items()})
         found = dict.fromkeys((2, 16, 64), 0)
         for cores in found:
-            target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})
+            target = simulated("skylake-avx512", cores)
             plan = executor.latest_plan()
             found[cores] = max(_parts(apply(prim_func(spec), target)[0]) for spec in plan.specs.values())
         assert found[2] >= 2 and found[16] >= 32 and found[64] >= 62, (name, found)
@@ -167,7 +168,7 @@ def _scheduled(build: Build, *arrays: tuple[tuple[int, ...], str], target: Any =
     return function, rule.name
 
 
-CORES = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 16}
+CORES = simulated("skylake-avx512", 16)
 
 
 def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_them_out() -> None:
@@ -247,7 +248,7 @@ def test_updates_follow_sums_that_many_cores_share() -> None:
 def test_the_model_counts_what_the_loops_do() -> None:
     """Of a product in tiles all multiply-adds, of a sum of columns all additions, in the parts that threads share."""
     a, b, x = ad.Variable("a", (256, 512)), ad.Variable("b", (512, 256)), ad.Variable("x", (4096, 1024))
-    target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 16})
+    target = simulated("skylake-avx512", 16)
     machine = machine_of(target)
     executor = ad.Executor([ad.matmul_op(a, b), ad.reducesum_op(x, 0)])
     executor.infer_shape({a: (256, 512), b: (512, 256), x: (4096, 1024)})

@@ -12,11 +12,11 @@ from dlsys import autodiff as ad
 from dlsys import compute, optim, schedule, tvm_op
 from dlsys.compiler import TypedGraph, run_passes
 from dlsys.graph import Shape
-from dlsys.schedule.target import resolve_target
 from helpers import check_form, evaluate, on_threads, typed_graph
+from machines import simulated
 from tvm import te
 
-SKYLAKE = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}
+SKYLAKE = simulated("skylake-avx512")
 
 
 def _reference(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: tuple[int, int]) -> np.ndarray:
@@ -60,7 +60,7 @@ def _conv(x: tuple[int, ...], f: tuple[int, ...], **how) -> str:
     """The scheduled loops of a convolution on a machine with AVX-512."""
     images, filters = compute.placeholder(x, "float32", "x"), compute.placeholder(f, "float32", "f")
     function = te.create_prim_func([images, filters, compute.conv2d(images, filters, **how)])
-    return schedule.apply(function, resolve_target(SKYLAKE))[0].script()
+    return schedule.apply(function, SKYLAKE)[0].script()
 
 
 def test_images_are_read_where_they_lie_when_all_borders_are_left_out():
@@ -270,7 +270,7 @@ def test_depthwise_convolutions_and_gradients_equal_the_numpy_rules() -> None:
 
 
 def test_planes_are_scheduled_by_the_rule_for_windows() -> None:
-    target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    target = simulated("skylake-avx512", 2)
     n, c, size = 4, 32, 28
     x, f = (compute.placeholder(shape, "float32", "x") for shape in ((n, c, size, size), (c, 1, 3, 3)))
     ones = (1, 1)

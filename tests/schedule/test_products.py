@@ -18,6 +18,7 @@ from dlsys.schedule.products import product_of
 from dlsys.schedule.stages import read_stages, with_nests
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
+from machines import simulated
 from tvm import te, tirx
 
 SIZES = [2, 3, 5, 7, 8, 10, 12, 15, 16, 17, 24, 31, 33, 48, 50, 63, 65, 100, 112, 130]
@@ -69,7 +70,7 @@ def _tile(
     a: tuple[int, int], b: tuple[int, int], trans_a: bool, trans_b: bool, threads: int, mcpu: str = "skylake-avx512"
 ) -> tiles.Tile:
     """The numbers that the rule chooses on a machine, with AVX-512 where no other is named."""
-    target = schedule.resolve_target({"kind": "llvm", "mcpu": mcpu, "num-cores": threads})
+    target = simulated(mcpu, threads)
     x, y = te.placeholder(a, "float32", "x"), te.placeholder(b, "float32", "y")
     (stage,) = read_stages(te.create_prim_func([x, y, compute.matmul(x, y, trans_a, trans_b)])) or ()
     found = product_of(stage, in_runs=True)
@@ -80,7 +81,7 @@ def _tile(
 def test_last_panels_are_as_narrow_as_what_is_left():
     def widths(n: int, threads: int) -> set[int]:
         """The columns of tiles."""
-        target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+        target = simulated("skylake-avx512", threads)
         x, y = te.placeholder((200, 256), "float32", "x"), te.placeholder((256, n), "float32", "y")
         script = schedule.apply(te.create_prim_func([x, y, compute.matmul(x, y)]), target)[0].script()
         return {int(width) for width in re.findall(r"sums = T.alloc_local\(\(\d+, (\d+)\)", script)}
@@ -143,7 +144,7 @@ def test_a_part_of_a_long_sum_passes_all_tiles_of_a_share() -> None:
 @pytest.mark.slow
 def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:
     def loops(function: tirx.PrimFunc, cpu: str, cores: int) -> list[str]:
-        target = schedule.resolve_target({"kind": "llvm", "mcpu": cpu, "num-cores": cores})
+        target = simulated(cpu, cores)
         scheduled, rule = schedule.apply(function, target)
         assert rule.name == "contraction", scheduled.script()
         lines = scheduled.script().replace("_again", "").splitlines()
@@ -349,7 +350,7 @@ def _check_registers(asm: str) -> None:
 def test_products_for_other_cpus_keep_their_sums_in_registers() -> None:
     """Also those that lie across C's lines: masks that turn a tile took registers from its sums."""
     for cpu in ("haswell", "skylake-avx512"):
-        target = schedule.resolve_target({"kind": "llvm", "mcpu": cpu, "num-cores": 1})
+        target = simulated(cpu)
         for turned_a, turned_b in ((True, False), (True, True)):
             x, y = te.placeholder((512, 512), "float32", "x"), te.placeholder((512, 512), "float32", "y")
             function, rule = schedule.apply(
@@ -380,7 +381,7 @@ def _any_product() -> str:
 @pytest.mark.slow
 def test_every_legal_tile_gives_the_same_bits() -> None:
     """Whatever way the model takes a product: the terms are added in the same order."""
-    haswell = schedule.resolve_target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
+    haswell = simulated("haswell")
     machine, random = machine_of(haswell), np.random.default_rng(0)
     for (m, n, k), transposes in (((13, 21, 1100), (False, True)), ((9, 40, 48), (True, False))):
         shapes = [(k, m) if transposes[0] else (m, k), (n, k) if transposes[1] else (k, n)]

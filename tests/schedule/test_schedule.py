@@ -26,6 +26,7 @@ from dlsys.ops import pack_panels_op
 from dlsys.schedule import common, machine_code, squares
 from dlsys.schedule import target as targets
 from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
+from machines import SIMULATED, loops_of, simulated
 from tvm import s_tir, te, tirx
 
 TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-11, "atol": 1e-13}}
@@ -163,7 +164,7 @@ def test_a_log_of_each_row_is_computed_along_vectors():
 
 @pytest.mark.slow
 def test_what_is_read_from_memory_is_fetched_ahead():
-    """The next row where elements of most of its lines are picked."""
+    """The next row of what L2 does not hold, where elements of most of its lines are picked."""
     random = np.random.default_rng(6)
     cases = (((512, 1000), (512, 200), 1), ((64, 64, 100), (64, 64, 20), 2), ((64, 100, 64), (64, 9, 64), 1))
     for shape, places, axis in cases:
@@ -172,19 +173,23 @@ def test_what_is_read_from_memory_is_fetched_ahead():
         executor = ad.Executor([ad.take_along_axis_op(x, i, axis)])
         (found,) = executor.run({x: values, i: index}, convert_to_numpy_ret_vals=True)
         np.testing.assert_array_equal(found, np.take_along_axis(values, index, axis))
-        assert ("llvm.prefetch" in executor.script()) is (axis == len(shape) - 1), shape
+        for name, target in SIMULATED.items():
+            is_far = values.nbytes >= schedule.machine_of(target).l2
+            script = loops_of(executor.eval_node_list, {x: shape, i: places}, target)
+            assert ("llvm.prefetch" in script) is (is_far and axis == len(shape) - 1), (shape, name)
 
 
 @pytest.mark.slow
 def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
-    """Of a large array, and in one pass alone: the lines of a step, and those of the rest of the row."""
-    step = targets.machine_of(targets.resolve_target("llvm")).vector_bits // 8 * common.VECTORS
-    for rows, is_large in ((300, True), (100, False)):
+    """Of an array that L2 does not hold, and in one pass alone: the lines of a step, and those of the row's rest."""
+    for rows, (name, target) in itertools.product((600, 300, 50), SIMULATED.items()):
+        machine = schedule.machine_of(target)
+        step = machine.vector_bits // 8 * common.VECTORS
         x, w = ad.Variable("x", (rows, 1000)), ad.Variable("w", (1000,))
-        script = ad.Executor([ad.layer_norm_op(x, w, w)]).script(feed_shapes={x: (rows, 1000), w: (1000,)})
+        script = loops_of([ad.layer_norm_op(x, w, w)], {x: (rows, 1000), w: (1000,)}, target)
         fetches = [line for line in script.splitlines() if "llvm.prefetch" in line]
         assert all("in0[" in line and "+ 1" in line for line in fetches)
-        assert (0 < len(fetches) <= max(2 * step // 64, 3)) is is_large, script
+        assert (0 < len(fetches) <= max(2 * step // 64, 3)) is (4000 * rows >= machine.l2), (name, script)
         assert script.rfind("llvm.prefetch") < re.search(r"normalize\[.*\] = ", script).start()
 
 
@@ -207,10 +212,13 @@ def test_results_of_rows_are_stored_in_one_pass() -> None:
 @pytest.mark.parametrize("formula, far", [(compute.relu, 2), (compute.softmax, 2), (compute.exp, 4)])
 def test_a_step_along_arrays_in_memory_takes_few_lines(formula: Callable[..., Any], far: int) -> None:
     """Four vectors, but of what lies beyond L3 two lines of each array, unless its numbers take long themselves."""
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
-    for count, vectors in ((64, 4), (2**20, far)):
-        loops, _ = schedule.apply(_function("f", [(count, 512)], "float32", formula), target)
-        assert max(int(width) for width in re.findall(r"T.vectorized\((\d+)\)", loops.script())) == 16 * vectors
+    for name, target in SIMULATED.items():
+        machine = schedule.machine_of(target)
+        if machine.vector_bits == 512:  # a line each
+            for count, vectors in ((64, 4), (machine.l3 // 1024, far)):
+                loops, _ = schedule.apply(_function("f", [(count, 512)], "float32", formula), target)
+                widths = re.findall(r"T.vectorized\((\d+)\)", loops.script())
+                assert max(map(int, widths)) == 16 * vectors, (name, count)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -228,7 +236,7 @@ def test_an_image_between_its_borders_is_read_as_vectors(size: int, width: int, 
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
     low, high = -(-padding // stride), (width + padding - size) // stride + 1
     if size <= 4 < width:  # larger windows are sums of their own
-        script = ad.Executor(pools[:1]).script(feed_shapes={x: values.shape})
+        script = loops_of(pools[:1], {x: values.shape}, simulated("skylake-avx512", 2))
         assert re.search(rf", {low} \+ (i_1 \* 16 \+ )?lane\] = ", script), script
         assert re.findall(r"in range\((\d+)\):\n +windows", script) in (["1"], ["1", "1"]), (low, high, script)
 
@@ -329,7 +337,7 @@ def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
             function = _function("k", [(m, k), (n, k)], "float64", lambda a, b: compute.matmul(a, b, False, True))
             scheduled, rule = schedule.apply(function, target)
             assert rule.name == "contraction"
-            wide = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+            wide = simulated("skylake-avx512", threads)
             turned = "square" in schedule.apply(function, wide)[0].script()
             assert turned == (k % 16 == 0), (m, n, k)  # where 90 columns are whole panels and a rest, those
             a, b = random.standard_normal((m, k)), random.standard_normal((n, k))
@@ -450,7 +458,7 @@ FUSED: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., 
 
 def test_ragged_products_keep_their_rule_on_several_threads():
     for threads in (1, 2, 3):
-        target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+        target = simulated("skylake-avx512", threads)
         for shapes in ([(1000, 256), (256, 100)], [(1000, 10), (10, 100)], [(500, 300), (300, 33)]):
             function = _function("k", shapes, "float32", compute.matmul)
             scheduled, rule = schedule.apply(function, target)
@@ -541,7 +549,7 @@ def _arrays(function: Any) -> int:
 def test_an_epilogue_of_long_code_is_a_loop():
     for name in ("scalar_silu", "conv_silu"):
         shapes, fused, _, _ = FUSED[name]
-        target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512"})
+        target = simulated("skylake-avx512", 2)
         function = schedule.apply(_function(name, shapes, "float32", fused), target)[0]
         code = tvm.compile(tvm.IRModule({name: function}), target=target).mod.inspect_source("ll")
         # unrolled with its tile it would be there for each of two dozen vectors

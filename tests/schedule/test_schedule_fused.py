@@ -19,6 +19,7 @@ from dlsys.schedule.stages import share
 from helpers import denormals_kept, on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import simulated
 from tvm import te
 
 TOLERANCE = {"float32": {"rtol": 3e-5, "atol": 3e-6}, "float64": {"rtol": 1e-11, "atol": 1e-12}}
@@ -201,7 +202,7 @@ def test_stages_of_two_formulas_are_computed_once():
     for name in ("row_max", "exponential", "row_sum"):
         assert [n for n in names if n.startswith(name)] == [name], names
     for shape, vectors in (((64, 5), 5), ((100, 1000), 2)):
-        text, _ = _scheduled(loss_and_gradient, [shape, shape, ()], {"kind": "llvm", "mcpu": "znver3"})
+        text, _ = _scheduled(loss_and_gradient, [shape, shape, ()], simulated("znver3", 2))
         assert text.count("ldexp") == vectors, shape
 
 
@@ -402,7 +403,7 @@ def test_elementary_functions_are_accurate_over_the_whole_range():
 @pytest.mark.slow
 def test_no_loop_calls_a_function():
     for mcpu in ("znver3", "skylake-avx512"):
-        target = schedule.resolve_target({"kind": "llvm", "mcpu": mcpu, "num-cores": 1})
+        target = simulated(mcpu)
         for formula, shapes in (
             (compute.exp, [(300, 7)]),
             (compute.tanh, [(97,)]),
