@@ -65,24 +65,6 @@ def _clip() -> list[Case]:
     ]
 
 
-def _quantize() -> list[Case]:
-    shapes = [((5, 7), (), ()), ((2, 3, 4), (3, 1), (3, 1)), ((31,), (1,), (31,)), ((0, 3), (3,), ())]
-    return [
-        *(Case(lambda *x, t=to: ops.quantize_linear_op(*x, t), s) for s in shapes for to in ("uint8", "int8")),
-        Case(lambda x: ops.quantize_linear_op(x, 0.1, 3.0), ((3, 31),)),
-        Case(lambda x: ops.quantize_linear_op(x, 0.001, 1.0, "int8"), ((7,),)),
-    ]
-
-
-def _dequantize() -> list[Case]:
-    kinds = ("uint8", 0, 256), ("int8", -128, 128), ("int32", -99, 99)
-    shapes = ((5, 7), (), ()), ((2, 3, 4), (3, 1), (3, 1)), ((3,), (4, 3), (1,))
-    return [
-        *(_fixed(ops.dequantize_linear_op, entry, kind) for entry, kind in zip(shapes, kinds, strict=True)),
-        _fixed(lambda q, scale: ops.dequantize_linear_op(q, scale, 3.0), ((5, 7), (7,)), kinds[0]),
-    ]
-
-
 def _cast() -> list[Case]:
     # to float32: test_ops_math.py, since weights here are float64
     found = [Case(lambda x: ops.cast_op(x, "float64"), ((3, 31),))]
@@ -215,8 +197,6 @@ CASES: dict[str, list[Case]] = {
     "maximum": [*cases_of(ops.maximum_op, *PAIRS), _fixed(ops.maximum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "minimum": [*cases_of(ops.minimum_op, *PAIRS), _fixed(ops.minimum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "clip": _clip(),
-    "quantize_linear": _quantize(),
-    "dequantize_linear": _dequantize(),
     "round": _few(ops.round_op),
     "equal": [*_comparison(ops.equal_op), *_logical(ops.equal_op)],
     "not_equal": [*_comparison(ops.not_equal_op), *_logical(ops.not_equal_op)],

@@ -51,7 +51,6 @@ from .exchange import export as export
 from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
-from .exchange import quantize as quantize
 from .exchange import to_onnx as to_onnx
 from .ops.scan import scan as scan
 from .random import Generator as Generator

@@ -241,7 +241,7 @@ def test_no_function_hides_a_module() -> None:
     for name in (found.name for found in pkgutil.iter_modules(dl.exchange.__path__)):
         module = importlib.import_module(f"dlsys.exchange.{name}")
         found = getattr(dl.exchange, name)
-        assert found is module or name == "quantize"
+        assert found is module
 
 
 def test_mistakes_are_told() -> None:

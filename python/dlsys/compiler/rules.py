@@ -1,12 +1,12 @@
 """The rules by which graphs become simpler, in one table: folding, arithmetic, functions, moved and repeated values,
-taps of convolutions; `quantized` has those of products of bytes, `slices` those of slices and what is put together.
+taps of convolutions; `slices` those of slices and what is put together.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
 taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
 that the sign of a zero may change (`x + 0`, `-(a - b)`), that zeros of both signs come in another order where values
 alone are sorted, that several constant factors become one to rounding, that a sum of equal values, or a product of
 matrices of such, is the value times the count, and that a logarithm of a softmax becomes the operator that does it
-without underflow, and sums of products of bytes exact, which is better than rounding.
+without underflow.
 Folded constants are `full`, one value at every index, so no array is made for them, however large their shape.
 """
 
@@ -39,7 +39,6 @@ from ..ops.slicing import slice_gradient_op
 from ..ops.types import number_of
 from .base import TypedGraph
 from .patterns import Match, Pattern, Rule, p
-from .quantized import BYTE_PRODUCTS
 from .slices import RESHAPED, SLICES
 
 RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
@@ -385,7 +384,6 @@ TAPS = [
 TABLE = {
     "fold": [Rule("all that it reads is constant", Pattern(test=_reads_constants), _folded)],
     "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *FUNCTIONS, *MOVES, *SORTS],
-    "bytes": BYTE_PRODUCTS,
     "taps": TAPS,
     "slices": SLICES,
 }

@@ -203,17 +203,3 @@ def cast(x: te.Tensor, dtype: str) -> te.Tensor:
     if source == "bool" and dtype.startswith("float"):  # TVM 0.27 fails on whether a cast boolean of a vector is NaN
         return pointwise("cast", lambda u: tirx.Select(u, tirx.const(1.0, dtype), tirx.const(0.0, dtype)), x)
     return pointwise("cast", lambda u: u.astype(dtype), x)
-
-
-@elementwise
-def quantize_linear(u: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
-    """round(u / scale) + zero within the limits of an integer dtype; the lower one of NaN."""
-    q = tirx.nearbyint(u / scale) + zero
-    low, high = (_const(limit, u) for limit in (np.iinfo(dtype).min, np.iinfo(dtype).max))
-    return tirx.Select(q > low, tirx.Select(q < high, q, high), low).astype("int32").astype(dtype)
-
-
-@elementwise
-def dequantize_linear(q: Expr, scale: Expr, zero: Expr) -> Expr:
-    """(q - zero) scale."""
-    return (q.astype(scale.ty) - zero) * scale

@@ -2,14 +2,12 @@
 
     network.py          `Network`: a graph as a module, what every import gives; `export`: as a shared library
     freezing.py         `freeze`: for inference alone
-    quantize.py         `quantize`: the same in integers of eight bits
     channels_last.py    its images NHWC, by the operators of channels_last_ops.py and of winograd.py
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
     onnx_export.py      `to_onnx`
     batches.py          networks, and models of ONNX, for any batch
     onnx_layers.py, onnx_indexing.py, onnx_sampling.py    others of them, by subject
-    onnx_quantized.py   those of integers of eight bits
     panels.py           products with matrices that lie as kernels read them
     resampling.py       formulas of images between their elements, composed.py others, that both imports use
     torch_import.py     `from_torch`
@@ -21,6 +19,5 @@ from __future__ import annotations
 from .freezing import freeze as freeze
 from .network import Network as Network, export as export
 from .onnx_export import to_onnx as to_onnx
-from .quantize import quantize as quantize
 from .onnx_import import from_onnx as from_onnx
 from .torch_import import from_torch as from_torch

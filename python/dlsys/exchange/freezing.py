@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..compiler import TypedGraph, analyse, swept, unrolled, value_inputs
+from ..compiler import TypedGraph, analyse, unrolled, value_inputs
 from ..devices import cpu
 from ..errors import GraphError
 from ..graph import Shape, find_topo_sort
@@ -70,14 +70,13 @@ def _frozen(model: Module, feed_shapes: Mapping[str, Any] | None, scale: float =
 
 
 def frozen_graph(function: str, inputs: Sequence[Node], outputs: Sequence[Node]) -> TypedGraph:
-    """A network's graph, with its loops unrolled and its products of bytes found. Raises GraphError where it changes
-    state."""
+    """A network's graph, with its loops unrolled. Raises GraphError where it changes state."""
     given = {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs}
     order = find_topo_sort(outputs)
     graph = unrolled(analyse(order, outputs, given))  # panels of constants are made now, of a loop's too
     if graph.updates:
         raise GraphError(f"{function}: the network assigns {graph.updates[0][0].name}")
-    return swept(graph, ["bytes"])  # before weights are dequantized as what is known
+    return graph
 
 
 class _Product:

@@ -16,10 +16,9 @@ from ..errors import DataError, FeedError, GraphError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
 from ..ops.pooling import MaxPool2d
-from ..ops.quantization import QuantizeLinear
 from ..ops.shape import Transpose
 from ..ops.slicing import region_of
-from ..ops.types import Cast, number_of
+from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
 from .batches import SIZES, free_name, sized, symbol_of, with_batch
@@ -230,6 +229,12 @@ def _full(to: _Writing, node: Node) -> str:
     return to.emit("Expand", [to.constant(node.attrs["value"], dtype), to.constant(shape)])
 
 
+def _require_one_dtype(to: _Writing, node: Node) -> None:
+    """Raises GraphError for a product of bytes, whose sum is int32."""
+    if to.graph.dtypes[node] != to.graph.dtypes[node.inputs[0]]:
+        raise GraphError(f"to_onnx: {node.name} is a product of bytes, which is not written")
+
+
 @writer("matmul")
 def _matmul(to: _Writing, node: Node) -> str:
     """Writes a product: Gemm for two matrices of which one is transposed, else MatMul behind Transposes."""
@@ -237,8 +242,8 @@ def _matmul(to: _Writing, node: Node) -> str:
     ranks = [len(to.graph.shapes[value]) for value in node.inputs]
     given = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
     swapped = [swap and rank > 1 for swap, rank in zip(given, ranks, strict=True)]
-    of_bytes = to.graph.dtypes[node] != to.graph.dtypes[node.inputs[0]]
-    if ranks == [2, 2] and any(swapped) and not of_bytes:
+    _require_one_dtype(to, node)
+    if ranks == [2, 2] and any(swapped):
         return to.emit("Gemm", values, transA=int(swapped[0]), transB=int(swapped[1]))
     with_vector = 1 in ranks and any(swapped)
     if with_vector:  # as a matrix: onnxruntime 1.32 mistakes the product of a transposed matrix with a vector
@@ -248,7 +253,7 @@ def _matmul(to: _Writing, node: Node) -> str:
         if swap:
             order = [*range(ranks[at] - 2), ranks[at] - 1, ranks[at] - 2]
             values[at] = to.emit("Transpose", [values[at]], perm=order)
-    found = to.emit("MatMulInteger" if of_bytes else "MatMul", values)
+    found = to.emit("MatMul", values)
     return to.reshaped(found, shape) if with_vector else found
 
 
@@ -261,8 +266,8 @@ def _geometry(node: Node) -> dict[str, Any]:
 
 @writer("conv2d")
 def _conv(to: _Writing, node: Node) -> str:
-    kind = "Conv" if to.graph.dtypes[node] == to.graph.dtypes[node.inputs[0]] else "ConvInteger"
-    return to.emit(kind, to.inputs(node), kernel_shape=to.graph.shapes[node.inputs[1]][2:], **_geometry(node))
+    _require_one_dtype(to, node)
+    return to.emit("Conv", to.inputs(node), kernel_shape=to.graph.shapes[node.inputs[1]][2:], **_geometry(node))
 
 
 @writer("conv2d_input_gradient")
@@ -285,33 +290,6 @@ def _pool(to: _Writing, node: Node) -> str:
     if not isinstance(node.op, MaxPool2d):
         given["count_include_pad"] = 1
     return to.emit(node.op.onnx, to.inputs(node), **given)
-
-
-@writer("quantize_linear", "dequantize_linear")
-def _linear(to: _Writing, node: Node) -> str:
-    """By ONNX's operator of that name where the scale is a number, or numbers along an axis, and the zero point of the
-    integers' dtype; else by several."""
-    x, scale, zero = node.inputs
-    shape, own, other = (() if one.op.immediate else to.graph.shapes[one] for one in (x, scale, zero))
-    quantizes, (value, step, shift) = isinstance(node.op, QuantizeLinear), to.inputs(node)
-    integer, real = (to.graph.dtypes[one] for one in ((node, x) if quantizes else (x, node)))
-    axes, limits = [i - len(own) for i, extent in enumerate(own) if extent != 1], np.iinfo(integer)
-    flat = (math.prod(own),) * len(axes)
-    at: list[str] | None = None
-    if zero.op.constant and (integer != "int32" or zero.attrs["value"] == 0):
-        number = zero.attrs["value"]
-        if limits.min <= number <= limits.max and number == int(number):
-            at = [] if integer == "int32" else [to.constant(np.full(flat, number), integer)]
-    elif isinstance(zero.op, Cast) and to.graph.dtypes[zero.inputs[0]] == integer and own == other:
-        at = [to.reshaped(to.of(zero.inputs[0]), flat)]
-    if at is not None and real == "float32" and shape == to.graph.shapes[node] and len(axes) < 2:
-        step = step if own == flat else to.reshaped(step, flat)
-        return to.emit(node.op.onnx, [value, step, *at], axis=axes[0] if axes else 0)
-    if not quantizes:
-        return to.emit("Mul", [to.emit("Sub", [to.cast(value, real), shift]), step])
-    rounded = to.emit("Add", [to.emit("Round", [to.emit("Div", [value, step])]), shift])
-    bounds = [to.constant(limit, real) for limit in (limits.min, limits.max)]
-    return to.cast(to.emit("Clip", [rounded, *bounds]), integer)
 
 
 @writer("normalize")

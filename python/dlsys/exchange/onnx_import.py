@@ -21,7 +21,7 @@ from ..storage import checked_size
 from ..system import memory
 from ..tensors import dtype_of, shape_of
 from ..tensors import tensor as as_leaf
-from . import onnx_indexing, onnx_layers, onnx_operators, onnx_quantized, onnx_sampling  # noqa: F401  # one table
+from . import onnx_indexing, onnx_layers, onnx_operators, onnx_sampling  # noqa: F401  # one table
 from .batches import any_batch, sized, symbol_of
 from .network import Folding, Network, Reader, Value, first_line, require_known
 
@@ -37,11 +37,8 @@ MOST_INLINED = 2**28
 """Bytes of a model's nodes when those of its functions stand in place of the calls."""
 _MOST_LEVELS = 4  # of operators that ONNX defines by others, and these by others
 _LARGE = 1024  # elements of a constant that is one leaf for all that read it, also where it is taken as it is
-_NOT_TRAINED = {
-    "BatchNormalization": slice(3, 5), "QuantizeLinear": slice(1, 2), "DequantizeLinear": slice(1, 2),
-    "QLinearConv": slice(1, 8), "QLinearMatMul": slice(1, 8),
-}  # fmt: skip
-"""The inputs that are not trained: statistics, and scales of bytes."""
+_STATISTICS = {"BatchNormalization": slice(3, 5)}
+"""The inputs that are not trained."""
 
 
 def onnx_package(function: str) -> Any:
@@ -258,7 +255,7 @@ class _Reading(Reader):
         self._fixed = {
             name
             for node in self._graph.node
-            for name in node.input[_NOT_TRAINED.get(node.op_type, slice(0))]
+            for name in node.input[_STATISTICS.get(node.op_type, slice(0))]
         }
         self._fixed.update(*(item.value.splitlines() for item in proto.metadata_props if item.key == BUFFERS))
         self._require_order()
@@ -441,7 +438,6 @@ class _Reading(Reader):
             value if isinstance(value, Node) else np.asarray(value)
             for value in (found if isinstance(found, (list, tuple)) else [found])
         ]
-        is_known = all(value is None or isinstance(value, np.ndarray) for value in values)
-        if is_known and node.op_type not in onnx_operators.KEPT:
+        if all(value is None or isinstance(value, np.ndarray) for value in values):
             outputs = self._folding.folded(outputs)
         return outputs

@@ -29,16 +29,13 @@ from .network import MOST_FOLDED, Value
 OPERATORS: dict[str, Callable[..., Any]] = {}
 STATIC: dict[str, frozenset[int]] = {}
 """Of an operator the places of the inputs that it takes as they are."""
-KEPT: set[str] = set()
-"""Operators of which none is computed while the model is read: their inputs take less memory."""
 
 
-def operator(name: str, *static: int, kept: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def operator(name: str, *static: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: a function is ONNX's operator of this name."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         OPERATORS[name], STATIC[name] = function, frozenset(static)
-        KEPT.update([name] if kept else [])
         return function
 
     return enter

@@ -37,7 +37,6 @@ from .loss import mse_loss_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op, sync_batch_norm_op
 from .operators import is_number, is_operand, operand, pair
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
-from .quantization import dequantize_linear_op, quantize_linear_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
     broadcast_axes_op, div_by_extent_op, logsumexp_op, mean_op, reducesum_op, reducesumaxiszero_op, std_op,
