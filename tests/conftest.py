@@ -1,46 +1,32 @@
-"""What holds for all tests: the mark `torch`, and what is said of tests that were skipped."""
+"""What holds for all tests: their order, and which were skipped, for a run of those alone."""
 
 from __future__ import annotations
 
 import gc
-import inspect
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
 
 import pytest
-from optional import EXTRA, Lacking
+from optional import EXTRA
 
-TESTS = str(Path(__file__).parent)
+SKIPPED = "dlsys/skipped"
+"""Where pytest's cache has the tests, and whole files, that the last run skipped."""
 
 
-def uses_torch(function: FunctionType, seen: set[CodeType]) -> bool:
-    """Whether a function, or one that it calls, names PyTorch."""
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        if code in seen:
-            continue
-        seen.add(code)
-        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
-        for value in map(function.__globals__.get, code.co_names):
-            if isinstance(value, (Lacking, ModuleType)) and value.__name__.split(".")[0] == "torch":
-                return True
-            ours = isinstance(value, FunctionType) and value.__globals__.get("__file__", "").startswith(TESTS)
-            if ours and uses_torch(value, seen):
-                return True
-    return False
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--skipped", action="store_true", help="run the tests that the last run skipped, and no others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.maxschedchunk = 1  # of pytest-xdist: each process takes the next test when it is done with one
 
 
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Tests that use PyTorch have the mark `torch`. Those that take long come first, so that no process waits at the
-    end for one of them."""
-    for item in items:
-        if uses_torch(inspect.unwrap(item.function), set()):
-            item.add_marker("torch")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    """Tests that take long come first, so that no process waits at the end for one of them."""
+    if config.option.skipped:
+        skipped = set(config.cache.get(SKIPPED, []))
+        names = [{item.nodeid.split("[")[0], item.nodeid.split("::")[0]} for item in items]  # its own, and its file's
+        config.hook.pytest_deselected(items=[item for item, own in zip(items, names, strict=True) if not own & skipped])
+        items[:] = [item for item, own in zip(items, names, strict=True) if own & skipped]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     gc.freeze()  # what all tests import lives on: no collection looks at it again
     gc.set_threshold(50_000)  # objects that are new: what tests compile lives on too
@@ -58,8 +44,11 @@ def young() -> None:
     gc.freeze()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if EXTRA in str(report.longrepr)]
-    if skipped:
-        what = "PyTorch, onnxruntime or CUDA's compiler"
-        terminalreporter.write_line(f"{len(skipped)} tests or files skipped for want of {what}: {EXTRA}")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if hasattr(config, "cache"):
+        config.cache.set(SKIPPED, sorted({report.nodeid.split("[")[0] for report in skipped}))
+    lacking = [report for report in skipped if EXTRA in str(report.longrepr)]
+    if lacking:
+        what = "PyTorch, onnxruntime, MPI or CUDA's compiler"
+        terminalreporter.write_line(f"{len(lacking)} tests or files skipped for want of {what}: {EXTRA}")
