@@ -234,7 +234,7 @@ def main() -> None:
     }
     title = "Imported models: latency beside onnxruntime and PyTorch"
     command = "python benchmarks/bench_import.py"
-    print(common.write_results("import", title, command, sections(runs), runs, load, arguments.results))
+    print(common.write_results("import", title, command, sections(runs), load, arguments.results))
 
 
 if __name__ == "__main__":

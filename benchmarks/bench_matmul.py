@@ -353,7 +353,7 @@ def main() -> None:
                 sections.append(section(heading, run[kind]))
     command = " ".join(["python", "benchmarks/bench_matmul.py", *sys.argv[1:]])
     title = "Matrix multiplication and conv2d"
-    print(common.write_results(arguments.name, title, command, sections, runs, load))
+    print(common.write_results(arguments.name, title, command, sections, load))
 
 
 if __name__ == "__main__":

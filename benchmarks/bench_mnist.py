@@ -354,7 +354,7 @@ def main() -> None:
     command = " ".join(["python", "benchmarks/bench_mnist.py", *sys.argv[1:]])
     title = "Training steps of MNIST's models"
     sections = [*time_sections(runs), *anatomy_sections(runs), bars(runs)]
-    written = common.write_results(arguments.name, title, command, sections, runs, load, arguments.results)
+    written = common.write_results(arguments.name, title, command, sections, load, arguments.results)
     print(written)
 
 

@@ -321,8 +321,7 @@ def main() -> None:
         for name in arguments.models.split(",")
     }
     title = "Networks: training steps and inference against PyTorch and JAX"
-    data = {"runs": runs, "peaks": peaks}
-    print(common.write_results(arguments.name, title, command, sections(runs, peaks), data, load, arguments.results))
+    print(common.write_results(arguments.name, title, command, sections(runs, peaks), load, arguments.results))
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def main() -> None:
         sys.exit(f"--only: no operator's name holds {arguments.only!r}")
     command = f"python benchmarks/bench_ops.py --rounds={arguments.rounds}" + " --eager" * arguments.eager
     title = "Single operators against NumPy and PyTorch"
-    print(common.write_results(arguments.name, title, command, sections(runs), runs, load, arguments.results))
+    print(common.write_results(arguments.name, title, command, sections(runs), load, arguments.results))
 
 
 if __name__ == "__main__":

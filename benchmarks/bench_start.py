@@ -157,7 +157,7 @@ def main() -> None:
     counts = dict.fromkeys(int(text) for text in arguments.threads.split(","))
     runs = [measure(names, threads, arguments.rounds) for threads in counts]
     command = " ".join(["python", "benchmarks/bench_start.py", *sys.argv[1:]])
-    written = (arguments.name, "Whole processes", command, sections(runs), runs, load, arguments.results)
+    written = (arguments.name, "Whole processes", command, sections(runs), load, arguments.results)
     print(common.write_results(*written))
 
 

@@ -217,11 +217,10 @@ def write_results(
     title: str,
     command: str,
     sections: Sequence[str],
-    data: Any,
     load: OtherLoad,
     folder: Path = RESULTS,
 ) -> str:
-    """Writes NAME.md and NAME.json into `folder` with the machine and its load; returns the Markdown text."""
+    """Writes NAME.md into `folder` with the machine and its load; returns the Markdown text."""
     description = machine()
     busy = load.cores()
     head = [f"# {title}", f"`{command}`", machine_line(description)]
@@ -233,7 +232,4 @@ def write_results(
     text = "\n\n".join([*head, *sections]) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    document = {"title": title, "command": command, "machine": description, "other_cores_busy": busy}
-    document["results"] = data
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return text

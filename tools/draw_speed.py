@@ -6,7 +6,6 @@ bench_mnist and bench_models.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,27 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 SHOWN = ("dlsys", "PyTorch", "torch.compile", "JAX", "NumPy")
 PRODUCTS = ("1000x784x256 NN", "512x512x512 NN", "1024x1024x1024 NN")
-NAMES = {"dlsys": "dlsys", "numpy": "NumPy", "torch": "PyTorch", "PyTorch eager": "PyTorch"}
+NETWORKS = ("ResNet9", "Transformer")
+NAMES = {"PyTorch eager": "PyTorch", "step": "dlsys"}
+"""What a column is called here, where its own name is another."""
 
 
-def loaded(name: str) -> Any:
-    """The results of a benchmark."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+def loaded(name: str, section: str) -> tuple[str, str, list[dict[str, str]]]:
+    """The processor of a benchmark, the title of the section that begins with `section`, and its rows, by columns;
+    of two columns of one name the first."""
+    text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    part = next(part for part in text.split("\n## ") if part.startswith(section))
+    header, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("|")
+    ]
+    processor = text.split("\n\n")[2].split(", ")[0]
+    return processor, part.splitlines()[0], [dict(zip(header[::-1], row[::-1], strict=True)) for row in rows]
+
+
+def shown(row: dict[str, str]) -> dict[str, float]:
+    """The numbers of those who are drawn, in their order."""
+    named = {NAMES.get(column, column): cell for column, cell in row.items()}
+    return {who: float(named[who]) for who in SHOWN if named.get(who, "-") != "-"}
 
 
 def grouped(axes: Any, groups: list[tuple[str, dict[str, float]]]) -> None:
@@ -38,27 +52,27 @@ def grouped(axes: Any, groups: list[tuple[str, dict[str, float]]]) -> None:
 
 
 def main() -> None:
-    matmul, mnist, models = loaded("matmul"), loaded("mnist"), loaded("models")
-    rows = {row["row"]: row["gflops"] for row in matmul["results"][0]["matmul"]}
-    products = [row for row in PRODUCTS if row in rows] or list(rows)[:3]
-    left = [
-        (row.replace(" NN", "").replace("x", " x "), {NAMES[who]: v for who, v in rows[row].items() if who in NAMES})
-        for row in products
-    ]
+    processor, title, products = loaded("matmul", "Matrix multiplication, GFLOP/s, 1 thread")
+    peak = float(title.split("peak ")[1].split()[0])
+    rows = [row for row in products if row["row"] in PRODUCTS]
+    left = [(row["row"].replace(" NN", "").replace("x", " x "), shown(row)) for row in rows]
+    processors = {"products": processor}
     right: list[tuple[str, dict[str, float]]] = []
-    for row in mnist["results"][0]["rows"]:
-        if row["model"] == "mlp" and row["batch"] in (1000, 100):
-            times = {NAMES.get(who, who): values[1] for who, values in row["ms_per_step"].items()}
-            right.append((f"MLP,\nbatch {row['batch']}", {who: times[who] for who in SHOWN if who in times}))
-    for name, title in (("resnet9", "ResNet9,\nbatch 128"), ("transformer", "Transformer,\nbatch 32")):
-        found = models["results"]["runs"]["1"][name]["train"]
-        right.append((title, {who: found[who] for who in SHOWN if who in found}))
+    processors["MLP"], _, steps = loaded("mnist", "Seconds per epoch")
+    for row in steps:
+        if row["model"] == "mlp" and row["threads"] == "1" and row["batch"] in ("1000", "100"):
+            right.append((f"MLP,\nbatch {row['batch']}", shown(row)))
+    processors["others"], _, networks = loaded("models", "Milliseconds of a training step")
+    for row in networks:
+        name, batch = row["model"].split(",")[0], row["model"].split()[-1]
+        if row["threads"] == "1" and name.split()[0] in NETWORKS:
+            right.append((f"{name.split()[0]},\nbatch {batch}", shown(row)))
     right = [(title, {who: v / values["PyTorch"] for who, v in values.items()}) for title, values in right]
     figure, (a, b) = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=(3, 4))
     grouped(a, left)
-    a.axhline(matmul["results"][0]["peak_gflops"], color="#444444", linewidth=1.2)
-    a.text(-0.45, matmul["results"][0]["peak_gflops"] * 1.01, "the processor's peak", fontsize=8, va="bottom")
-    a.set_ylim(0, 1.15 * matmul["results"][0]["peak_gflops"])
+    a.axhline(peak, color="#444444", linewidth=1.2)
+    a.text(-0.45, peak * 1.01, "the processor's peak", fontsize=8, va="bottom")
+    a.set_ylim(0, 1.15 * peak)
     a.set_ylabel("GFLOP/s")
     a.set_title("Products, float32: more is better", fontsize=10)
     grouped(b, right)
@@ -66,8 +80,7 @@ def main() -> None:
     b.set_title("Training steps: less is better", fontsize=10)
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[who]) for who in SHOWN]
     figure.legend(handles, SHOWN, loc="lower center", ncols=len(SHOWN), frameon=False, fontsize=9)
-    where = {"products": matmul, "MLP": mnist, "others": models}
-    machines = ", ".join(f"{title}: {found['machine']['cpu']}" for title, found in where.items())
+    machines = ", ".join(f"{what}: {processor}" for what, processor in processors.items())
     figure.suptitle(f"One thread; {machines}", fontsize=10)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "speed.png", dpi=110)
