@@ -83,7 +83,7 @@ def test_kernels_say_why_they_are_one_or_two() -> None:
     groups = fuse(graph, reasons=reasons)
     check_groups_reasons(groups, reasons)
     assert {why for _, _, why in reasons} >= {
-        "pointwise behind it", "reads it", "its kind is another", "its shape is another"
+        "nothing else reads it", "reads it", "shares an input with it", "its sums must be complete first"
     }  # fmt: skip
 
 

@@ -1,95 +1,81 @@
 """Fusion: which nodes share a kernel.
 
-Fusing saves memory traffic: a value that only the same kernel reads is never stored. Four kinds of group are formed, in
-this order; the rules of `schedule` know how to run each:
+Fusing saves memory traffic: a value that only the same kernel reads is never stored. One walk, inputs first: each node
+begins a kernel of its own, which is united with the kernels that compute what it reads, then with those that read the
+same values. Four kinds of kernel have several nodes; the rules of `schedule` know how to run each:
 
-    contraction   a matrix product or convolution, then elementwise nodes of its shape while there is one result
-    reduction     elementwise nodes that only a sum reads, the sum, then elementwise nodes of the sum's shape
+    contraction   a matrix product or convolution, and elementwise nodes of its shape; one result
+    reduction     elementwise nodes that only a sum reads, the sum, and elementwise nodes of its shape; one result
     rows          sums and softmaxes along the last axis, elementwise nodes on the same rows, and on a CPU the sums
                   down their columns; several results
-    elementwise     connected elementwise nodes of one shape, several results
+    elementwise   elementwise nodes of one shape; several results
 
-All others have a kernel alone, but for a slice and the transpose of its rows, as of attention's heads, which are one
-view: inference of a Transformer of 4 x 128 takes 0.98 of the time.
+All others have a kernel alone. `Fusion.why_not` has every condition, with its reason in words.
 
-A group grows from a node of its kind, neighbour by neighbour, in the ways that `GROWTHS` says.
+No kernel waits for itself: each has a level, larger than those of the kernels that it reads, and smaller than those of
+its readers. Two kernels are united only if there is such a level for both.
 
-What a group stores is of one dtype. Values of booleans or integers that it computes for itself alone may be of
-another: `where(x > 0, a, b)` is one kernel. So may floats beside integers: a product of bytes, scaled and rounded to
-bytes again, is one.
+An elementwise node that one node alone reads begins no kernel, but waits for its reader, if that computes it for
+itself: an elementwise node, or a sum or softmax of it; a slice waits for its transpose. So the nodes behind a product
+may branch and meet again, as in gelu, and what only a sum reads is not stored.
+
+What a kernel stores is of one dtype. Values of booleans or integers that it computes for itself may be of another:
+`where(x > 0, a, b)` is one kernel.
 
 What is not stored is computed where it is read, so a node joins only where its values are read at the index at which
 they are computed. A node of a smaller shape (a bias times two) stays outside, its value being read many times. Only
 what costs nothing is computed twice, see `rematerialize`: constants, and short expressions of one array.
-
-A product whose kernel stores its results apart (`Op.scatters`) keeps no epilogue that reads other arrays: another
-kernel reads them row by row. So ResNet-18's training step takes 399 ms, else 425.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import insort
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from ..ops.slicing import Slice
-from ..ops.views import View
 from .base import Reason, TypedGraph
-from .groups import (
-    Group,
-    Members,
-    is_down_columns,
-    is_elementwise,
-    is_row_wise,
-    kind_alone,
-    loops_of,
-    rows_of,
-)
-from .order import Order
+from .groups import Group, is_down_columns, is_elementwise, is_row_wise, kind_alone, loops_of, rows_of
 from .rematerialize import FEW, HERE, rematerialized
 
-MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
-MOST_ARRAYS = 24  # read and written by a group
+MOST_NODES = 48  # of a kernel: compile time grows with it, and what is saved does not
+MOST_ARRAYS = 24  # read and written by a kernel
 SIBLINGS = 16  # readers of one value that are looked at
 
+FUSED = ("contraction", "reduction", "rows", "elementwise")  # of two kinds the first is that of the united kernel
+READS, READ = "reads it", "computes what it reads"
+ALONE, SIBLING = "nothing else reads it", "shares an input with it"
+COMPLETE = "its sums must be complete first"
+OTHER_SHAPE, OTHER_DTYPE = "its shape is another", "its dtype is another"
+PATH = "a path between them leads through other kernels"
 
-TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
-OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
 
-
-@dataclass(frozen=True)
-class Growth:
-    """One way in which a group grows from an anchor.
+@dataclass(eq=False)
+class Kernel:
+    """Nodes that will share a kernel, while the walk goes on.
 
     Attributes:
-        finds: how nodes are found that may join: from a member its "readers", the "values" that it reads, and the
-            "siblings" that read one of these too, if it is not much smaller; for each what is told of those that join.
-        leave: how many of those that join may be stored: none, one, or "several" of the anchor's dtype.
-        operand: whether they have the shape of what the anchor reads, else its own.
-        rows: whether they may be computed row by row, too, and be one number a row.
+        kind: as of `Group`.
+        nodes: inputs first.
+        shape: of what its loops compute: of rows and elementwise nodes their own, else that of the result.
+        root: the node that all others have joined, one by one.
+        anchor: the sum or product of a kernel that has one.
+        reads: the values from elsewhere.
+        leaving: the nodes that others read, or that are returned.
+        level: larger than the levels of the kernels that it reads.
     """
 
-    finds: Mapping[str, str]
-    leave: str
-    operand: bool = False
-    rows: bool = False
-
-
-BEFORE = Growth({"values": "nothing else reads it"}, "none")
-BEHIND = Growth({"readers": "pointwise behind it"}, "one")
-AROUND = Growth(
-    {"readers": "reads it", "values": "is read by it", "siblings": "shares an input with it"}, "several"
-)
-GROWTHS: dict[str, tuple[Growth, ...]] = {
-    "contraction": (BEHIND, BEFORE),
-    "reduction": (replace(BEFORE, operand=True), BEHIND, BEFORE),
-    "rows": (replace(AROUND, operand=True, rows=True),),
-    "elementwise": (AROUND,),
-}
+    kind: str
+    nodes: dict[Node, None]
+    shape: Shape
+    root: Node
+    anchor: Node | None = None
+    reads: dict[Node, None] = field(default_factory=dict)
+    leaving: set[Node] = field(default_factory=set)
+    level: float = 0
 
 
 def fuse(
@@ -100,228 +86,298 @@ def fuse(
 ) -> list[Group]:
     """Every computed node but `views` in one group; the groups in no particular order. `columns`: whether a group of
     rows may sum down their columns, too. To `reasons` are added, for each node that joined another one, the kind of
-    kernel, the two, and why; and for pairs that share no kernel "apart", the two, and why not.
+    kernel, the two, and why; and for each node and a value that it reads from another kernel "apart", the two, and why.
 
     Groups do not depend on each other in a circle.
     """
-    fusion = _Fusion(graph, views)
-    for members in loops_of(graph):
-        fusion.make(members, "loop")
-    products = [node for node in graph.nodes if node.op.kind == "contraction"]
-    row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
-    down = fusion.find_columns(row_wise) if columns else {}
-    sums = [n for n in graph.nodes if n.op.kind == "reduction" and not is_row_wise(n, graph) and n not in down]
-    # what is stored as numbers first, with the conditions it needs
-    pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
-    for kind, anchors in (
-        ("contraction", products),
-        ("reduction", sums),
-        ("rows", row_wise),
-        ("reduction", down),
-        ("elementwise", pointwise),
-    ):
-        for anchor in filter(fusion.is_free, anchors):
-            fusion.grow(anchor, kind)
-    for node in filter(fusion.moves_rows, graph.nodes):
-        fusion.make((node.inputs[0], node), "single")
-    groups = fusion.groups()
+    fusion = Fusion(graph, views, columns)
+    fusion.walk()
     if reasons is not None:
         reasons += fusion.reasons()
-    return groups
+    return fusion.groups()
 
 
-class _Fusion:
-    """The groups while they are formed."""
+class Fusion:
+    """The kernels of a graph while they are formed.
 
-    def __init__(self, graph: TypedGraph, views: Container[Node]) -> None:
-        self.graph = graph
-        self.views = views
-        self.roots = set(graph.roots)
+    Attributes:
+        kernel_of: the kernel of each node that has one.
+        waiting: of each node that begins a kernel what waits for it, and the node itself.
+        columns: sums that rows may take; they are placed last, when the rows are known.
+        joined: of each node but a kernel's root the node that it has joined there, and why.
+    """
+
+    def __init__(self, graph: TypedGraph, views: Container[Node], columns: bool) -> None:
+        self.graph, self.views = graph, views
+        self.shapes, self.dtypes, self.roots = graph.shapes, graph.dtypes, set(graph.roots)
         self.index = {node: i for i, node in enumerate(graph.nodes)}
-        self.group_of: dict[Node, list[Node]] = {}
-        self.kinds: dict[int, str] = {}
-        self.flow = flow = rematerialized(graph, views)
-        self.cheap, self.computed, self.reads, self.consumers = flow.cheap, flow.computed, flow.inputs, flow.consumers
-        self.order = Order(graph.nodes, self.reads, self.consumers, self.group_of)
-        self.columns: dict[Node, None] = {}  # sums that rows may take
-        self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
-        self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
+        flow = rematerialized(graph, views)
+        self.cheap, self.computed, self.inputs, self.consumers = flow.cheap, flow.computed, flow.inputs, flow.consumers
+        self.loops = {node: members for members in loops_of(graph) for node in members}
+        self.row_wise = {node for node in graph.nodes if is_row_wise(node, graph)}
+        self.columns = self._columns() if columns else set[Node]()
+        self.kernel_of: dict[Node, Kernel] = {}
+        self.joined: dict[Node, tuple[Node, str]] = {}
+        self.waiting = self._waiting()
 
-    def find_columns(self, row_wise: Iterable[Node]) -> dict[Node, None]:
-        """Sums down columns that are left to rows of that shape: these are read once for both. Sums of few rows stay by
-        themselves, as those must be added in order (`compute.IN_ORDER`)."""
-        shapes = {rows_of(node, self.graph) for node in row_wise}
+    def _columns(self) -> set[Node]:
+        """Sums down the columns of what rows read too. Sums of few rows stay by themselves, as those must be added in
+        order (`compute.IN_ORDER`)."""
+        shapes = {rows_of(node, self.graph) for node in self.row_wise}
         many = {shape for shape in shapes if math.prod(shape[:-1]) > IN_ORDER}
         down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
-        self.columns = {node: None for node in down if rows_of(node, self.graph) in many}
-        return self.columns
+        return {node for node in down if rows_of(node, self.graph) in many}
 
-    def is_free(self, node: Node) -> bool:
-        return not (node in self.group_of or node in self.views or node not in self.index or node in self.cheap)
-
-    def make(self, nodes: Iterable[Node], kind: str) -> None:
-        """Makes the nodes one group of a kind."""
-        members = sorted(nodes, key=self.index.__getitem__)
-        self.kinds[id(members)] = kind
-        self.order.gather(members)
-        for node in members:
-            self.group_of[node] = members
-
-    def _refuse(self, node: Node, why: str) -> None:
-        """Notes why a node is not of the group of the member by which it was found."""
-        self.apart[self.joined[node][0], node] = why
-
-    def _unfit(self, node: Node, shape: Shape, rows: bool) -> str:
-        """Why a group may not have the node: an elementwise one of the shape, or of rows; empty if it may."""
-        taken = "" if self.is_free(node) else TAKEN
-        if rows and (is_row_wise(node, self.graph) or node in self.columns):
-            return taken if rows_of(node, self.graph) == shape else "its rows are others"
-        if not is_elementwise(node):
-            return OTHER_KIND
-        own = [self.graph.shapes[value] for value in (self.computed[node] if rows else (node,))]
-        return taken if all(one == shape or (rows and one == (*shape[:-1], 1)) for one in own) else OTHER_SHAPE
-
-    def _members(self, nodes: Iterable[Node] = ()) -> Members:
-        return Members(nodes, self.flow, self.roots)
-
-    def _found(self, node: Node, how: str) -> Iterable[Node]:
-        """The nodes that are found from a member; none by the operands of a product, which are stored."""
-        if how == "readers":
-            return self.consumers[node]
-        values = self.reads[node] if node.op.kind != "contraction" else []
-        if how == "values":
-            return values
-        shared = (v for v in values if FEW * self.graph.size(v) > self.graph.size(node))  # no learning rate
-        return (user for value in shared for user in self.consumers[value][:SIBLINGS])
-
-    def _grow(self, start: Members, anchor: Node, growth: Growth) -> Members:
-        """`start` and what joins it: neighbours from its nodes on, inputs first."""
-        shape = self.graph.shapes[anchor.inputs[0] if growth.operand else anchor]
-        members, best, dtype = start.copy(), start, self.graph.dtypes[anchor]
-        near: list[tuple[int, Node]] = []
-        seen = set(start.nodes)
-        barred: dict[Node, Node] = {}  # by the node that is between it and the members
-        refused: dict[Node, str] = {}  # why a neighbour may not join yet
-
-        def look_around(node: Node) -> None:
-            for where, how in growth.finds.items():
-                for other in self._found(node, where):
-                    if other not in seen:
-                        seen.add(other)
-                        why = self._unfit(other, shape, growth.rows)
-                        if why or not self._dtype_fits(other, dtype):
-                            self.apart[node, other] = why or OTHER_DTYPE
-                        else:
-                            self.joined[other] = node, how
-                            insort(near, (self.index[other], other))
-
-        def why_not(node: Node) -> str:
-            if growth.leave == "one":  # as nothing inside is read outside but that, no path can leave and come back
-                return ""
-            if node in barred and barred[node] not in members:
-                return refused[node]
-            joined = members.with_node(node)
-            if joined.arrays > MOST_ARRAYS:
-                return "the kernel would have too many arrays"
-            if node in joined.leaving and growth.leave == "none":
-                return "it is returned" if node in self.roots else "others read it, too"
-            if len({self.graph.dtypes[left] for left in joined.leaving}) > 1:
-                return OTHER_DTYPE
-            if growth.leave == "several" and (between := self.order.between(node, members.nodes)) is not None:
-                barred[node] = between
-                return "a path between them leads through other kernels"
-            return ""
-
-        def may_join(node: Node) -> bool:
-            refused[node] = why_not(node)
-            return not refused[node]
-
-        for node in sorted(start.nodes, key=self.index.__getitem__):
-            look_around(node)
-        grown = True
-        while grown and len(members) < MOST_NODES:  # a node that did not fit may, once the group has grown around it
-            found = next((pair for pair in near if may_join(pair[1])), None)
-            grown = found is not None
-            if found is not None:
-                near.remove(found)
-                members.add(found[1])
-                look_around(found[1])
-                if growth.leave != "one":
-                    best = members
-                elif members.arrays <= MOST_ARRAYS and len(members.leaving) == 1:
-                    best = members.copy()
-        for _, node in near:
-            self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
-        for node in members.nodes - best.nodes:
-            self._refuse(node, "more than one value would leave the kernel")
-        return best
-
-    def _dtype_fits(self, node: Node, dtype: str) -> bool:
-        """Whether a group whose anchor is of `dtype` may compute the node: floats are of one dtype."""
-        return dtype not in FLOATS or self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
-
-    def grow(self, anchor: Node, kind: str) -> None:
-        """The group of an anchor, which has joined none."""
-        self.joined.pop(anchor, None)
-        members = self._members([anchor])
-        for growth in GROWTHS[kind]:
-            members = self._grow(members, anchor, growth)
-        nodes = members.nodes
-        if kind == "contraction" and self._reads_slowly(anchor, nodes):
-            for node in nodes - {anchor}:
-                self._refuse(node, "tiles of the product would read other arrays slowly")
-            nodes = {anchor}
-        self.make(nodes, kind)
-
-    def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
-        """Whether a product that stores its results apart has an epilogue that reads other arrays there."""
-        read = {value for node in nodes if node is not anchor for value in self.reads[node]} - nodes
-        return anchor.op.scatters(anchor) and any(self.graph.shapes[x] == self.graph.shapes[anchor] for x in read)
-
-    def moves_rows(self, node: Node) -> bool:
-        """Whether the node puts the rows of a slice, which nothing else reads, in another order."""
-        if not self.is_free(node) or node.op.kind != "single" or len(node.inputs) != 1:
-            return False
-        x, shapes = node.inputs[0], self.graph.shapes
-        if not (isinstance(x.op, Slice) and self.is_free(x)) or x in self.roots or len(self.consumers[x]) > 1:
-            return False
-        rows = x.op.view(x, View.of(shapes[x.inputs[0]]))
-        moved = node.op.view(node, rows)
-        return bool(moved and moved.strides) and moved.strides[-1] == rows.strides[-1] == 1
-
-    def groups(self) -> list[Group]:
-        """All groups, also of the nodes that none has taken."""
+    def _waiting(self) -> dict[Node, dict[Node, None]]:
+        """Of each node that begins a kernel what waits for it, inputs first, and the node itself."""
+        found: dict[Node, dict[Node, None]] = {}
         for node in self.graph.nodes:
-            stored = node in self.roots or self.consumers[node]
-            if self.is_free(node) or (node in self.cheap and stored):
-                self.make([node], kind_alone(node))
-                for other in (*self.reads[node], *self.consumers[node]):
-                    self.apart.setdefault((node, other), OTHER_KIND)
-        found = {id(members): members for members in self.group_of.values()}
-        return sorted(map(self._group, found.values()), key=lambda group: self.index[group.nodes[-1]])
-
-    def reasons(self) -> list[Reason]:
-        """Why nodes joined others, and why pairs of nodes are in different groups."""
-        found: list[Reason] = []
-        for node in self.group_of:
-            cheap = (value for value in self.computed[node][:-1] if not value.op.constant)
-            found += [("rematerialize", (node, value), HERE) for value in cheap]
-        for node, (member, how) in self.joined.items():
-            if (group := self.group_of.get(node)) is not None and group is self.group_of.get(member):
-                found.append((self.kinds[id(group)], (member, node), how))
-        for pair, why in self.apart.items():
-            a, b = map(self.group_of.get, pair)
-            if a is not None and b is not None and a is not b:
-                found.append(("apart", pair, why))
+            own = found.setdefault(node, {})
+            own[node] = None
+            users = self.consumers[node] if node not in self.roots and self._is_free(node) else []
+            if len(users) == 1 and users[0] not in self.views and self._waits(node, users[0], own):
+                both = found.get(users[0], {}) | own
+                if len(both) < MOST_NODES and len(self._reads(both)) < MOST_ARRAYS:
+                    found[users[0]] = both
+                    self.joined[node] = users[0], ALONE
+                    del found[node]
         return found
 
-    def _group(self, members: list[Node]) -> Group:
-        """The members as a Group: what it reads and writes, with the constants among its inputs in it."""
-        inside = set(members)
-        inputs = tuple(dict.fromkeys(v for node in members for v in self.reads[node] if v not in inside))
-        if self.kinds[id(members)] == "loop":
-            return Group(tuple(members), inputs, tuple(members), "loop")
-        border = self._members(members)
-        outputs = tuple(node for node in members if node in border.leaving)
+    def _waits(self, node: Node, user: Node, own: dict[Node, None]) -> bool:
+        """Whether the one reader of a node computes it, and `own`, what waits for it, for itself."""
+        if isinstance(node.op, Slice):
+            return user.op.name == "transpose"
+        if not is_elementwise(node) or self._floats_differ((node, user)):
+            return False
+        if is_elementwise(user):
+            return self.shapes[user] == self.shapes[node]
+        sums = user.op.kind == "reduction" or user in self.row_wise
+        return sums and rows_of(user, self.graph) == self.shapes[node] and not self._follows(node, own)
+
+    def _follows(self, node: Node, own: dict[Node, None]) -> bool:
+        """Whether the node, with what waits for it, may be computed as the end of a sum's or product's kernel."""
+        return any(
+            value.op.kind in ("contraction", "reduction")
+            and value not in self.row_wise
+            and value not in self.roots
+            and self.shapes[value] == self.shapes[node]
+            and own.keys() >= set(self.consumers[value])
+            for value in self._reads(own)
+        )
+
+    def _reads(self, nodes: dict[Node, None]) -> dict[Node, None]:
+        """What the nodes read from elsewhere."""
+        return dict.fromkeys(value for node in nodes for value in self.inputs[node] if value not in nodes)
+
+    def _is_free(self, node: Node) -> bool:
+        return not (node in self.views or node in self.cheap)
+
+    def _floats_differ(self, nodes: Iterable[Node]) -> bool:
+        return len({self.dtypes[node] for node in nodes} & set(FLOATS)) > 1
+
+    # The walk
+
+    def walk(self) -> None:
+        """Puts each computed node in a kernel."""
+        begins = [node for node in self.graph.nodes if node in self.waiting]
+        for node in sorted(begins, key=self.columns.__contains__):  # the sums down columns last
+            if node not in self.kernel_of and self._is_free(node):
+                self._place(node)
+        for node in self.graph.nodes:  # a cheap value that is read by others than kernels of several nodes
+            stored = node in self.cheap and (node in self.roots or self.consumers[node])
+            if stored and node not in self.kernel_of:
+                self._place(node)
+
+    def _place(self, node: Node) -> None:
+        """Begins the node's kernel, with what waits for it, and unites it with others."""
+        if node in self.loops:
+            self._put(Kernel("loop", dict.fromkeys(self.loops[node]), (), node))
+            return
+        nodes = dict.fromkeys(sorted(self.waiting.get(node, {node: None}), key=self.index.__getitem__))
+        kind, shape, anchor = kind_alone(node), self.shapes[node], None
+        if node in self.row_wise:
+            kind, shape, anchor = "rows", rows_of(node, self.graph), node
+        elif node.op.kind in ("reduction", "contraction"):
+            kind, anchor = node.op.kind, node
+        kernel = self._put(Kernel(kind, nodes, shape, node, anchor))
+        tried: dict[Kernel, None] = {}
+        while (pair := self._next(kernel, tried)) is not None:
+            other, how = pair
+            tried[other] = None
+            if not self.why_not(other, kernel):
+                if kernel.root is node:
+                    self.joined[node] = next((v for v in kernel.reads if v in other.nodes), other.root), how
+                else:
+                    self.joined[other.root] = node, READ if how is READS else how
+                kernel = self._put(self._united(other, kernel, other.root if kernel.root is node else kernel.root))
+
+    def _put(self, kernel: Kernel) -> Kernel:
+        """The kernel, with what follows from its nodes."""
+        nodes = kernel.nodes
+        kernel.reads = self._reads(nodes)
+        kernel.leaving = self._leaving(nodes, nodes)
+        kernel.level = self._floor(kernel.reads, ()) + 1
+        for node in nodes:
+            self.kernel_of[node] = kernel
+        return kernel
+
+    def _next(self, kernel: Kernel, tried: Container[Kernel]) -> tuple[Kernel, str] | None:
+        """The next kernel with which one may be united, and how they are related: first sums and products that it
+        reads, then others that it reads, the last first, then readers of the same values."""
+        read = dict.fromkeys(self.kernel_of[value] for value in kernel.reads if value in self.kernel_of)
+        for other in sorted(read, key=lambda one: (one.kind not in ("contraction", "reduction"), -one.level)):
+            if other not in tried:
+                return other, READS
+        if kernel.kind in ("elementwise", "rows") or kernel.anchor in self.columns:
+            size = math.prod(kernel.shape)
+            for value in kernel.reads:
+                if FEW * self.graph.size(value) > size:  # no learning rate
+                    for user in self.consumers[value][:SIBLINGS]:
+                        near = self.kernel_of.get(user, kernel)
+                        if near is not kernel and near not in tried and near.kind in ("elementwise", "rows"):
+                            return near, SIBLING
+        return None
+
+    def _united(self, a: Kernel, b: Kernel, root: Node) -> Kernel:
+        """The nodes of two kernels in one."""
+        kind = self._kind(a, b)
+        first = a if a.kind == kind else b
+        nodes = sorted([*a.nodes, *b.nodes], key=self.index.__getitem__)
+        return Kernel(kind, dict.fromkeys(nodes), first.shape, root, first.anchor)
+
+    # Conditions
+
+    def why_not(self, a: Kernel, b: Kernel) -> str:
+        """Why two kernels cannot be one; empty if they can."""
+        for kernel in (a, b):
+            if kernel.kind not in FUSED:
+                return f"{next(iter(kernel.nodes)).op.name} has a kernel of its own"
+        return self._why_not_shapes(a, b) or self._why_not_borders(a, b)
+
+    def _kind(self, a: Kernel, b: Kernel) -> str:
+        """The kind of both as one."""
+        if {a.kind, b.kind} == {"rows", "reduction"}:
+            return "rows"
+        return min(a.kind, b.kind, key=FUSED.index)
+
+    def _why_not_shapes(self, a: Kernel, b: Kernel) -> str:
+        kind = self._kind(a, b)
+        main, other = (a, b) if a.kind == kind else (b, a)
+        if kind == "elementwise":
+            return "" if a.shape == b.shape else OTHER_SHAPE
+        if kind == "rows":
+            return self._why_not_rows(main, other)
+        if other.kind != "elementwise":
+            return COMPLETE
+        assert main.anchor is not None
+        if other.leaving.isdisjoint(self.inputs[main.anchor]):
+            return "" if other.shape == main.shape else OTHER_SHAPE
+        if kind == "contraction":
+            return "a product reads it many times"
+        return "" if other.shape == rows_of(main.anchor, self.graph) else OTHER_SHAPE
+
+    def _why_not_rows(self, rows: Kernel, other: Kernel) -> str:
+        row, one = rows.shape, (*rows.shape[:-1], 1)
+        if other.kind == "reduction":
+            if other.anchor not in self.columns or rows_of(other.anchor, self.graph) != row:
+                return COMPLETE
+            own = [node for node in other.nodes if node is not other.anchor]
+            return "" if all(self.shapes[node] == row for node in own) else OTHER_SHAPE
+        if other.kind == "rows":
+            return "" if other.shape == row else "its rows are others"
+        computed = (value for node in other.nodes for value in self.computed[node])
+        return "" if all(self.shapes[value] in (row, one) for value in computed) else OTHER_SHAPE
+
+    def _why_not_borders(self, a: Kernel, b: Kernel) -> str:
+        """Why the two are too large together, or store or read what one kernel cannot."""
+        kind, nodes = self._kind(a, b), a.nodes | b.nodes
+        if self._floats_differ(nodes):
+            return OTHER_DTYPE
+        leaving = self._leaving(chain(a.leaving, b.leaving), nodes)
+        if kind in ("contraction", "reduction") and len(leaving) > 1:
+            returned = any(node in self.roots for node in leaving)
+            return "it is returned" if returned else "more than one value would leave the kernel"
+        if len({self.dtypes[node] for node in leaving}) > 1:
+            return OTHER_DTYPE
+        reads = {value for value in chain(a.reads, b.reads) if value not in nodes}
+        if len(reads) + len(leaving) > MOST_ARRAYS:
+            return "the kernel would have too many arrays"
+        if sum(not one.op.constant for one in {one for node in nodes for one in self.computed[node]}) > MOST_NODES:
+            return "the kernel has as many nodes as it may"
+        if kind == "contraction" and self._reads_slowly(a if a.kind == kind else b, reads):
+            return "tiles of the product would read other arrays slowly"
+        users = (user for user in self._users(leaving) if user not in nodes and user in self.kernel_of)
+        ceiling = min((self.kernel_of[user].level for user in users), default=math.inf)
+        return PATH if self._floor(reads, nodes) + 1 >= ceiling else ""
+
+    def _reads_slowly(self, kernel: Kernel, reads: Iterable[Node]) -> bool:
+        """Whether a product that stores its results apart (`Op.scatters`) would read other arrays there: another kernel
+        reads them row by row. So ResNet-18's training step takes 399 ms, else 425."""
+        product = kernel.anchor
+        assert product is not None
+        apart = product.op.scatters(product)
+        others = set(reads).difference(self.inputs[product])
+        return apart and any(self.shapes[value] == self.shapes[product] for value in others)
+
+    def _leaving(self, candidates: Iterable[Node], nodes: Collection[Node]) -> set[Node]:
+        """The candidates that are returned, or read by others than the nodes."""
+        inside = nodes if isinstance(nodes, dict) else set(nodes)
+        return {
+            node
+            for node in candidates
+            if node in self.roots or not (users := self.consumers[node]) or any(user not in inside for user in users)
+        }
+
+    def _floor(self, reads: Iterable[Node], nodes: Container[Node]) -> float:
+        """The greatest level of the kernels that compute what is read; infinite if that is a view of one of `nodes`."""
+        found: float = 0
+        stack = [*reads]
+        while stack:
+            value = stack.pop()
+            if value in self.views:
+                stack += self.inputs[value]
+            elif value in nodes:
+                return math.inf
+            elif value in self.index:
+                if value not in self.kernel_of:
+                    self._place(value)
+                found = max(found, self.kernel_of[value].level)
+        return found
+
+    def _users(self, values: Iterable[Node]) -> Iterator[Node]:
+        """The nodes that read the values, or views of them."""
+        stack = [*values]
+        while stack:
+            for user in self.consumers[stack.pop()]:
+                if user in self.views:
+                    stack.append(user)
+                else:
+                    yield user
+
+    # The result
+
+    def groups(self) -> list[Group]:
+        """The kernels as groups, with the constants and cheap values among their nodes."""
+        kernels = dict.fromkeys(self.kernel_of.values())
+        return sorted(map(self._group, kernels), key=lambda group: self.index[group.nodes[-1]])
+
+    def _group(self, kernel: Kernel) -> Group:
+        members, inputs = tuple(kernel.nodes), tuple(kernel.reads)
+        if kernel.kind == "loop":
+            return Group(members, inputs, members, "loop")
         nodes = dict.fromkeys(chain(*(self.computed[node] for node in members)))
-        return Group(tuple(nodes), inputs, outputs, self.kinds[id(members)])
+        outputs = tuple(node for node in members if node in kernel.leaving)
+        return Group(tuple(nodes), inputs, outputs, kernel.kind)
+
+    def reasons(self) -> list[Reason]:
+        """Why nodes share a kernel, and why not."""
+        found: list[Reason] = []
+        for node, kernel in self.kernel_of.items():
+            cheap = (value for value in self.computed[node][:-1] if not value.op.constant)
+            found += [("rematerialize", (node, value), HERE) for value in cheap]
+            for value in self.inputs[node]:
+                other = self.kernel_of.get(value)
+                if other is not None and other is not kernel:
+                    found.append(("apart", (value, node), self.why_not(other, kernel) or PATH))
+        found += [(self.kernel_of[node].kind, (member, node), how) for node, (member, how) in self.joined.items()]
+        return found

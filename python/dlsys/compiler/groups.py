@@ -1,11 +1,11 @@
-"""Groups: nodes that one kernel computes, a group's borders while it grows, and what its kernel is to compute."""
+"""Groups: nodes that one kernel computes, and what that is to compute."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,60 +149,6 @@ class Flow:
     computed: dict[Node, list[Node]] = field(default_factory=dict)
     inputs: dict[Node, list[Node]] = field(default_factory=dict)
     consumers: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
-
-
-class Members:
-    """The nodes of a group while it grows, and what it reads and stores."""
-
-    def __init__(self, nodes: Iterable[Node], flow: Flow, roots: set[Node]) -> None:
-        self._flow, self._roots = flow, roots
-        self.nodes: set[Node] = set()
-        self._inputs: set[Node] = set()
-        self._outside: dict[Node, int] = {}  # readers elsewhere; a root is read by the user
-        self.leaving: set[Node] = set()
-        for node in nodes:
-            self.add(node)
-
-    def __contains__(self, node: Node) -> bool:
-        return node in self.nodes
-
-    def __len__(self) -> int:
-        """How many nodes the kernel computes; constants cost nothing."""
-        return len({one for node in self.nodes for one in self._flow.computed[node] if not one.op.constant})
-
-    def copy(self) -> Members:
-        """The same nodes, to grow another way."""
-        other = Members((), self._flow, self._roots)
-        other.nodes, other._inputs = set(self.nodes), set(self._inputs)
-        other._outside, other.leaving = dict(self._outside), set(self.leaving)
-        return other
-
-    def with_node(self, node: Node) -> Members:
-        """A copy that has the node too."""
-        other = self.copy()
-        other.add(node)
-        return other
-
-    def add(self, node: Node) -> None:
-        """One node more."""
-        self.nodes.add(node)
-        self._inputs.discard(node)
-        for value in self._flow.inputs[node]:
-            if value not in self.nodes:
-                self._inputs.add(value)
-            else:
-                self._outside[value] -= 1
-                if not self._outside[value]:
-                    self.leaving.discard(value)
-        outside = sum(user not in self.nodes for user in self._flow.consumers[node]) + (node in self._roots)
-        self._outside[node] = outside
-        if outside:
-            self.leaving.add(node)
-
-    @property
-    def arrays(self) -> int:
-        """How many are read and written."""
-        return len(self._inputs) + len(self.leaving)
 
 
 def kernel_spec(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..compiler import TAKEN, Group, Key, Plan, Program, TypedGraph
+from ..compiler import Group, Key, Plan, Program, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
@@ -136,8 +136,8 @@ def loop_rows(
 
 
 def _reason_lines(program: Program, number: str) -> list[str]:
-    """`0: add_6 joined matmul_5: pointwise behind it`, and `0 | 1: softmax_10 is apart from add_6: its kind is
-    another`, by the numbers of the groups."""
+    """`0: add_6 joined matmul_5: reads it`, and `0 | 1: softmax_10 is apart from add_6: its sums must be
+    complete first`, by the numbers of the groups."""
     owner = {node: i for i, group in enumerate(program.groups) for node in group.nodes}
     joined: list[tuple[int, str]] = []
     apart: dict[tuple[int, int], str] = {}
@@ -145,7 +145,7 @@ def _reason_lines(program: Program, number: str) -> list[str]:
         a, b = owner[member], owner[node]
         if rule != "apart":
             joined.append((a, f"{number}{a}: {node.name} joined {member.name}: {why}"))
-        elif (pair := (min(a, b), max(a, b))) not in apart or why != TAKEN:
+        elif (pair := (min(a, b), max(a, b))) not in apart:
             apart[pair] = f"{number}{pair[0]} | {number}{pair[1]}: {node.name} is apart from {member.name}: {why}"
     lines = [line for _, line in sorted(joined, key=lambda found: found[0])]
     lines += [apart[pair] for pair in sorted(apart)]
