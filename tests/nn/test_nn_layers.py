@@ -29,7 +29,7 @@ LAYERS: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = [  # name, shap
     ("LayerNorm", (4, 7), (7,), {}),
     ("LayerNorm", (2, 3, 4), ((3, 4), 1e-3), {"bias": False}),
     ("LayerNorm", (2, 3, 4), (4,), {"elementwise_affine": False}),
-    ("ReLU", (3, 4), (), {"inplace": False}),
+    ("ReLU", (3, 4), (), {"inplace": True}),
     ("ReLU6", EDGES, (), {}),
     ("GELU", (3, 4), (), {}),
     ("GELU", (3, 4), ("tanh",), {}),

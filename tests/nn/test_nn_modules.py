@@ -221,8 +221,6 @@ def test_wrong_arguments_are_named() -> None:
     for words, kind, args in cases:
         told = error_of(GraphError, kind, *args)
         assert words in told, told
-    for dtype in ("float16", "abc", "int32"):
-        assert f"float32 or float64, not '{dtype}'" in error_of(DTypeError, nn.Linear, 2, 2, dtype=dtype)
     assert model.load_state_dict({}, strict=False).missing_keys == ["0.weight", "0.bias"]
     assert len(dl.optim.SGD(model.named_parameters()).parameters) == 2
 
@@ -230,12 +228,10 @@ def test_wrong_arguments_are_named() -> None:
 def test_arguments_of_pytorch_without_effect_warn() -> None:
     x, model = dl.ones(2), nn.Linear(2, 2)
     cases: list[tuple[str, Any, Any, dict[str, Any]]] = [
-        *((f"{name}: inplace=True", getattr(nn, name), (), {}) for name in ("ReLU", "ReLU6", "Tanh", "Dropout")),
         ("to: non_blocking=True", x.to, ("cpu",), {"non_blocking": True}),
         ("to: non_blocking=True", model.to, ("cpu",), {"non_blocking": True}),
     ]
     for words, kind, args, kwargs in cases:
-        kwargs = kwargs or {"inplace": True}
         with pytest.warns(RuntimeWarning, match=f"{words} has no effect: ") as warned:
             kind(*args, **kwargs)
         assert len(warned) == 1 and warned[0].filename == __file__

@@ -15,7 +15,7 @@ from ..graph import Shape
 from ..tensors import Tensor, known_dtype
 from . import functional as F
 from . import init
-from .checks import as_node, checked_layers, known_shape, placed
+from .checks import as_node, checked_layers, known_shape
 from .containers import ModuleList, Sequential
 from .layers import GELU, Dropout, Linear
 from .module import Module
@@ -36,11 +36,8 @@ class MultiheadAttention(Module):
         bias: bool = True,
         *,
         batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """`dropout` is of the attention weights. Raises GraphError where the heads do not divide the width."""
-        dtype = placed(device, dtype)
         self.embed_dim: int = integer("MultiheadAttention", "embed_dim", embed_dim, 1)
         self.num_heads: int = integer("MultiheadAttention", "num_heads", num_heads, 1)
         if embed_dim % num_heads:
@@ -48,10 +45,10 @@ class MultiheadAttention(Module):
         self.head_dim: int = self.embed_dim // self.num_heads
         self.dropout: float = number("MultiheadAttention", "dropout", dropout, most=1)
         self.batch_first = batch_first
-        made = init.made((3 * embed_dim, embed_dim), dtype, "in_proj_weight")
+        made = init.made((3 * embed_dim, embed_dim), "in_proj_weight")
         self.in_proj_weight: ad.Parameter = init.xavier_uniform_(made)
-        self.in_proj_bias: ad.Parameter | None = init.made((3 * embed_dim,), dtype, "in_proj_bias") if bias else None
-        self.out_proj: Linear = Linear(embed_dim, embed_dim, bias, dtype=dtype)
+        self.in_proj_bias: ad.Parameter | None = init.made((3 * embed_dim,), "in_proj_bias") if bias else None
+        self.out_proj: Linear = Linear(embed_dim, embed_dim, bias)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
 
@@ -164,22 +161,19 @@ class TransformerEncoderLayer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """`activation`: "relu", "gelu" or a function of a node. Raises GraphError for another name."""
-        dtype = placed(device, dtype)
         if isinstance(activation, str) and activation not in ACTIVATIONS:
             raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
         self.activation: Callable[[Node], Node] = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
-        attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+        attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
         self.self_attn: MultiheadAttention = attention
-        self.linear1: Linear = Linear(d_model, dim_feedforward, bias, dtype=dtype)
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias)
         self.dropout: Dropout = Dropout(dropout)
-        self.linear2: Linear = Linear(dim_feedforward, d_model, bias, dtype=dtype)
-        self.norm1: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.norm2: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias)
+        self.norm1: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        self.norm2: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.dropout1: Dropout = Dropout(dropout)
         self.dropout2: Dropout = Dropout(dropout)
 
@@ -238,21 +232,18 @@ class GPTBlock(Module):
         dropout: float = 0.0,
         bias: bool = True,
         approximate: str = "none",
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """`n_inner`: the width of the mlp, four times n_embd for None; `approximate`: see `GELU`, "tanh" in GPT-2."""
-        dtype = placed(device, dtype)
         n_embd = integer("GPTBlock", "n_embd", n_embd, 1)
         inner = 4 * n_embd if n_inner is None else n_inner
-        self.ln_1: LayerNorm = LayerNorm(n_embd, bias=bias, dtype=dtype)
-        self.attn: MultiheadAttention = MultiheadAttention(n_embd, n_head, dropout, bias, batch_first=True, dtype=dtype)
-        self.ln_2: LayerNorm = LayerNorm(n_embd, bias=bias, dtype=dtype)
+        self.ln_1: LayerNorm = LayerNorm(n_embd, bias=bias)
+        self.attn: MultiheadAttention = MultiheadAttention(n_embd, n_head, dropout, bias, batch_first=True)
+        self.ln_2: LayerNorm = LayerNorm(n_embd, bias=bias)
         self.mlp: Sequential = Sequential(
             {
-                "c_fc": Linear(n_embd, inner, bias, dtype=dtype),
+                "c_fc": Linear(n_embd, inner, bias),
                 "gelu": GELU(approximate),
-                "c_proj": Linear(inner, n_embd, bias, dtype=dtype),
+                "c_proj": Linear(inner, n_embd, bias),
                 "dropout": Dropout(dropout),
             }
         )

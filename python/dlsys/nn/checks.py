@@ -9,10 +9,9 @@ import numpy as np
 
 from .. import tensors
 from ..autodiff import Node, Parameter
-from ..checks import flag, has_no_effect, integer
-from ..errors import DeviceError, GraphError
+from ..checks import integer
+from ..errors import GraphError
 from ..graph import Shape
-from ..tensors.creation import context_named
 
 
 def known_shape(x: Any) -> Shape | None:
@@ -53,20 +52,6 @@ def warn_of_hidden(name: str, value: Any) -> None:
         home = "an attribute for each" if of == "ParameterDict" else f"nn.{of}"
         told = f"{name} is a {type(value).__name__}, in which parameters() and state_dict() find no {kind}: use {home}"
         warnings.warn(told, stacklevel=3)
-
-
-def placed(device: Any, dtype: Any) -> Any:
-    """The dtype of a module's parameters: float32 for None. Raises DeviceError for another device than the CPU: modules
-    are made there, and then moved."""
-    if device is not None and context_named(device).kind != "cpu":
-        raise DeviceError(f"a module is made on the CPU, not on {device}: move it there by .to({str(device)!r})")
-    return "float32" if dtype is None else dtype
-
-
-def warn_of_inplace(owner: str, inplace: Any) -> None:
-    """Warn of `inplace=True`. Raises GraphError for what is neither True nor False."""
-    if flag(owner, "inplace", inplace):
-        has_no_effect(owner, "inplace=True", "the memory plan decides what is written where")
 
 
 MOST_LAYERS = 10_000

@@ -13,7 +13,7 @@ from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import known_shape, placed
+from .checks import known_shape
 from .module import Module
 
 
@@ -40,14 +40,11 @@ class _Conv(Module):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Integers, or one for each axis of the space. Group i of the filters sees group i of the channels. The padding
         "same" keeps the extents, for strides of 1, and "valid" is 0. `padding_mode`: what is around x, see
         `functional.pad`; "zeros", "reflect" or "replicate". Raises GraphError."""
-        dtype, owner = placed(device, dtype), type(self).__name__
+        owner = type(self).__name__
         self.in_channels: int = integer(owner, "in_channels", in_channels, 1)
         self.out_channels: int = integer(owner, "out_channels", out_channels, 1)
         self.groups: int = integer(owner, "groups", groups, 1)
@@ -63,8 +60,8 @@ class _Conv(Module):
         named = padding in ("same", "valid") and len(self.modes) > 1
         self.padding: Any = padding if named else integers(owner, "padding", padding, 0, self.space)
         self._around = [(n // 2, n - n // 2) for n in sums] if named else [(p, p) for p in self.padding]
-        self.weight: Parameter = init.made((*self._channels(), *self.kernel_size), dtype, "weight")
-        self.bias: Parameter | None = init.made((out_channels,), dtype, "bias") if bias else None
+        self.weight: Parameter = init.made((*self._channels(), *self.kernel_size), "weight")
+        self.bias: Parameter | None = init.made((out_channels,), "bias") if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -139,15 +136,11 @@ class ConvTranspose2d(_Conv):
         bias: bool = True,
         dilation: Any = 1,
         padding_mode: str = "zeros",
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """As Conv2d; `output_padding` is less than the stride. Raises GraphError."""
         self.output_padding: tuple[int, ...] = integers(type(self).__name__, "output_padding", output_padding, 0)
-        place = {"device": device, "dtype": dtype}
         settings = (stride, padding, dilation, groups, bias, padding_mode)
-        super().__init__(in_channels, out_channels, kernel_size, *settings, **place)
+        super().__init__(in_channels, out_channels, kernel_size, *settings)
 
     def _channels(self) -> tuple[int, int]:
         return self.in_channels, self.out_channels // self.groups

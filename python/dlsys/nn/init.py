@@ -12,9 +12,8 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
-from ..checks import dtype_named, number, real, too_large, word
-from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS
+from ..checks import number, real, too_large, word
+from ..errors import GraphError, ShapeError
 from ..tensors import is_leaf
 
 _GAINS = {**dict.fromkeys(("linear", "conv2d", "sigmoid"), 1.0), "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0)}
@@ -142,11 +141,8 @@ def orthogonal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
     return parameter
 
 
-def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:
-    """A Parameter of zeros, for an initialiser to fill. Raises DTypeError for a dtype that is none of floats."""
-    name_of_dtype = dtype_named(dtype)
-    if name_of_dtype not in FLOATS:
-        raise DTypeError(f"{name}: the dtype must be {' or '.join(FLOATS)}, not {dtype!r}")
+def made(shape: tuple[int, ...], name: str) -> Parameter:
+    """A Parameter of zeros, float32, for an initialiser to fill. Raises ShapeError for one too large for any memory."""
     if told := too_large(shape):
         raise ShapeError(f"{name}: {told}")
-    return Parameter(np.zeros(shape, name_of_dtype), name)
+    return Parameter(np.zeros(shape, np.float32), name)

@@ -15,7 +15,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import known_shape, placed, shape_of, warn_of_inplace
+from .checks import known_shape, shape_of
 from .module import Module
 
 
@@ -23,15 +23,12 @@ class Linear(Module):
     """y = x W^T + b: (..., in_features) -> (..., out_features). Parameters: weight (out_features, in_features), bias
     (out_features,), uniform in +-1 / sqrt(in_features) as in PyTorch."""
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         """Raises GraphError for what are no positive integers."""
-        dtype = placed(device, dtype)
         self.in_features: int = integer("Linear", "in_features", in_features, 1)
         self.out_features: int = integer("Linear", "out_features", out_features, 1)
-        self.weight: ad.Parameter = init.made((out_features, in_features), dtype, "weight")
-        self.bias: ad.Parameter | None = init.made((out_features,), dtype, "bias") if bias else None
+        self.weight: ad.Parameter = init.made((out_features, in_features), "weight")
+        self.bias: ad.Parameter | None = init.made((out_features,), "bias") if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -95,16 +92,12 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
-        dtype = placed(device, dtype)
         self.num_embeddings: int = integer("Embedding", "num_embeddings", num_embeddings, 1)
         self.embedding_dim: int = integer("Embedding", "embedding_dim", embedding_dim, 1)
         self.padding_idx: int | None = None
-        self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), dtype, "weight")
+        self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), "weight")
         if padding_idx is not None:
             row = integer("Embedding", "padding_idx", padding_idx)
             if not -num_embeddings <= row < num_embeddings:
@@ -133,7 +126,6 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         """Raises GraphError for a p outside [0, 1]."""
-        warn_of_inplace("Dropout", inplace)
         self.p: float = number("Dropout", "p", p, most=1)
 
     def forward(self, x: Node) -> Node:
@@ -141,12 +133,13 @@ class Dropout(Module):
 
 
 class _Function(Module):
-    """A function of one tensor, index by index."""
+    """A function of one tensor, index by index. `inplace` changes nothing: the memory plan decides what is written
+    where."""
 
     function: ClassVar[Callable[[Any], Node]]
 
     def __init__(self, inplace: bool = False) -> None:
-        warn_of_inplace(type(self).__name__, inplace)
+        pass
 
     def forward(self, x: Node) -> Node:
         return type(self).function(x)
@@ -204,13 +197,11 @@ class PReLU(Module):
     """x where x > 0, else weight x. Parameters: weight (num_parameters,): one slope for all, or one for each channel of
     (N, C, *space)."""
 
-    def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, *, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         """Raises GraphError for other numbers."""
         self.num_parameters: int = integer("PReLU", "num_parameters", num_parameters, 1)
         self.init: float = real("PReLU", "init", init)
-        slopes = np.full(self.num_parameters, self.init, placed(device, dtype))
+        slopes = np.full(self.num_parameters, self.init, np.float32)
         self.weight: ad.Parameter = ad.Parameter(slopes, "weight")
 
     def forward(self, x: Node) -> Node:
@@ -222,7 +213,6 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         """Raises GraphError for a slope that is no number."""
-        warn_of_inplace("LeakyReLU", inplace)
         self.negative_slope: float = real("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, x: Node) -> Node:
@@ -234,7 +224,6 @@ class ELU(Module):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         """Raises GraphError for an alpha that is no number."""
-        warn_of_inplace("ELU", inplace)
         self.alpha: float = real("ELU", "alpha", alpha)
 
     def forward(self, x: Node) -> Node:

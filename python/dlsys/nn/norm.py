@@ -16,7 +16,7 @@ from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import known_shape, placed, shape_of
+from .checks import known_shape, shape_of
 from .module import Module
 
 
@@ -45,23 +45,19 @@ class _BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Raises GraphError for a number of features that is none."""
-        dtype = placed(device, dtype)
         self.num_features: int = integer(type(self).__name__, "num_features", num_features, 1)
         self.eps: float = number(type(self).__name__, "eps", eps)
         moved = None if momentum is None else number(type(self).__name__, "momentum", momentum, most=1)
         self.momentum: float | None = moved
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.weight: ad.Parameter | None = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
-        self.bias: ad.Parameter | None = init.made((num_features,), dtype, "bias") if affine else None
+        self.weight: ad.Parameter | None = init.ones_(init.made((num_features,), "weight")) if affine else None
+        self.bias: ad.Parameter | None = init.made((num_features,), "bias") if affine else None
         if track_running_stats:
-            self.register_buffer("running_mean", np.zeros(num_features, dtype))
-            self.register_buffer("running_var", np.ones(num_features, dtype))
+            self.register_buffer("running_mean", np.zeros(num_features, np.float32))
+            self.register_buffer("running_var", np.ones(num_features, np.float32))
             self.register_buffer("num_batches_tracked", np.zeros((), np.int64))
         else:
             self.running_mean = self.running_var = self.num_batches_tracked = None
@@ -153,17 +149,13 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Raises GraphError for what is no shape."""
-        dtype = placed(device, dtype)
         shape = self.normalized_shape = _positive("LayerNorm", normalized_shape)
         self.elementwise_affine = elementwise_affine
         self.eps: float = number("LayerNorm", "eps", eps)
-        self.weight: ad.Parameter | None = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
-        self.bias: ad.Parameter | None = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
+        self.weight: ad.Parameter | None = init.ones_(init.made(shape, "weight")) if elementwise_affine else None
+        self.bias: ad.Parameter | None = init.made(shape, "bias") if elementwise_affine and bias else None
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
@@ -182,16 +174,12 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """eps None is the dtype's distance of 1 to the next number. Raises GraphError for what is no shape."""
-        dtype = placed(device, dtype)
         shape = self.normalized_shape = _positive("RMSNorm", normalized_shape)
         self.elementwise_affine = elementwise_affine
         self.eps: float | None = None if eps is None else number("RMSNorm", "eps", eps)
-        self.weight: ad.Parameter | None = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
+        self.weight: ad.Parameter | None = init.ones_(init.made(shape, "weight")) if elementwise_affine else None
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
@@ -209,20 +197,16 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        *,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Raises GraphError for groups into which the channels do not divide."""
-        dtype = placed(device, dtype)
         self.num_groups: int = integer("GroupNorm", "num_groups", num_groups, 1)
         self.num_channels: int = integer("GroupNorm", "num_channels", num_channels, 1)
         if num_channels % num_groups:
             raise GraphError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.eps: float = number("GroupNorm", "eps", eps)
         self.affine = affine
-        self.weight: ad.Parameter | None = init.ones_(init.made((num_channels,), dtype, "weight")) if affine else None
-        self.bias: ad.Parameter | None = init.made((num_channels,), dtype, "bias") if affine else None
+        self.weight: ad.Parameter | None = init.ones_(init.made((num_channels,), "weight")) if affine else None
+        self.bias: ad.Parameter | None = init.made((num_channels,), "bias") if affine else None
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)

@@ -20,7 +20,7 @@ from ..checks import flag, integer, number, word
 from ..errors import GraphError, ShapeError
 from ..tensors import Tensor, known_shape, shape_of, tensor
 from . import functional, init
-from .checks import checked_layers, placed
+from .checks import checked_layers
 from .module import Module
 
 State = tuple[Any, ...]
@@ -159,12 +159,10 @@ class _Gated(Module):
     _ways = 1
     nonlinearity = "tanh"
 
-    def _make(
-        self, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any, ends: Sequence[str] = ("",)
-    ) -> None:
+    def _make(self, input_size: int, hidden_size: int, bias: bool, ends: Sequence[str] = ("",)) -> None:
         """Set the sizes, and weight_ih, weight_hh, bias_ih, bias_hh, uniform in +-1 / sqrt(hidden_size), with each of
         the `ends` behind their names. Raises GraphError."""
-        dtype, owner = placed(device, dtype), type(self).__name__
+        owner = type(self).__name__
         self.input_size: int = integer(owner, "input_size", input_size, 1)
         self.hidden_size: int = integer(owner, "hidden_size", hidden_size, 1)
         self.bias = bias
@@ -174,7 +172,7 @@ class _Gated(Module):
             shapes = ((wide, inputs), (wide, self.hidden_size), (wide,), (wide,))
             for name, shape in zip(self._names(end), shapes, strict=True):
                 made = bias or len(shape) > 1
-                weight = init.uniform_(init.made(shape, dtype, name), -bound, bound) if made else None
+                weight = init.uniform_(init.made(shape, name), -bound, bound) if made else None
                 setattr(self, name, weight)
 
     def _names(self, end: str) -> list[str]:
@@ -188,11 +186,9 @@ class _Gated(Module):
 class _Cell(_Gated):
     """One step: (batch, input_size) or (input_size,) and the state to the next state."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
         """Raises GraphError for a setting that is out of range."""
-        self._make(input_size, hidden_size, bias, device, dtype)
+        self._make(input_size, hidden_size, bias)
 
     def _next(self, x: Node, hx: Any) -> State:
         """The states after one step from `hx`, zeros for None."""
@@ -215,11 +211,9 @@ class RNNCell(_Cell):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         self.nonlinearity: str = _known(nonlinearity)
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias)
 
     def forward(self, x: Node, hx: Node | None = None) -> Node:
         return self._next(x, hx)[0]
@@ -266,8 +260,6 @@ class _Recurrent(_Gated):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         self.num_layers: int = checked_layers(type(self).__name__, num_layers)
         self.batch_first = batch_first
@@ -275,7 +267,7 @@ class _Recurrent(_Gated):
         self.bidirectional: bool = flag(type(self).__name__, "bidirectional", bidirectional)
         self._ways = 2 if self.bidirectional else 1
         ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in _WAYS[: self._ways]]
-        self._make(input_size, hidden_size, bias, device, dtype, ends)
+        self._make(input_size, hidden_size, bias, ends)
 
     def forward(self, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
         shape = known_shape(x)
@@ -333,14 +325,10 @@ class RNN(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Raises GraphError for a setting that is out of range."""
         self.nonlinearity: str = _known(nonlinearity)
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
-        )
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
 class LSTM(_Recurrent):

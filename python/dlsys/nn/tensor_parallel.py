@@ -43,11 +43,9 @@ class _ParallelLinear(Linear):
 
     axis: ClassVar[int]  # of the weight, which is shared out
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         """Raises GraphError for what are no positive integers, and where the ranks do not divide them."""
-        self._take(Linear(in_features, out_features, bias, device, dtype))
+        self._take(Linear(in_features, out_features, bias))
 
     @classmethod
     def from_linear(cls: type[Parallel], linear: Linear) -> Parallel:
@@ -63,7 +61,7 @@ class _ParallelLinear(Linear):
 
     def reset_parameters(self) -> None:
         """Set the initial values anew."""
-        made = type(self)(self.in_features, self.out_features, self.bias is not None, dtype=self.weight.dtype)
+        made = type(self)(self.in_features, self.out_features, self.bias is not None).to(self.weight.dtype)
         self.weight.value = made.weight
         if self.bias is not None and made.bias is not None:
             self.bias.value = made.bias
@@ -105,11 +103,9 @@ class ParallelMultiheadAttention(MultiheadAttention):
         bias: bool = True,
         *,
         batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         """Raises GraphError as `MultiheadAttention`, and where the ranks do not divide the heads."""
-        super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype)
+        super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first)
         if self.num_heads % distributed.size():
             raise GraphError(f"ParallelMultiheadAttention: {distributed.size()} ranks do not divide {num_heads} heads")
         self.in_proj_weight = _part(self.in_proj_weight, 0, 3)
