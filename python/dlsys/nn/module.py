@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
 from ..tensors.creation import tensors_in
 from ..tensors.differentiate import zero_gradients
-from ..tensors.hooks import Removable
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
@@ -56,7 +55,17 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-Hook: TypeAlias = "Callable[[Any, tuple[Any, ...], Any], Any]"
+class ForwardHook:
+    """A function that a module calls after `forward`, until `remove`."""
+
+    def __init__(self, hooks: list[ForwardHook], function: Callable[[Any, tuple[Any, ...], Any], Any]) -> None:
+        self.function = function
+        self._hooks = hooks
+        hooks.append(self)
+
+    def remove(self) -> None:
+        """Have the function not be called any more."""
+        self._hooks[:] = [hook for hook in self._hooks if hook is not self]
 
 
 class Parameters(list[LeafType]):
@@ -85,7 +94,7 @@ class Module:
     _buffers: dict[str, Tensor]
     _modules: dict[str, Module]
     _not_saved: set[str]
-    _forward_hooks: dict[Removable, Hook]
+    _forward_hooks: list[ForwardHook]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """The module with empty tables, so that a subclass need not call `super().__init__()`."""
@@ -93,7 +102,7 @@ class Module:
         for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, {})
         object.__setattr__(self, "_not_saved", set())
-        object.__setattr__(self, "_forward_hooks", {})
+        object.__setattr__(self, "_forward_hooks", [])
         object.__setattr__(self, "training", True)
         return self
 
@@ -112,24 +121,22 @@ class Module:
             args = tuple(map(as_node, args))
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
             found = self.forward(*args, **kwargs)
-            for hook in list(self._forward_hooks.values()):
-                replaced = hook(self, args, found)
+            for hook in list(self._forward_hooks):
+                replaced = hook.function(self, args, found)
                 found = found if replaced is None else replaced
         if part.caller is None:
             for output in tensors_in(found):  # of these a program asks the accuracy when the parameters have changed
                 output.cached = True
         return found
 
-    def register_forward_hook(self, hook: Hook) -> Removable:
+    def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> ForwardHook:
         """Have each call of the module call `hook(module, args, output)` after `forward`; what it returns, unless that
         is None, is the output. Returns a handle, whose `remove` ends that. Raises GraphError.
 
         A call makes nodes: a hook is called where a graph is made, not where it is run."""
         if not callable(hook):
             raise GraphError(f"register_forward_hook: takes a function, not {type(hook).__name__}")
-        handle = Removable(self._forward_hooks)
-        self._forward_hooks[handle] = hook
-        return handle
+        return ForwardHook(self._forward_hooks, hook)
 
     def require(self, condition: bool, x: Node) -> None:
         """Raise a ShapeError that names the module's path and x's shape where the condition does not hold."""
