@@ -2,21 +2,19 @@
 
 A program is a sequence of steps, each of which writes one value. A value is live from the step that writes it to the
 last that reads it, both included: a kernel's output must not overlap its inputs, unless the kernel may run in place and
-the input is not read afterwards. Values that share memory on purpose (views, parts, in-place results) form one buffer,
+the input is not read afterwards. Values that share memory on purpose (views, in-place results) form one buffer,
 live from the first write to the last read. Buffers that are never live at the same step may overlap in the arena.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 ALIGNMENT = 64
 """Bytes; every buffer begins at a multiple (a cache line, the widest vector register)."""
-
-SEARCH_LIMIT = 1000
-"""With more buffers only placement by time is tried: placement by size takes quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Value:
         nbytes: its size.
         first: the step that writes it.
         last: the last step that reads it, or the number of steps for a result that outlives the run.
-        alias: the value of which it is a view or a part, in whose memory it is.
+        alias: the value of which it is a view, in whose memory it is.
         in_place: values that its kernel may overwrite if nothing reads them after `first`: those that it reads at
             the index that it writes, and at no other.
         offset: where an alias begins in that value, in bytes.
@@ -108,27 +106,17 @@ def table(rows: Sequence[Sequence[str]], align: str) -> str:
 
 
 def plan_memory(values: Sequence[Value]) -> MemoryPlan:
-    """The plan for values in the order in which they are written; an alias comes after its value.
-
-    The better of two placements: by time, and by size for up to `SEARCH_LIMIT` buffers.
-    """
+    """The plan for values in the order in which they are written; an alias comes after its value."""
     buffers, buffer_of, within = _share(values)
-    _place_by_time(buffers)
-    sizes = [_end(buffers)]
-    if len(buffers) <= SEARCH_LIMIT:
-        by_time = [buffer.offset for buffer in buffers]
-        _place_by_size(buffers)
-        sizes.append(_end(buffers))
-        if sizes[0] <= sizes[1]:
-            for buffer, offset in zip(buffers, by_time, strict=True):
-                buffer.offset = offset
+    _place(buffers)
+    planned = max((buffer.offset + buffer.nbytes for buffer in buffers if buffer.nbytes), default=0)
     unplanned = sum(value.nbytes for value in values)
-    return MemoryPlan(tuple(buffers), buffer_of, unplanned, min(sizes), _most_alive(buffers), within)
+    return MemoryPlan(tuple(buffers), buffer_of, unplanned, planned, _most_alive(buffers), within)
 
 
 def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer], dict[Hashable, int]]:
-    """The buffers, each value's buffer, and where the value begins in it: a view or part is in the buffer of its
-    value, a result may be in that of an input that dies."""
+    """The buffers, each value's buffer, and where the value begins in it: a view is in the buffer of its value, a
+    result may be in that of an input that dies."""
     owner: dict[Hashable, Hashable] = {}
     last: dict[Hashable, int] = {}
     for value in values:
@@ -172,66 +160,20 @@ def _dies(other: Hashable, value: Value, buffer: Buffer, within: dict[Hashable, 
     )
 
 
-def _end(buffers: Sequence[Buffer]) -> int:
-    """The arena's size: the end of the last buffer."""
-    return max((buffer.offset + buffer.nbytes for buffer in buffers if buffer.nbytes), default=0)
-
-
-def _place_by_time(buffers: Sequence[Buffer]) -> None:
-    """Best fit in program order, from a list of free ranges; sets the offsets."""
-    free: list[tuple[int, int]] = []  # (offset, extent), sorted, never adjacent
-    expiring: dict[int, list[Buffer]] = {}
-    for buffer in buffers:
-        expiring.setdefault(buffer.last, []).append(buffer)
-    ends = sorted(expiring)
-    next_end = size = 0
-    for buffer in buffers:
-        while next_end < len(ends) and ends[next_end] < buffer.first:
-            for dead in expiring[ends[next_end]]:
-                _release(free, dead.offset, dead.extent)
-            next_end += 1
-        if not buffer.extent:
-            continue
-        fitting = [(extent, offset) for offset, extent in free if extent >= buffer.extent]
-        if fitting:
-            extent, offset = min(fitting)
-            del free[bisect_left(free, (offset, extent))]
-        elif free and sum(free[-1]) == size:  # grow the arena from the free range at its end
-            offset, extent = free.pop()
-        else:
-            offset, extent = size, 0
-        buffer.offset = offset
-        if extent > buffer.extent:
-            insort(free, (offset + buffer.extent, extent - buffer.extent))
-        size = max(size, offset + buffer.extent)
-
-
-def _release(free: list[tuple[int, int]], offset: int, extent: int) -> None:
-    """Put a range back into `free`, joined with its free neighbours."""
-    if not extent:
-        return
-    place = bisect_left(free, (offset, 0))
-    if place < len(free) and offset + extent == free[place][0]:
-        extent += free.pop(place)[1]
-    if place > 0 and sum(free[place - 1]) == offset:
-        offset, before = free.pop(place - 1)
-        extent += before
-    insort(free, (offset, extent))
-
-
-def _place_by_size(buffers: Sequence[Buffer]) -> None:
-    """Largest first, each at the lowest offset where it overlaps none that is live with it; sets the offsets."""
-    placed: list[Buffer] = []  # by offset
-    for buffer in sorted(buffers, key=lambda b: (-b.extent, b.first)):
-        offset = buffer.offset = 0
-        if buffer.extent:
-            for other in placed:
-                if other.first <= buffer.last and buffer.first <= other.last:
-                    if other.offset - offset >= buffer.extent:
-                        break
-                    offset = max(offset, other.offset + other.extent)
-            buffer.offset = offset
-            insort(placed, buffer, key=lambda b: b.offset)
+def _place(buffers: Sequence[Buffer]) -> None:
+    """Sets the offsets: largest first, each at the lowest where it overlaps none that is live with it."""
+    first, last, begin, end = np.zeros((4, len(buffers)), np.int64)  # of those that are placed, by their offsets
+    for count, buffer in enumerate(sorted(filter(lambda b: b.extent, buffers), key=lambda b: (-b.extent, b.first))):
+        live = np.flatnonzero((first[:count] <= buffer.last) & (buffer.first <= last[:count]))
+        free = np.maximum.accumulate(np.append(0, end[live]))  # from where on nothing before the next one lies
+        fits = begin[live] - free[:-1] >= buffer.extent
+        buffer.offset = int(free[fits.argmax() if fits.any() else -1])
+        at = begin[:count].searchsorted(buffer.offset)
+        for numbers, own in (
+            (first, buffer.first), (last, buffer.last), (begin, buffer.offset), (end, buffer.offset + buffer.extent)
+        ):  # fmt: skip
+            numbers[at + 1 : count + 1] = numbers[at:count].copy()
+            numbers[at] = own
 
 
 def _most_alive(buffers: Sequence[Buffer]) -> int:

@@ -1,4 +1,4 @@
-"""Which values lie in another's memory: views of it, parts of what is put together, updates in their parameters."""
+"""Which values lie in another's memory: views of it, messages, updates in their parameters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from ..graph import Node
 from ..ops.slicing import Slice
 from ..ops.views import View
-from .base import TypedGraph, rewrite, value_inputs
-from .slices import pieces
+from .base import TypedGraph
 
 LEAST_PART = 4  # views of less than a quarter of an array, together, are copies: else they keep all of it alive
 
@@ -21,19 +20,18 @@ class Aliases:
     """The values that have no memory of their own.
 
     Attributes:
-        lies_in: for each value the node in whose memory it is, and the first byte: for a view its input, for a part of
-        a
-            concatenation that is computed in place the concatenation, for a parameter's new value the parameter.
-        uncomputed: the nodes that no kernel computes: views, and the concatenations whose parts are computed in place.
+        lies_in: for each value the node in whose memory it is, and the first byte: for a view its input, for a
+            parameter's new value the parameter.
+        views: the nodes that are their input's memory, or a run of it, and that no kernel computes.
     """
 
     lies_in: dict[Node, tuple[Node, int]] = field(default_factory=dict)
-    uncomputed: dict[Node, None] = field(default_factory=dict)
+    views: dict[Node, None] = field(default_factory=dict)
 
     def add_view(self, node: Node, start: int) -> None:
         """Let a node be its input's memory from a byte on."""
         self.lies_in[node] = node.inputs[0], start
-        self.uncomputed[node] = None
+        self.views[node] = None
 
     def around(self, node: Node) -> list[Node]:
         """The node, that in which it lies, and so on to the one that has memory of its own or is given."""
@@ -50,25 +48,16 @@ class Aliases:
         """Where it begins in its source, in bytes."""
         return sum(self.lies_in[inner][1] for inner in self.around(node)[:-1])
 
-    def is_view(self, node: Node) -> bool:
-        """Whether it is its input's memory, or a run of it."""
-        return node in self.uncomputed and node.op.kind != "join"
-
     def taken(self, node: Node) -> Node | None:
         """The parameter, or place of a loop, into whose memory a kernel writes the value."""
-        place = None if node in self.uncomputed else self.lies_in.get(node)
-        return None if place is None or place[0] in self.uncomputed else place[0]
+        place = None if node in self.views else self.lies_in.get(node)
+        return None if place is None else place[0]
 
-    def computed(self, node: Node) -> list[Node]:
-        """The nodes, of a kernel or fed, whose values are read by who reads this one."""
-        found, stack = [], [node]
-        while stack:
-            value = stack.pop()
-            if value in self.uncomputed:
-                stack += value_inputs(value)
-            else:
-                found.append(value)
-        return found
+    def computed(self, node: Node) -> Node:
+        """The node, of a kernel or fed, whose value is read by who reads this one."""
+        while node in self.views:
+            node = node.inputs[0]
+        return node
 
 
 def nbytes_of(node: Node, graph: TypedGraph) -> int:
@@ -78,31 +67,11 @@ def nbytes_of(node: Node, graph: TypedGraph) -> int:
     return math.prod(graph.shapes[node]) * np.dtype(graph.dtypes[node]).itemsize
 
 
-def with_own_constants(graph: TypedGraph) -> TypedGraph:
-    """The graph in which each concatenation puts together constants of its own, as they are cheap to make and a value
-    can be computed in one place only."""
-    made: set[Node] = set()
-
-    def rule(node: Node, typed: TypedGraph) -> Node | None:
-        constants = [value.op.constant for value in node.inputs]
-        if node.op.kind != "join" or node in made or not any(constants):
-            return None
-        inputs = [
-            Node(value.op, [], value.attrs) if own else value
-            for value, own in zip(node.inputs, constants, strict=True)
-        ]
-        made.add(found := Node(node.op, inputs, node.attrs))
-        return found
-
-    return rewrite(graph, rule, name="views", why="a constant that is joined is computed in its place")
-
-
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
-    """The aliases of a graph: what is a run of its input's elements is a view; concatenations are computed in place,
-    part by part. Values begin at multiples of `boundary` bytes."""
+    """The aliases of a graph: what is a run of its input's elements is a view. Values begin at multiples of `boundary`
+    bytes."""
     found = messages_in_place(graph)
     _find_views(graph, found, boundary)
-    _place_parts(graph, found, boundary)
     return found
 
 
@@ -137,29 +106,8 @@ def _find_views(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
             aliases.add_view(node, start)
 
 
-def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
-    """Concatenations along the first axis longer than 1 take no kernel if each input can be computed in its place."""
-    taken = {value for _, value in graph.updates}  # to be written into parameters
-    for node in graph.nodes:
-        found = pieces(node, graph) if node.op.kind == "join" else None
-        if found is None or node in taken:
-            continue
-        size = np.dtype(graph.dtypes[node]).itemsize
-        own: dict[Node, tuple[Node, int]] = {}
-        for value, first in found:
-            value = whole_of(value, graph, aliases)
-            if value in taken or value in own or value in graph.fed or value in aliases.lies_in:
-                break
-            if first * size % boundary or graph.size(value) == 0:
-                break
-            own[value] = node, first * size
-        else:
-            aliases.lies_in.update(own)
-            aliases.uncomputed[node] = None
-
-
 def whole_of(node: Node, graph: TypedGraph, aliases: Aliases) -> Node:
     """The node of which this one is all the memory."""
-    while aliases.is_view(node) and graph.size(node.inputs[0]) == graph.size(node):
+    while node in aliases.views and graph.size(node.inputs[0]) == graph.size(node):
         node = node.inputs[0]
     return node

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..graph import Node
 from ..ops import copy_op
-from .aliases import Aliases, find_aliases, messages_in_place, nbytes_of, whole_of, with_own_constants
+from .aliases import Aliases, find_aliases, messages_in_place, nbytes_of, whole_of
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import fuse
 from .groups import Group, single_groups
@@ -21,20 +21,18 @@ from .side_by_side import join
 def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Program:
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
     those that are wanted; `kind`: of the context; `unplanned`: the program's `bytes_unplanned`."""
-    aliases, boundary = messages_in_place(graph), BOUNDARY[kind]
-    if "views" in names:
-        graph = with_own_constants(graph)
-        aliases = find_aliases(graph, boundary)
+    boundary = BOUNDARY[kind]
+    aliases = find_aliases(graph, boundary) if "views" in names else messages_in_place(graph)
     graph = _copied(graph, aliases)
     reasons: list[Reason] = []
     if "fuse" in names:
-        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu", reasons=reasons)
+        groups = fuse(graph, aliases.views, columns=kind == "cpu", reasons=reasons)
         groups = join(groups, graph, aliases) if kind == "cuda" else groups
         for first, *others in (group.parts for group in groups if group.parts):
             pairs = ((first.outputs[0], part.outputs[0]) for part in others)
             reasons += [("elementwise", pair, "small kernels share a launch") for pair in pairs]
     else:
-        groups = single_groups(graph, aliases.uncomputed)
+        groups = single_groups(graph, aliases.views)
     return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
 
 
@@ -50,7 +48,6 @@ def _copy(node: Node, graph: TypedGraph, nodes: list[Node]) -> Node:
 def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
     updated value that is not a computation's own. Of a view of a whole value, that is written into the parameter."""
-    uncomputed = aliases.uncomputed
     graph, nodes = replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), list(graph.nodes)
     others = (node for node in graph.outputs if node is not None and aliases.source(node) in graph.fed)
     made: dict[Node | None, Node] = {node: _copy(node, graph, nodes) for node in dict.fromkeys(others)}
@@ -60,7 +57,7 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
         whole = whole_of(value, graph, aliases)
         if whole not in aliases.lies_in and whole.op.kind not in ("communication", "scan"):
             value = whole
-        if value in graph.fed or value in uncomputed or value in taken:
+        if value in graph.fed or value in aliases.views or value in taken:
             value = _copy(value, graph, nodes)
         taken.add(value)
         updates.append((parameter, value))
@@ -71,9 +68,8 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
 def _placed(
     graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int, boundary: int
 ) -> Program:
-    """The program. An update is written straight into its parameter where all readers of the old value can run before;
-    other updates are computed in the arena and copied at the end. Of two orders, as written and by `list_schedule`, the
-    one with the smaller arena."""
+    """The program, its kernels in an order that saves memory. An update is written straight into its parameter where
+    all readers of the old value can run before; other updates are computed in the arena and copied at the end."""
     placed: dict[Node, Node] = {}
     owner = {node: group for group in groups for node in group.outputs}
     readers: dict[Node, list[Group]] = defaultdict(list)
@@ -90,7 +86,7 @@ def _placed(
         return behind[id(group)]
 
     for group in groups:
-        sources = [source for value in group.inputs for source in aliases.computed(value)]
+        sources = [aliases.computed(value) for value in group.inputs]
         put_behind(group, (owner[source] for source in sources if source in owner))
         for source in sources:
             readers[source].append(group)
@@ -109,27 +105,24 @@ def _placed(
         groups = [*groups, last]
         owner[copy] = last
         placed[copy] = parameter
-    order = in_turn(list_schedule(groups, before), before)
-    assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
     graph = replace(graph, nodes=tuple(nodes))
     lies_in = aliases.lies_in | {value: (parameter, 0) for value, parameter in placed.items()}
-    program = Program(
-        graph, tuple(order), replace(aliases, lies_in=lies_in), graph.outputs, bytes_unplanned, boundary=boundary
-    )
     elsewhere = {*graph.fed, *placed.values()}
 
     def in_arena(node: Node) -> int:
         return 0 if node in elsewhere else nbytes_of(node, graph)
 
-    def memories(node: Node) -> list[Node]:
-        return [placed.get(value, value) for value in aliases.computed(node)]
+    def memory_of(node: Node) -> Node:
+        computed = aliases.computed(node)
+        return placed.get(computed, computed)
 
-    kept = {memory for node in graph.outputs if node is not None for memory in memories(node)}
-    other = replace(program, groups=tuple(in_turn(list_schedule(order, before, memories, in_arena, kept), before)))
-    memory, of_other = planned(program), planned(other)
-    if of_other.bytes_planned <= memory.bytes_planned:
-        return replace(other, memory=of_other)
-    return replace(program, memory=memory)
+    kept = {memory_of(node) for node in graph.outputs if node is not None}
+    order = in_turn(list_schedule(groups, before, memory_of, in_arena, kept), before)
+    assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
+    program = Program(
+        graph, tuple(order), replace(aliases, lies_in=lies_in), graph.outputs, bytes_unplanned, boundary=boundary
+    )
+    return replace(program, memory=planned(program))
 
 
 def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:

@@ -14,17 +14,17 @@ SHARING = 8  # readers: a matrix that many steps read is freed by none of them
 def list_schedule(
     groups: Sequence[Group],
     before: Callable[[Group], Iterable[Group]],
-    memories_of: Callable[[Node], Iterable[Node]] = lambda value: (),
-    nbytes: Callable[[Node], int] = lambda memory: 0,
-    kept: Container[Node] = (),
+    memory_of: Callable[[Node], Node],
+    nbytes: Callable[[Node], int],
+    kept: Container[Node],
 ) -> list[Group]:
     """The groups in an order that saves memory: among those whose `before` groups have run, always the one that frees
     the most memory beyond what it takes; if none frees any, the first as given. Each of the last SHARING readers of a
     value counts as freeing a part of it. So readers of one value follow each other, a gradient's update runs as soon as
     it can, and what is needed late waits. Groups that depend on each other in a circle are left out.
 
-    `memories_of` gives the values whose memory a value is, one or those that are put together, `nbytes` the size of
-    each in the arena, 0 for what lies elsewhere; `kept` are memories that are not freed.
+    `memory_of` gives the value whose memory a value is, `nbytes` the size of that in the arena, 0 for what lies
+    elsewhere; `kept` are memories that are not freed.
     """
     position = {id(group): number for number, group in enumerate(groups)}
     waiting, followers = [0] * len(groups), [[] for _ in groups]  # type: tuple[list[int], list[list[int]]]
@@ -36,7 +36,7 @@ def list_schedule(
     size: dict[Node, int] = {}
 
     def memories(values: Iterable[Node]) -> set[Node]:
-        found = {memory for value in values for memory in memories_of(value)}
+        found = set(map(memory_of, values))
         size.update((memory, nbytes(memory)) for memory in found if memory not in size)
         return found
 

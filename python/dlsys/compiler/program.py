@@ -169,9 +169,7 @@ def planned(program: Program) -> MemoryPlan:
     aliases = program.aliases
     first: dict[Node, int] = {}
     for step, group in enumerate(program.groups):
-        for output in group.outputs:
-            for node in aliases.around(output):
-                first.setdefault(node, step)
+        first.update(dict.fromkeys(group.outputs, step))
     stored = program.stored()
     for node in stored:
         if node not in first:  # a view

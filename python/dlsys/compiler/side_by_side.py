@@ -19,14 +19,14 @@ MOST = 480  # arrays of a kernel: their pointers are its arguments, of which a G
 def join(groups: Sequence[Group], graph: TypedGraph, aliases: Aliases) -> list[Group]:
     """The groups, with those joined that may be."""
     parameter_of = {value: parameter for parameter, value in graph.updates}
-    read = {value for group in groups for given in group.inputs for value in aliases.computed(given)}
-    read |= {value for node in graph.outputs if node is not None for value in aliases.computed(node)}
+    read = {aliases.computed(value) for group in groups for value in group.inputs}
+    read |= {aliases.computed(node) for node in graph.outputs if node is not None}
     sets: dict[object, list[Group]] = {}
     level: dict[Node, int] = {}  # of the numbers that are computed of what is given, and of numbers of lower levels
     for group in groups:
         if group.kind != "elementwise" or not aliases.lies_in.keys().isdisjoint(group.outputs):
             continue
-        sources = [source for value in group.inputs for source in aliases.computed(value) if source not in graph.fed]
+        sources = [source for value in group.inputs if (source := aliases.computed(value)) not in graph.fed]
         dtypes = frozenset(graph.dtypes[node] for node in group.outputs)  # others never share memory
         if all(graph.size(node) == 1 for node in group.outputs) and level.keys() >= set(sources):
             own = 1 + max((level[source] for source in sources), default=-1)

@@ -68,7 +68,7 @@ def draw_graph(plan: Plan, path: Any) -> None:
     """Write the picture of the kernels: in each the nodes that it computes, in a loop the kernels of its steps. Raises
     GraphError for an unknown suffix or more than MOST_NODES nodes."""
     program = plan.program
-    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.uncomputed)
+    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.views)
     file = _checked(path, f"draw: the graph has {count} nodes", count, MOST_NODES, "groups() or graph(optimized=True)")
     kernels, edges = _kernels(plan)
     width, height = (max(size, LINE) for size in layered(kernels, edges, gap_x=16.0, gap_y=24.0))
@@ -90,7 +90,7 @@ def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
     """The boxes of kernels and views, and the values between them."""
     program, name = plan.program, labels_of(plan.program.graph)
     graph, aliases = program.graph, program.aliases
-    views = [Group((node,), tuple(value_inputs(node)), (node,), "view") for node in aliases.uncomputed]
+    views = [Group((node,), tuple(value_inputs(node)), (node,), "view") for node in aliases.views]
     groups = [*program.groups, *views]
     made: dict[Node, Kernel] = {}
     for number, group in enumerate(groups):

@@ -169,8 +169,8 @@ def in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]
 
 
 def format_plan(plan: Plan) -> str:
-    """The memory plan; then the values without a place of their own in the arena: views, joins, and values that are
-    written into a parameter.
+    """The memory plan; then the values without a place of their own in the arena: views, and values that are written
+    into a parameter.
 
     The steps are the numbers of `format_groups`.
     """
@@ -179,14 +179,12 @@ def format_plan(plan: Plan) -> str:
     for node, (other, offset) in aliases.lies_in.items():
         if node.op.kind == "communication":
             messages.append(f"  {node.name} in {other.name}")
-        elif aliases.is_view(node):
+        elif node in aliases.views:
             views.append(f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}")
         elif aliases.taken(node) is not None:
             updates.append(f"  {node.name} in {other.name}")
-    joined = [f"  {node.name}" for node in aliases.uncomputed if not aliases.is_view(node)]
     titles = {
         "views, which no kernel computes:": views,
-        "joins, whose parts are computed in their places:": joined,
         "in the memory of a parameter:": updates,
         "messages, in the memory of what they send or receive:": messages,
     }
