@@ -88,7 +88,7 @@ class Executor(Stages):
             self.ctx.require()
         self.passes: tuple[str, ...] = select(passes)
         self.topo_order: list[Node] = find_topo_sort(self.eval_node_list)
-        unchanged(self.topo_order)
+        self._has_run = False
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
         self._columns = panel_columns if self.ctx.kind == "cpu" else None
@@ -189,7 +189,14 @@ class Executor(Stages):
         plan, feeds = self._prepare(feed_dict)
         if checks:
             plan.require_in_range(feed_dict)
+        self._begin()
         return plan.run(feeds, alone=len(feeds) == len(feed_dict))
+
+    def _begin(self) -> None:
+        """Before the first run: take back the changes of state that wait in this graph, since each run makes them."""
+        if not self._has_run:
+            unchanged(self.topo_order)
+            self._has_run = True
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.
@@ -386,6 +393,7 @@ class Executor(Stages):
         with self._lock:
             plan = self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})
             plan.require_in_range(values)
+            self._begin()
             graph = self._analysed[plan]
             values = {graph.leaf_of(node): value for node, value in values.items()}
             for node in graph.fed - values.keys():
