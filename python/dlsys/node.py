@@ -65,7 +65,7 @@ class Node:
         attrs: the operator's constants by name, such as axes; values are hashable.
         name: the user's, or `<op>_<id>`.
         line: `train.py:31`, the user's line that made it.
-        part: the module call in whose `forward` it was made, see `scopes.scope`; None outside.
+        part: the module call in whose `forward` it was made, as text, see `scopes.scope`; None outside.
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
@@ -79,7 +79,7 @@ class Node:
     attrs: dict[str, Any]
     name: str
     line: str
-    part: Any
+    part: str | None
     no_grad: bool
     id: int
     cell: Any
@@ -96,7 +96,8 @@ class Node:
         if (origin := scopes.origin) is not None:
             self.placed_as(origin)
         else:
-            self.line, self.part, self.no_grad = _user_line(), scopes.part, scopes.no_grad
+            part = scopes.part
+            self.line, self.part, self.no_grad = _user_line(), None if part is None else str(part), scopes.no_grad
         self.cell = self.grad_hooks = None
         self.types = [None, None]
 

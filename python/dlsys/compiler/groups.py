@@ -191,20 +191,32 @@ def kernel_spec(
         for node, read in zip(nodes, reads, strict=True)
     )
 
+    # What the formula is made of: without the graph, for kernels outlive it, and its leaves hold arrays.
+    steps = [
+        (
+            _without_inputs(node), shapes[node], dtypes[node],
+            numbers.get(node, node.attrs["value"]) if node.op.constant else None,
+            [
+                number_of(x, node, dtypes, numbers.get(x)) if x.op.immediate else r
+                for r, x in zip(read, node.inputs, strict=True)
+            ],
+        )
+        for node, read in zip(nodes, reads, strict=True)
+    ]  # fmt: skip
+
     def te(*parameters: compute.Tensor) -> Any:
         values = list(parameters)
-        for node, read in zip(nodes, reads, strict=True):
+        for node, shape, dtype, constant, read in steps:
             if node.op.constant:
-                value = numbers.get(node, node.attrs["value"])
-                values.append(compute.full(shapes[node], value, dtypes[node]))
+                values.append(compute.full(shape, constant, dtype))
                 continue
             inputs = [
                 values[r] if isinstance(r, int)
-                else compute.immediate(number_of(x, node, dtypes, numbers.get(x))) if x.op.immediate
+                else compute.immediate(r) if isinstance(r, np.ndarray)
                 else compute.placeholder(*r, "shape")
-                for r, x in zip(read, node.inputs, strict=True)
+                for r in read
             ]  # fmt: skip
-            values.append(_expression(node, inputs, shapes[node], dtypes[node]))
+            values.append(_expression(node, inputs, shape, dtype))
         return tuple(values[i] for i in outputs)
 
     spec = KernelSpec(
@@ -222,6 +234,13 @@ def kernel_spec(
     if foreign:
         return replace(spec, key=(spec.key, _digest(spec, foreign)))
     return replace(spec, family=lambda: _family(group, graph, in_place, boundary)) if not group.parts else spec
+
+
+def _without_inputs(node: Node) -> Node:
+    """The node without what it is computed from."""
+    made = Node(node.op, [], node.attrs, node.name)
+    made.placed_as(node)
+    return made
 
 
 def _family(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None) -> Family:

@@ -106,8 +106,8 @@ class _Writing:
         }
         require_known("to_onnx", ((node.op.name, node.name, write) for node, write in writers.items()))
         for node, write in writers.items():
-            part = node.part
-            self._part = "" if part is None else f"{part.path() or type(part.module).__name__}/"
+            # of "encoder.ff: Linear(8, 32)" the path, of "Linear(8, 32)" the class
+            self._part = "" if node.part is None else f"{node.part.partition(': ')[0].partition('(')[0]}/"
             self._names[node] = write(self, node)
         outputs = []
         for root in self.graph.outputs:

@@ -27,25 +27,33 @@ Returned = TypeVar("Returned", covariant=True)
 
 
 class Part:
-    """A call of a module, from within `caller`, the call of another one or None: printed, its path and settings."""
+    """A call of a module, from within `caller`, the call of another one or None.
 
-    __slots__ = ("caller", "module")
+    Attributes:
+        path: the name by which the module that was called first knows this one.
+    """
+
+    __slots__ = ("_told", "module", "path")
 
     def __init__(self, caller: Part | None, module: Module) -> None:
-        self.caller: Part | None = caller
         self.module: Module = module
+        self.path: str = "" if caller is None else caller._path_of(module)
+        self._told = ""
 
-    def path(self) -> str:
-        """The name by which the module that was called first knows this one."""
-        if self.caller is None:
-            return ""
-        path, among = self.caller.path(), self.caller.module.named_modules()
-        own = next((name for name, module in among if module is self.module), type(self.module).__name__)
-        return f"{path}.{own}" if path and own else path or own
+    def _path_of(self, module: Module) -> str:
+        """The path of a module that is called from within."""
+        own = next((name for name, child in self.module._modules.items() if child is module), None)
+        if own is None:  # deeper, as in a list, or not below
+            names = (name for name, one in self.module.named_modules() if one is module)
+            own = next(names, type(module).__name__)
+        return f"{self.path}.{own}" if self.path and own else self.path or own
 
     def __str__(self) -> str:
-        path, label = self.path(), self.module._label()
-        return f"{path}: {label}" if path else label
+        """Path and settings, which are kept by nodes, for they live longer than the module may."""
+        if not self._told:
+            label = self.module._label()
+            self._told = f"{self.path}: {label}" if self.path else label
+        return self._told
 
 
 class IncompatibleKeys(NamedTuple):
@@ -116,15 +124,15 @@ class Module:
     def __call__(self: Forward[Result], *args: Any, **kwargs: Any) -> Result: ...
     def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
         """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
-        part = Part(scopes.part, self)
-        with scope(part):
+        outermost = scopes.part is None
+        with scope(Part(scopes.part, self)):
             args = tuple(map(as_node, args))
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
             found = self.forward(*args, **kwargs)
             for hook in list(self._forward_hooks):
                 replaced = hook.function(self, args, found)
                 found = found if replaced is None else replaced
-        if part.caller is None:
+        if outermost:
             for output in tensors_in(found):  # of these a program asks the accuracy when the parameters have changed
                 output.cached = True
         return found
