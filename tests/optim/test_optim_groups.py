@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dlsys as dl
@@ -59,6 +61,58 @@ def torch_history(name: str, options: dict[str, Any], dtype: str, steps: int) ->
 def close(found: list[ad.Parameter], wanted: list[np.ndarray], dtype: str, what: Any) -> None:
     for parameter, value in zip(found, wanted, strict=True):
         np.testing.assert_allclose(parameter.value, value, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=what)
+
+
+class Half(dl.nn.Module):
+    """Uses b in the first step alone."""
+
+    def __init__(self) -> None:
+        self.a, self.b = dl.nn.Parameter(np.ones(3, "float32")), dl.nn.Parameter(np.ones(3, "float32"))
+
+    def forward(self, x: Any, first: bool) -> Any:
+        return (x * self.a + self.b if first else x * self.a).square().sum()
+
+
+@pytest.mark.parametrize("uses_b_first", [False, True])
+def test_eager_and_compiled_steps_leave_what_the_loss_does_not_use(uses_b_first: bool) -> None:
+    x = np.float32([1.0, 2.0, 3.0])
+    for name, options in (("SGD", {"lr": 0.1, "weight_decay": 0.5, "momentum": 0.9}), ("Adam", {"lr": 0.1})):
+        eager, compiled = Half(), Half()
+        optimizers = [getattr(optim, name)(module.parameters(), **options) for module in (eager, compiled)]
+        for step in range(3):
+            first = uses_b_first and step == 0
+            optimizers[0].zero_grad()
+            eager(dl.tensor(x), first).backward()
+            assert (eager.b.grad is not None) == first and eager.a.grad is not None
+            optimizers[0].step()
+            given = ad.Variable("x", x.shape)
+            ad.Executor([optimizers[1].minimize(compiled(given, first))]).run({given: x})
+        np.testing.assert_allclose(eager.a.value, compiled.a.value, 1e-6)
+        np.testing.assert_allclose(eager.b.value, compiled.b.value, 1e-6)
+        assert (eager.b.value == 1.0).all() != uses_b_first
+
+
+def test_threads_may_share_an_optimizer() -> None:
+    parameter = dl.nn.Parameter(np.zeros(2, "float32"))
+    optimizer = optim.SGD([parameter], lr=1.0)
+
+    def train(count: int) -> None:
+        for _ in range(count):
+            parameter.grad = dl.tensor([1.0, 1.0])
+            optimizer.step()
+            optimizer.zero_grad()
+
+    optimizer.step()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(train, 200) for _ in range(4)]:
+                future.result()
+    finally:
+        sys.setswitchinterval(before)
+    steps = -parameter.value
+    assert steps[0] == steps[1] and 0 < steps[0] <= 800
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -11,6 +13,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DTypeError, GraphError, KernelArgumentError, ShapeError
+from dlsys.kernels import default_schedules
 from dlsys.tensors import trace
 from helpers import CASES, error_of
 from optional import torch
@@ -221,3 +224,57 @@ def test_long_sums() -> None:
     for _ in range(1000):
         chain = chain * 1.0
     np.testing.assert_array_equal(chain.numpy(), w.numpy())
+
+
+def test_values_that_were_shown_leave_a_loop_as_it_was() -> None:
+    x = dl.tensor(random(3, 3), requires_grad=True)
+    for scale in (1.0, 0.5):
+        hidden = (x @ x * scale).tanh()
+        loss = (hidden * hidden).sum()
+        assert "tensor" in repr(hidden) and "tensor" in repr(loss) and loss.item() > 0
+        x.grad = None
+        loss.backward()
+        shown = x.grad.numpy()
+        x.grad = None
+        (x @ x * scale).tanh().square().sum().backward()
+        np.testing.assert_allclose(shown, x.grad.numpy(), 1e-12)
+
+
+def test_settings_hold_for_what_was_computed_before() -> None:
+    small = dl.tensor(np.float32([1e-30]))
+
+    def product() -> float:
+        return (small * 1e-10).item()
+
+    assert product() == 0.0
+    if dl.set_flush_denormal(False):
+        try:
+            assert product() > 0.0
+        finally:
+            dl.set_flush_denormal(True)
+        assert product() == 0.0
+    before = len(list(trace.traces))
+    with default_schedules():
+        product()
+    assert len(list(trace.traces)) == before + 1
+    product()
+    assert len(list(trace.traces)) == before + 1
+
+
+def test_a_module_that_was_called_goes_with_its_last_name() -> None:
+    shapes = [(40 + i, 30) for i in range(10)]
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(one, dl.nn.Parameter) and one.shape in shapes for one in gc.get_objects())
+
+    modules = []
+    for outputs, inputs in shapes:
+        module = dl.nn.Linear(inputs, outputs)
+        modules.append(weakref.ref(module))
+        loss = (module(random(2, inputs).astype("float32")) ** 2.0).sum()
+        loss.backward()
+        assert loss.item() > 0
+    assert f"in Linear(30, {outputs})" in loss.inputs[0].inputs[0].location  # nodes say where they were made
+    del module, loss
+    assert not alive() and not any(module() for module in modules)

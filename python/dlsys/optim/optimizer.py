@@ -206,9 +206,10 @@ class Optimizer:
         self._warn_of_autocast("step")
         parameters = self.parameters
         for parameter in parameters:
-            if parameter.grad is not None and tuple(parameter.grad.shape) != parameter.shape:
+            grad = parameter.grad  # another thread may take it away
+            if grad is not None and tuple(grad.shape) != parameter.shape:
                 own = f"{parameter.name} has shape {parameter.shape}"
-                raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(parameter.grad.shape)}")
+                raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(grad.shape)}")
         if distributed.size() > 1 and not self._synchronized:
             self.synchronize()
         self._stepping.take(self.groups, self._step_of_all)

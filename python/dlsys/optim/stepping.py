@@ -1,6 +1,7 @@
 """`optimizer.step()`: a compiled update, which is fed with the gradients.
 
-It is compiled for the shapes and dtypes of the gradients and for the group's options, and used again while these stay.
+It is compiled for the shapes and dtypes of the gradients, the group's options and the settings of kernels, and used
+again while these stay.
 Each parameter's new value gets new memory, since nodes made before may still read the old one; state, which nothing
 else reads, is written in place.
 """
@@ -16,6 +17,7 @@ from .. import distributed
 from ..devices import cpu, empty
 from ..tensors import leaf
 from ..tensors.state import changing
+from ..tensors.trace import settings
 from ..tensors.values import arrays_of
 from .groups import ParameterGroup
 
@@ -54,14 +56,13 @@ class Stepping:
     def take(self, groups: Sequence[ParameterGroup], update: Update) -> None:
         """Take a step with the parameters' `grad`. `update` returns the node that takes a step, from the gradient of
         each parameter that has one and from the leaf to which its new value is written."""
-        given = [p for group in groups for p in group.parameters if p.grad is not None]
-        if not given:
-            return
         with changing:
-            values = arrays_of([p.grad for p in given if p.grad is not None])
-            found = dict(zip(given, values, strict=True))
+            grads = {p: grad for group in groups for p in group.parameters if (grad := p.grad) is not None}
+            if not grads:
+                return
+            found = dict(zip(grads, arrays_of([*grads.values()]), strict=True))
             types = tuple((p.id, value.shape, value.dtype, value.context) for p, value in found.items())
-            key = (types, distributed.size(), tuple(tuple(group.options.items()) for group in groups))
+            key = (types, settings(), distributed.size(), tuple(tuple(group.options.items()) for group in groups))
             compiled = self._compiled.pop(key, None) or _made(found, update)
             self._compiled[key] = compiled  # the last, as it is used last
             if len(self._compiled) > MOST_COMPILED:

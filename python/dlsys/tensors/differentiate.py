@@ -41,8 +41,7 @@ def backward(
     inputs: Node | Sequence[Node] | None = None,
 ) -> None:
     """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
-    `inputs` alone; ones for None. A parameter of a module that took part has a gradient then, zeros where nothing
-    depends on it. With `create_graph` what is left there can be differentiated again.
+    `inputs` alone; ones for None. With `create_graph` what is left there can be differentiated again.
 
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
     for a gradient of another shape, GraphError where a parameter was changed since the output was built.
@@ -57,11 +56,6 @@ def backward(
             _backward_of_nodes(output, weight, create_graph, inputs)
         else:
             _backward_of_trace(output, weight, found)
-    parts = [node.part for node in found.place if node.part is not None and node.inputs]
-    for module in dict.fromkeys(part.module for part in parts):
-        for parameter in module.parameters(recurse=False):
-            if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = _zero_gradient(parameter)
 
 
 def _zero_gradient(of: Tensor) -> Tensor:

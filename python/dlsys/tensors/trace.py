@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..compiler import Arena
-from ..devices import Array, Context, cpu
+from ..devices import Array, Context, cpu, flushes_denormal, get_float32_matmul_precision, get_num_threads
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
@@ -21,6 +21,7 @@ from ..kernels import tell_of_shapes
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
 from ..ops.types import number_of
+from ..scopes import scopes
 from ..system import free_at_fork
 from .node import TensorNode
 
@@ -306,6 +307,11 @@ def arena_of(ctx: Context) -> Arena:
     return Arena(ctx)
 
 
+def settings() -> tuple[Any, ...]:
+    """The settings, of the thread and of the process, by which kernels are compiled."""
+    return scopes.own_schedules, flushes_denormal(), get_num_threads(), get_float32_matmul_precision()
+
+
 def compiled(
     trace: Trace, key: tuple[Any, ...], build: Callable[[list[Node]], tuple[Sequence[Node], list[Node], Any]]
 ) -> tuple[Compiled, list[Any]]:
@@ -317,7 +323,7 @@ def compiled(
             variables it made besides, and what to leave in `Compiled.result`.
     """
     ctx = trace.context
-    structure = (ctx, key, *trace.entries)
+    structure = (ctx, settings(), key, *trace.entries)
     numbers, found = traces.lookup(structure, tuple([repr(number) for _, _, number in trace.numbers]))
     lifted: dict[Node, list[int]] = {}  # of nodes, which of their numbers are inputs
     for (node, which, _), number in zip(trace.numbers, numbers, strict=True):
