@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from .. import compute
 from ..errors import DlsysError, GraphError
 from ..graph import Node, Op, Shape, error_at, require_type
-from ..kernels import Family, KernelSpec
+from ..kernels import KernelSpec
 from ..ops.reduction import ReduceSum
 from ..ops.slicing import Slice
 from ..ops.types import number_of
@@ -151,13 +151,7 @@ class Flow:
     consumers: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
 
 
-def kernel_spec(
-    group: Group,
-    graph: TypedGraph,
-    in_place: bool,
-    boundary: int | None = None,
-    numbers: Mapping[Node, float] | None = None,
-) -> KernelSpec:
+def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None = None) -> KernelSpec:
     """The specification of the group's kernel, for `kernels.get`; equal for groups that compute the same.
 
     The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. Where `boundary` is given, two
@@ -165,7 +159,7 @@ def kernel_spec(
     loop computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), if
     that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
     """
-    dtypes, numbers = graph.dtypes, numbers or {}
+    dtypes = graph.dtypes
     if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
         types = graph.dtypes[group.inputs[0]], graph.dtypes[group.nodes[-1]]
         return _strided_spec(group.name, types, view.strides, view.shape)
@@ -181,13 +175,13 @@ def kernel_spec(
         for node in part.nodes:
             reads.append(tuple([
                 (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
-                else repr(numbers.get(value, value.attrs["value"])) if value.op.immediate else number[value]
+                else repr(value.attrs["value"]) if value.op.immediate else number[value]
                 for j, value in enumerate(node.inputs)
             ]))  # fmt: skip
         nodes += part.nodes
         outputs += [number[node] for node in part.outputs]
     key = tuple(
-        (node.op.name, _attributes(node, numbers), read, shapes[node], dtypes[node])
+        (node.op.name, _attributes(node), read, shapes[node], dtypes[node])
         for node, read in zip(nodes, reads, strict=True)
     )
 
@@ -195,20 +189,16 @@ def kernel_spec(
     steps = [
         (
             _without_inputs(node), shapes[node], dtypes[node],
-            numbers.get(node, node.attrs["value"]) if node.op.constant else None,
-            [
-                number_of(x, node, dtypes, numbers.get(x)) if x.op.immediate else r
-                for r, x in zip(read, node.inputs, strict=True)
-            ],
+            [number_of(x, node, dtypes) if x.op.immediate else r for r, x in zip(read, node.inputs, strict=True)],
         )
         for node, read in zip(nodes, reads, strict=True)
     ]  # fmt: skip
 
     def te(*parameters: compute.Tensor) -> Any:
         values = list(parameters)
-        for node, shape, dtype, constant, read in steps:
+        for node, shape, dtype, read in steps:
             if node.op.constant:
-                values.append(compute.full(shape, constant, dtype))
+                values.append(compute.full(shape, node.attrs["value"], dtype))
                 continue
             inputs = [
                 values[r] if isinstance(r, int)
@@ -233,7 +223,7 @@ def kernel_spec(
     foreign = tuple(node.op for node in nodes if not node.op.builtin)
     if foreign:
         return replace(spec, key=(spec.key, _digest(spec, foreign)))
-    return replace(spec, family=lambda: _family(group, graph, in_place, boundary)) if not group.parts else spec
+    return spec
 
 
 def _without_inputs(node: Node) -> Node:
@@ -241,36 +231,6 @@ def _without_inputs(node: Node) -> Node:
     made = Node(node.op, [], node.attrs, node.name)
     made.placed_as(node)
     return made
-
-
-def _family(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None) -> Family:
-    """The specifications of the same nodes for other shapes, and for other floats among their constants."""
-    number = {value: i for i, value in enumerate((*group.inputs, *group.nodes))}
-    arrays, floats, told = dict[Node, None](dict.fromkeys(number)), dict[Node, None](), list[Hashable]()
-    for node in group.nodes:
-        constants = [x for x in (node, *node.inputs) if (x.op.constant or x.op.immediate) and _is_float(x)]
-        floats.update(dict.fromkeys(constants))
-        arrays.update((node.inputs[i], None) for i in node.op.shape_only)
-        own = node.attrs.get("shape") == graph.shapes[node]  # then the attribute is another one for other shapes
-        known = () if node in floats else _attributes(node)
-        attrs = tuple(one for one in known if not own or one[0] != "shape")
-        reads = tuple([
-            "float" if x in floats else repr(x.attrs["value"]) if x.op.immediate else number.get(x, graph.dtypes.get(x))
-            for x in node.inputs
-        ])  # fmt: skip
-        told.append((node.op.name, attrs, reads, graph.dtypes[node]))
-    results = tuple(number[node] for node in group.outputs)
-    key = tuple(told), tuple(graph.dtypes[x] for x in group.inputs), results, in_place, boundary
-
-    def of(shapes: Sequence[Shape], values: Sequence[float]) -> KernelSpec:
-        other = replace(graph, shapes=dict(zip(arrays, shapes, strict=True)))
-        return kernel_spec(group, other, in_place, boundary, dict(zip(floats, values, strict=True)))
-
-    return Family(key, tuple(graph.shapes[x] for x in arrays), tuple(x.attrs["value"] for x in floats), of)
-
-
-def _is_float(constant: Node) -> bool:
-    return isinstance(constant.attrs["value"], float)
 
 
 MOST_DIGESTS = 1024
@@ -334,18 +294,12 @@ def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], 
     """The kernel of a slice with steps: its input as one axis, read by strides. `dtypes`: of the input and of the
     result."""
     read = 1 + sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
-    key = "strided", strides
-
-    def of(shapes: Sequence[Shape], values: Sequence[float]) -> KernelSpec:
-        return _strided_spec(name, dtypes, strides, shapes[0])
-
     return KernelSpec(
         name=name,
-        key=(*key, shape),
+        key=("strided", strides, shape),
         inputs=(((read,), dtypes[0]),),
         te=lambda x: compute.strided(x, strides, shape),
         outputs=((shape, dtypes[1]),),
-        family=lambda: Family((*key, dtypes), (shape,), (), of),
     )
 
 
@@ -364,6 +318,6 @@ def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
     return found
 
 
-def _attributes(node: Node, numbers: Mapping[Node, float] | None = None) -> tuple[tuple[str, str], ...]:
-    given = {"value": (numbers or {}).get(node, node.attrs["value"])} if node.op.constant else node.attrs
+def _attributes(node: Node) -> tuple[tuple[str, str], ...]:
+    given = {"value": node.attrs["value"]} if node.op.constant else node.attrs
     return tuple(sorted((key, repr(value)) for key, value in given.items()))

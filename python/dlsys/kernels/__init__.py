@@ -7,7 +7,6 @@
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function; on a GPU as one CUDA graph
-    rows.py     one kernel for many numbers of rows
     progress.py what compiling tells: lines of a log, a progress bar
     peak.py     what this machine can do at most, measured
 """
@@ -23,4 +22,4 @@ from .kernel import Kernel
 from .progress import tell_compiled, tell_of_shapes
 from .runner import RUN, Call, Callback, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call, to_function
 from .runner import unrolled_calls
-from .spec import ArrayType, Choice, Family, KernelSpec, target_name
+from .spec import ArrayType, Choice, KernelSpec, target_name

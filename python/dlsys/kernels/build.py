@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from .spec import MOST_COUNTED, ArrayType, KernelSpec, TargetName
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 TOO_FEW = "its loops count in 32 bits, too few for an array of shape"
-NEAR = 4  # numbers of rows that may stand for one, as that is another number in the code too
 
 
 @dataclass(frozen=True)
@@ -62,61 +60,6 @@ def lower(spec: KernelSpec, how: TargetName) -> Lowered:
         return Lowered(function, rule)
     function, arrays = schedule.with_scratch_given(function)
     return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
-
-
-def for_many_rows(
-    of: Callable[[int], KernelSpec],
-    numbers: Sequence[int],
-    shares: Sequence[float],
-    how: TargetName,
-    simpler: bool = False,
-) -> tirx.PrimFunc | None:
-    """The loops of one formula for all numbers of rows up to the last of some, from the second on; None where they are
-    not the same for these. By the first tiles are chosen. The function finds the number in the shapes of its arguments.
-    `of`: the specification for a number of rows; `shares`: what is divided by it among the formula's constants;
-    `simpler`: see `schedule.varying.is_for_others`."""
-    first: tirx.PrimFunc | None = None
-    usual, known, scales = 0, set[int](), _linear({number: of(number) for number in numbers})
-    equal, known_ends = tvm_ffi.structural_equal, (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)  # that loops have
-    for number in numbers:
-        further = 1 if number > usual else -1
-        number = next((n for n in range(number, number + NEAR * further, further) if n not in known), number)
-        spec, own = of(number), [1.0, *shares]
-        forms = {times * number + more: (times, more) for times, more in scales}
-        if spec.flat:  # an array of one axis: what varies is how many elements there are
-            elements = max(math.prod(shape) for shape, _ in spec.outputs)
-            own, number, forms = [share * elements / number for share in own], elements, {}
-        usual = usual or number
-        try:
-            with schedule.rows_vary(number, usual, forms, simpler), warnings.catch_warnings():
-                warnings.simplefilter("ignore", schedule.ScheduleWarning)
-                lowered = lower(replace(spec, name="rows"), how).function
-        except Exception:  # noqa: BLE001 - a rule that takes an extent for a number alone
-            return None
-        found = schedule.with_rows(lowered.with_attr("global_symbol", "rows"), number, own, forms)
-        if first is None:
-            first, known = found, {int(one) for one in found_in(found.body, tirx.IntImm)}
-            loops = (loop for loop in found_in(found.body, tirx.For) if loop.kind in known_ends)
-            if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
-                return None
-        # a small number may be one of the code's own, too: it is taken for the number of rows in both then
-        elif not (equal(first, found) or equal(schedule.with_rows(first, number, (), {}), found)):
-            return None
-    return first
-
-
-def _linear(specs: Mapping[int, KernelSpec]) -> set[tuple[int, int]]:
-    """The extents of arrays that are so many times the number of rows and so much more, for each of some numbers: these
-    two; of those that are no plain multiples."""
-    types = [(*spec.inputs, *spec.outputs) for spec in specs.values()]
-    every = zip(*([extent for shape, _ in own for extent in shape] for own in types), strict=True)
-    (a, *_, b), forms = specs, set[tuple[int, int]]()
-    for extents in every:
-        times, rest = divmod(extents[-1] - extents[0], b - a)
-        more = extents[0] - times * a
-        if more and times > 0 and not rest and extents == tuple(times * n + more for n in specs):
-            forms.add((times, more))
-    return forms
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,26 +13,23 @@ import tvm_ffi
 
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
-from . import disk, rows
+from . import disk
 from .choices import tuned
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
-_PLACE = 2048  # bytes of a kernel whose code is that of one for many numbers of rows
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
-_calls = itertools.count()  # of `get`
 _compiled = 0  # kernels that this process has compiled
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _lock = free_at_fork(threading.Lock())
 
 
 class Loaded(NamedTuple):
-    """A kernel's function, its module, which must stay, and the bytes that both take of the process, about."""
+    """The module that has a kernel, and the bytes that it takes of the process for this one, about."""
 
-    function: Any
     module: Any
     code_bytes: int
 
@@ -48,27 +44,21 @@ def compiled() -> int:
     return _compiled
 
 
-def get(
-    specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False, plans: Sequence[int] = ()
-) -> list[Kernel]:
+def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False) -> list[Kernel]:
     """The kernels of `specs`, in order: those that the process has, then those on disk; the rest is compiled together,
     on all cores, and kept in both.
 
     `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target. For
-    `checked` see `Kernel`; `plans` numbers the plan of each spec where there are several. Raises TargetError for a
-    target that is unknown. A CPU's code that this one cannot run can be read; calling its kernel raises TargetError.
+    `checked` see `Kernel`. Raises TargetError for a target that is unknown. A CPU's code that this one cannot run can
+    be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
     wanted = tuned(specs, how)
     keys = [_key(spec, how, directory) for spec in wanted]
     with _lock:
-        missing, made = {key: spec for key, spec in zip(keys, wanted, strict=True) if key not in _kernels}, {}
-        if missing:
-            call = next(_calls)
-            numbers = {key: (call, plan) for key, plan in zip(keys, plans or [0] * len(keys), strict=True)}
-            made = _found_or_made(missing, how, directory, numbers)
-        _kernels.update(made)
-        for key in dict.fromkeys([*made, *keys]):  # the latest last
+        missing = {key: spec for key, spec in zip(keys, wanted, strict=True) if key not in _kernels}
+        _kernels.update(_found_or_made(missing, how))
+        for key in dict.fromkeys(keys):  # the latest last
             _kernels[key] = _kernels.pop(key)
         kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, wanted, strict=True)]
         if missing:  # who holds one of those that go, as a plan does, calls it on
@@ -95,42 +85,16 @@ def _on_disk(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hash
     def read(path: Path, keys: Sequence[str]) -> dict[str, Loaded]:
         module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
         share = path.stat().st_size // len(keys) + _PAGES
-        return {at: Loaded(module[specs[own[at]].symbol], module, share) for at in keys}
+        return {at: Loaded(module, share) for at in keys}
 
     return {own[at]: held for at, held in disk.load(own, read).items()}
 
 
-def _found_or_made(
-    specs: Mapping[Hashable, KernelSpec], how: TargetName, directory: Path | None, plans: Mapping[Hashable, Hashable]
-) -> dict[Hashable, Kernel]:
-    """The kernels of specifications by their keys, from disk, or compiled into one library more. A kernel for many
-    numbers of rows serves where there is one, or can be; the process has it under a key of its own. `plans`: by key."""
-    many = {
-        key: {_key(one, how, directory): one for one in rows.of_many(spec, how, plans[key])}
-        for key, spec in specs.items()
-    }
-    options = {key: many[key] | {key: spec} for key, spec in specs.items()}
-    found = {at: _kernels[at] for own in many.values() for at in own if at in _kernels}
-    lacking = {at: one for own in options.values() if found.keys().isdisjoint(own) for at, one in own.items()}
-    found |= {at: Kernel(lacking[at], how, one.module, one.code_bytes) for at, one in _on_disk(lacking, how).items()}
-    chosen = {
-        key: next((at for at in own if at in found), None)
-        or next((at for at, one in many[key].items() if rows.is_one(one)), key)
-        for key, own in options.items()
-    }
-    missing = {at: options[key][at] for key, at in chosen.items() if at not in found}
-    try:
-        found |= _made(missing, how) if missing else {}
-    except Exception:
-        if not rows.refuse(missing.values()):
-            raise
-        return _found_or_made(specs, how, directory, plans)
-    serving = {at: found[at] for at in chosen.values()}
-    return serving | {
-        key: Kernel(specs[key], how, serving[at].module, _PLACE, of=serving[at])
-        for key, at in chosen.items()
-        if at != key
-    }
+def _found_or_made(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Kernel]:
+    """The kernels of specifications by their keys, from disk, or compiled into one library more."""
+    found = {key: Kernel(specs[key], how, *one) for key, one in _on_disk(specs, how).items()}
+    missing = {key: spec for key, spec in specs.items() if key not in found}
+    return found | (_made(missing, how) if missing else {})
 
 
 def _made(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Kernel]:
@@ -144,6 +108,5 @@ def _made(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashabl
         if folder is not None:
             disk.keep(folder, [_key_on_disk(spec, how) for spec in specs.values()], partial(disk.link, objects))
     size = _COMPILER // min(len(specs), build.SOME) + _PAGES
-    made = {key: (modules[spec.symbol], size) for key, spec in specs.items()}
-    made |= {key: (one.module, one.code_bytes) for key, one in _on_disk(specs, how).items()}
+    made = {key: Loaded(modules[spec.symbol], size) for key, spec in specs.items()} | _on_disk(specs, how)
     return {key: Kernel(spec, how, *made[key], lowered[spec.symbol]) for key, spec in specs.items()}

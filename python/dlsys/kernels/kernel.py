@@ -29,7 +29,7 @@ class Kernel:
         symbol, module: its name in the module that holds it, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
         nbytes, code_bytes: of all inputs and outputs; what its code takes of the process, about.
-        after, choice: see `KernelSpec`.
+        choice: see `KernelSpec`.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
@@ -41,25 +41,21 @@ class Kernel:
         module: Any,
         code_bytes: int,
         lowered: Any = None,
-        of: Kernel | None = None,
     ) -> None:
-        """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks. `of`: the
-        kernel for many numbers of rows that it is."""
+        """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
         self.name: str = spec.name
         self.spec = spec
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
-        self.symbol: str = (of or spec).symbol
-        self.choice: Choice | None = (of or spec).choice
-        self.after: int = (of or spec).after
+        self.symbol: str = spec.symbol
+        self.choice: Choice | None = spec.choice
         self.outputs: tuple[ArrayType, ...] = spec.outputs
         self.named_target: TargetName = how
         self.module: Any = module
         self.checked: bool = how.checked
         self.code_bytes = code_bytes
         self.function: Any = self._refuse if how.refusal else module[self.symbol]
-        own = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
-        self._lower: Callable[[], Any] = of._lower if of else own
+        self._lower: Callable[[], Any] = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
         self._types, count = (*self.inputs, *self.outputs), len(self.inputs)
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
         sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,17 +33,6 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Family:
-    """One formula for all shapes of its arrays, and numbers among its operands. `key` tells it from others, `of` makes
-    the specification of other shapes and numbers."""
-
-    key: Hashable
-    shapes: tuple[Shape, ...]
-    numbers: tuple[float, ...]
-    of: Callable[[Sequence[Shape], Sequence[float]], KernelSpec]
-
-
-@dataclass(frozen=True)
 class KernelSpec:
     """A kernel to be built, from shape and dtype of each input.
 
@@ -55,8 +44,7 @@ class KernelSpec:
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
-        choice, family: what a search has found for it; what makes its `Family`, None without others of its formula.
-        after: for how many other shapes its formula's kernels are compiled by themselves, before it serves.
+        choice: what a search has found for it.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -71,8 +59,6 @@ class KernelSpec:
     precision: str = ""
     loops: Callable[[], Any] | None = field(default=None, compare=False)
     choice: Choice | None = None
-    family: Callable[[], Family] | None = field(default=None, compare=False)
-    after: int = 0
 
     @property
     def formula(self) -> Hashable:

@@ -116,12 +116,10 @@ def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
     return [dtype if given == NUMBER else given for given in dtypes]
 
 
-def number_of(
-    value: Node, reader: Node, dtypes: Mapping[Node, str], instead: float | None = None
-) -> np.ndarray:
-    """A number that a node reads, or one in its place, in its dtype: that of the last other operand, else float32."""
+def number_of(value: Node, reader: Node, dtypes: Mapping[Node, str]) -> np.ndarray:
+    """A number that a node reads, in its dtype: that of the last other operand, else float32."""
     dtype = next((dtypes[x] for x in reversed(reader.inputs) if not x.op.immediate), FLOATS[0])
-    return in_dtype(value.attrs["value"] if instead is None else instead, dtype)
+    return in_dtype(value.attrs["value"], dtype)
 
 
 _UNKNOWN: Any = ...  # stays itself when nodes are copied

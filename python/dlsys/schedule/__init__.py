@@ -21,7 +21,6 @@ from .intrinsics import DECLARED
 from .knobs import Chooser, Knobs, Space, choosing
 from .stages import with_nests
 from .target import Rule, ScheduleWarning
-from .varying import rows_vary, with_rows
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}

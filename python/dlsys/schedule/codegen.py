@@ -17,7 +17,6 @@ from ..compute.loops import sequence as sequence  # for the rules too
 from ..compute.loops import unravelled as unravelled
 from .common import Structure, found_in, is_branch, mutated, renamed
 from .stages import Expr, Stage
-from .varying import Varying, bound
 
 SERIAL: int = tirx.ForKind.SERIAL
 UNROLLED: int = tirx.ForKind.UNROLLED
@@ -30,8 +29,7 @@ Values = Callable[[Expr], "Expr | None"]
 
 def array(shape: Sequence[int], dtype: Any, name: str, scope: str = "global") -> Any:
     """An array whose elements, as those of what is given, lie at multiples of 4 bytes."""
-    whole = [extent.expr if isinstance(extent, Varying) else extent for extent in shape]
-    return tirx.decl_buffer(tuple(whole), str(dtype), name, scope=scope, data_alignment=4, layout=None)
+    return tirx.decl_buffer(tuple(shape), str(dtype), name, scope=scope, data_alignment=4, layout=None)
 
 
 class VectorCode:
@@ -159,7 +157,7 @@ def loop(
         return body(tirx.IntImm(dtype, 0))
     index = tirx.Var(name, dtype)
     kind = tirx.ForKind.PARALLEL if parallel else kind
-    return tirx.For(index, 0, bound(extent, dtype), kind, body(index))
+    return tirx.For(index, 0, tirx.IntImm(dtype, extent), kind, body(index))
 
 
 def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
@@ -177,11 +175,6 @@ def lanes(width: int, body: Callable[[Expr], tirx.BufferStore], dtype: str = "in
 def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
     """`body` of a step's width: the last of an extent in steps may be narrower."""
     whole, rest = divmod(extent, width)
-    if isinstance(rest, Varying) and rest:
-        narrower = body(width - 1)  # without a condition: TVM 0.27 would hoist that out of the loops, and all else too
-        for some in reversed(range(1, width - 1)):
-            narrower = tirx.IfThenElse(rest.expr == some, body(some), narrower)
-        return tirx.IfThenElse(step < bound(whole, str(step.ty)), body(width), narrower)
     if not (rest and whole):
         return body(width if whole else rest)
     return tirx.IfThenElse(step < whole, body(width), body(rest))
@@ -197,13 +190,6 @@ def in_steps(
     """`body` of the start and the width of each step of an extent; the last one has what is left."""
     whole, rest = divmod(extent, width)
     steps = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)] if whole else []
-    if isinstance(rest, Varying) and rest:
-        start, some = bound(whole * width, dtype), 1 << (width - 1).bit_length()
-        while some := some // 2:  # what is left is less than the width: its binary digits, the largest first
-            there = tirx.floormod(tirx.floordiv(rest.expr, some), 2) == 1
-            at = start + tirx.floordiv(rest.expr, 2 * some) * (2 * some)
-            steps.append(tirx.IfThenElse(there, body(at.astype(dtype), some), None))
-        return sequence(steps)
     return sequence([*steps, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 
 

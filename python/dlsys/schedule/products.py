@@ -16,7 +16,6 @@ from . import common
 from .codegen import unravelled
 from .intrinsics import Intrinsic, term_of
 from .stages import Expr, Stage, extents, loads_of
-from .varying import Varying, usual
 
 Axes = tuple[int, ...]
 """Some iterators of a stage, as positions among them."""
@@ -62,14 +61,6 @@ class Product:
         """Of all iterators."""
         return extents(self.stage.iters)
 
-    def usual(self) -> Product:
-        """The product of usual numbers, to choose by: itself, where no extent varies."""
-        if not any(isinstance(extent, Varying) for extent in self.extents):
-            return self
-        found = replace(self)
-        found.__dict__["extents"] = tuple(map(usual, self.extents))
-        return found
-
     @cached_property
     def dtype(self) -> str:
         """Of the results."""
@@ -82,9 +73,8 @@ class Product:
 
     @cached_property
     def sizes(self) -> tuple[int, int, int, int]:
-        """How many batches there are, rows, columns and terms: plain numbers, to choose by."""
-        batch, m, n, k = (int(usual(self.size(axes))) for axes in (self.batch, self.m, self.n, self.k))
-        return batch, m, n, k
+        """How many batches there are, rows, columns and terms."""
+        return self.size(self.batch), self.size(self.m), self.size(self.n), self.size(self.k)
 
     @cached_property
     def matrices(self) -> tuple[int, int]:

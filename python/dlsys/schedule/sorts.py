@@ -16,7 +16,6 @@ from ..compute.sorting import exchanged, network
 from .codegen import array, loop, sequence, unravelled
 from .common import found_in, renamed, with_loads
 from .stages import Expr, Stage, nests_of, with_nests
-from .varying import extent_of
 
 GROUP = 3  # steps of the network that elements stay in registers for: 2 ** 3 vectors, and two more
 FEW = 16  # so many times the square of the number of those wanted is no more than a row where each is inserted
@@ -28,7 +27,7 @@ class Sort:
 
     def __init__(self, x: Any, keys: Stage, words: Sequence[Stage], result: Stage, axis: int) -> None:
         self._x, self._keys, self._words, self._result, self._axis = x, keys, words, result, axis
-        self._shape = tuple(map(extent_of, x.shape))
+        self._shape = tuple(map(int, x.shape))
         self.extent: int = self._shape[axis]  # elements of a row
         self.inner: int = math.prod(self._shape[axis + 1 :])  # rows side by side
         self.rows: int = math.prod(self._shape[:axis]) * self.inner

@@ -15,7 +15,6 @@ from tvm import ir, s_tir, tirx
 from ..compute.loops import sequence
 from . import common
 from .common import Structure, bound_once, found_in, mutated, renamed
-from .varying import extent_of
 
 Expr = Any  # of tvm.ir: a number at run time
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
@@ -80,7 +79,7 @@ def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
     """The iterators' extents."""
-    return tuple(extent_of(v.dom.extent) for v in iters)
+    return tuple(int(v.dom.extent) for v in iters)
 
 
 @lru_cache(8)  # rule after rule asks for those of the same function

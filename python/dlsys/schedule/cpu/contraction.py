@@ -24,7 +24,6 @@ from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import LEVEL, in_parts
 from ..target import Machine, Rule
-from ..varying import is_for_others, usual
 from . import padding, reduction
 from .dots import grouped
 from .padding import Images
@@ -112,8 +111,6 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if min(p.extents) < 1 or min(map(p.size, (p.m, p.n, p.k))) < 2:
         return None
     own = found.choose(machine)
-    if is_for_others(own[0].extents[axis] for axis in own[0].n):  # panels have a known width
-        return None
     if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
         found = found.in_parts(parts)
         own = found.choose(machine)
@@ -162,10 +159,9 @@ def _at_index_of(total: Stage, result: Stage) -> Stage | None:
 def missing_parts(p: Product, machine: Machine, tile: Tile | None = None) -> int:
     """How many times as many parts a product should have as its tile gives, and as there are tiles of one vector: a
     long sum of a small result, as the gradient of a few filters, has too few for many threads, and is cut in parts."""
-    p = p.usual()
     rows, columns = int(LATENCY / machine.fma), machine.lanes(p.dtype)
     good = p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
-    return -(-wanted(machine, p) // min(good, usual(tile.parts(p)) if tile is not None else good))
+    return -(-wanted(machine, p) // min(good, tile.parts(p) if tile is not None else good))
 
 
 def parts_of(p: Product, missing: int) -> dict[int, int]:

@@ -12,7 +12,6 @@ from ..codegen import SERIAL, array, lanes, loop, unravelled
 from ..common import found_in, mutated, renamed
 from ..products import Axes, Operand, Product
 from ..stages import Expr
-from ..varying import bound
 
 Names = Mapping[int, Expr]
 """A value for each of some axes of a product."""
@@ -102,7 +101,7 @@ class Indices:
 
     def number(self, value: int) -> Expr:
         """A number among the indices."""
-        return bound(value, self.index)
+        return tirx.IntImm(self.index, value)
 
     def indices(self, axes: Axes, number: Expr) -> dict[int, Expr]:
         """The index of each of some axes, at a number that counts through them in row-major order."""

@@ -19,7 +19,6 @@ from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen, step_vectors
 from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..target import Machine, Rule
-from ..varying import Varying, for_threads, usual
 from .prefetch import next_row
 from .tiles import least_parts
 
@@ -74,7 +73,7 @@ class _Loops:
         self.rows = math.prod(self.outer) // self.several
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
-        large = steps.threads and for_threads(math.prod(self.shape) * self.work) >= PARALLEL_WORK
+        large = steps.threads and math.prod(self.shape) * self.work >= PARALLEL_WORK
         self.parts = least_parts(machine) * steps.finer if large else 0
 
     def _axes(self) -> Axes:
@@ -95,7 +94,7 @@ class _Loops:
             conditions = [part for call in calls for part in common.conjuncts(call.args[0])]
             own = [part for part in conditions if common.reads(part, stage.iters[-1].var)]
             low, high, others = common.bounds_of(own, stage.iters[-1])
-            if others or (own and isinstance(extent, Varying)):
+            if others:
                 return []
             if own:
                 first, end = max(first, low), min(end, high)
@@ -155,8 +154,6 @@ class _Loops:
         whole = extent % (COSTLY_VECTORS * self.lanes) == 0
         most = self.steps.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
         most = most if self.several == 1 else 1  # the results side by side fill the registers
-        if isinstance(extent, Varying) and usual(extent) < self.lanes * most:
-            return self.lanes
         width = min(extent, self.lanes * most)
         return width if width == extent else common.divisor(extent, self.lanes, width) or width
 

@@ -23,7 +23,6 @@ from ..products import Axes, Operand, Product
 from ..squares import SIDE, turned
 from ..stages import Expr, Stage
 from ..target import Machine
-from ..varying import Varying
 from .indices import Names, Part, Place, Read
 from .padding import Images, Padding
 from .tile_code import Given, TileCode
@@ -191,7 +190,7 @@ class Loops(TileCode):
             made.append(self._squares(count, count, of))
         else:  # addresses run on within a group: one vector, and divisions once a group
             own = group(p, operand, width)
-            own = count if own == width and not isinstance(count, Varying) else math.gcd(own, count)
+            own = count if own == width else math.gcd(own, count)
 
             def lane(start: Expr, k: Expr, names: Names) -> tirx.Stmt:
                 return self.vector(own, lambda x: put(start + x, k, names))
@@ -210,13 +209,12 @@ class Loops(TileCode):
 
     def _is_turned(self, operand: Operand, count: int, depth: int) -> bool:
         """Whether so many rows of A, or columns of B, are rows of memory, which are turned in registers, square by
-        square of the steps of a part of k (see `squares`). These are whole squares where a number varies, of elements
-        that are not of 4 bytes, and where the tile leaves few registers."""
+        square of the steps of a part of k (see `squares`). These are whole squares of elements that are not of 4
+        bytes, and where the tile leaves few registers."""
         (axes, size, _), k = self._side(operand), self.product.k
         if len(k) > 1 or len(axes) > 1 or operand.contiguous != k[0]:
             return False
-        fixed = not any(isinstance(one, Varying) for one in (self.k, depth, count))
-        if fixed and self.tile.turns(self.product, self.machine) and min(depth, self.k % depth or depth, count) >= SIDE:
+        if self.tile.turns(self.product, self.machine) and min(depth, self.k % depth or depth, count) >= SIDE:
             return size > SIDE
         return self.k % depth == depth % SIDE == count % SIDE == 0 and size > SIDE
 

@@ -24,7 +24,6 @@ from ..squares import STRIDES
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
-from ..varying import Varying, for_threads
 from . import pointwise, rows
 from .padding import Images
 from .tiles import least_parts
@@ -88,7 +87,7 @@ class Sum:
         self.terms = axes_of(shape, [i for i in range(len(shape)) if i not in spatial], found)
         self.count = math.prod(self.terms.sizes)  # of terms
         self.work = math.prod(shape) * common.operations(stage.block.body)
-        self.parallel = steps.threads > 0 and for_threads(self.work) >= PARALLEL_WORK
+        self.parallel = steps.threads > 0 and self.work >= PARALLEL_WORK
         sizes, strides = self.results.sizes, self.results.strides
         self.by_columns = bool(sizes) and sizes[-1] > 1 and not taps and all(s in (0, 1) for s in strides[-1])
         in_order = self.by_columns and self.count <= IN_ORDER
@@ -221,7 +220,7 @@ class Sum:
         strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)
         shared = any(result == 0 and term == 1 for result, term in strides)
         last = self.results.sizes[-1]
-        return math.gcd(last, VECTORS) if shared and not isinstance(last, Varying) else 1
+        return math.gcd(last, VECTORS) if shared else 1
 
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
@@ -229,8 +228,6 @@ class Sum:
         known = (0, 1, *STRIDES) if self.taps else (0, 1)
         if not self.stage.is_plain or not all(s in known for s in self.terms.strides[-1]):
             return 1
-        if isinstance(inner, Varying) and inner < 4096:  # it may be less than some vectors
-            return self.lanes
         if inner >= 2 * self.lanes:
             return self.lanes * min(self.steps.vectors, inner // self.lanes)
         # rows of small images: short, but many are added up, so a part of a vector is better than none

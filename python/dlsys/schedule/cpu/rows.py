@@ -23,7 +23,6 @@ from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
 from ..sums import LEVEL, PARTS, Accumulators, Levels, is_float_sum, of_parts
 from ..target import Machine
-from ..varying import Varying, bound, for_threads
 from . import prefetch
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
@@ -36,7 +35,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
-    few = found.length <= SHORT_ROW and not isinstance(found.length, Varying)
+    few = found.length <= SHORT_ROW
     straight = plain and values <= 10 * SHORT_ROW  # of some stages
     own = Steps(step_vectors(func, machine), short=straight and few)
     if not own.short and len(found.stages) < 2:
@@ -176,10 +175,8 @@ class _LongRows:
         self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, steps.vectors
         along = [one for one in passes if any(map(rows.along, one))]
         self.fetching = along[-2] if steps.fetches and len(along) > 2 else None  # the next row, while none is stored
-        self.lanes = machine.lanes(rows.stages[0].buffer.dtype)
-        if not isinstance(rows.length, Varying):
-            self.lanes = min(self.lanes, rows.length)
-        self.parallel = steps.threads > 0 and for_threads(rows.work) >= PARALLEL_WORK and rows.count > 1
+        self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
+        self.parallel = steps.threads > 0 and rows.work >= PARALLEL_WORK and rows.count > 1
         share = -(-rows.count // (PARTS * steps.finer)) if self.parallel else rows.count
         self.share = min(share, LEVEL) if rows.down else share
         self.down = {s.buffer: Accumulators(s, rows.length, 1, self.lanes) for s in rows.down}
@@ -203,7 +200,7 @@ class _LongRows:
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
-        count, share, most = self.rows.count, self.share, bound(self.share, "int32")
+        count, share, most = self.rows.count, self.share, tirx.IntImm("int32", self.share)
 
         def body(number: Expr) -> tirx.Stmt:
             row = tirx.Var("row", "int32")
@@ -259,8 +256,7 @@ class _LongRows:
     def _along(self, one: list[Stage], row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
         along = [stage for stage in one if self.rows.along(stage)]
-        varies = isinstance(self.rows.length, Varying)  # then it may be less than some vectors
-        width = self.lanes * (1 if varies else min(self.vectors, self.rows.length // self.lanes))
+        width = self.lanes * min(self.vectors, self.rows.length // self.lanes)
         across = [s for s in along if s.reduced and s not in self.rows.down]
         long = [s for s in across if is_float_sum(s)]
         levels = Levels([self.rows.length], width, LEVEL if long else 0)

@@ -17,7 +17,6 @@ from ..sorts import GROUP, Elements, Network, Sort, as_loops, registers, sort_of
 from ..squares import SIDE, turned
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
-from ..varying import Varying, bound, for_threads, usual
 from . import loops
 
 ACROSS = 1.5  # a row's columns take so much longer than as many rows: they are merged
@@ -38,7 +37,7 @@ class _Code:
     def __init__(self, sort: Sort, machine: Machine) -> None:
         self.sort = sort
         self.lanes: int = machine.lanes(sort.dtypes[0])
-        rows, threads = usual(sort.rows), machine.threads
+        rows, threads = sort.rows, machine.threads
         groups = -(-rows // self.lanes)
         together, alone = -(-groups // threads), -(-rows // threads)
         long = sort.extent >= self.lanes << GROUP
@@ -60,7 +59,7 @@ class _Code:
         """The loop over groups of rows, or rows."""
         rows = self.sort.rows
         groups = rows if self.across else -(-rows // self.lanes)
-        parallel = for_threads(rows * self.sort.extent) * GROUP >= PARALLEL_WORK
+        parallel = rows * self.sort.extent * GROUP >= PARALLEL_WORK
         return loop(groups, self._across if self.across else self._together, parallel=bool(parallel))
 
     def _put(
@@ -83,8 +82,8 @@ class _Code:
     def _together(self, group: Expr) -> tirx.Stmt:
         """Some rows."""
         sort, first = self.sort, group * self.lanes
-        rows = bound(sort.rows, "int32")
-        ragged = isinstance(sort.rows % self.lanes, Varying) or sort.rows % self.lanes != 0
+        rows = tirx.IntImm("int32", sort.rows)
+        ragged = sort.rows % self.lanes != 0
         row = lambda lane: tirx.min(first + lane, rows - 1) if ragged else first + lane  # noqa: E731
         high = min(SIDE, self.lanes)
 

@@ -17,7 +17,6 @@ from ..products import Product
 from ..squares import SIDE, turned
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
-from ..varying import Varying, usual
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import CHANNELS, Padding
@@ -151,7 +150,7 @@ class TileCode(Indices):
         side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
         plain = side_by_side or (plain and b.contiguous == p.n[0])
         sources = {load.source for load in loads_of([b.value])}
-        near = usual(self.n * self.k) * p.itemsize <= 4 * self.machine.l1
+        near = self.n * self.k * p.itemsize <= 4 * self.machine.l1
         if not plain or near or len(sources) != 1 or sources.isdisjoint(self.given):
             return []
         step = self.simple(place.tile * self.terms.depth + term.number - place.part.first)
@@ -164,10 +163,8 @@ class TileCode(Indices):
         return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
 
     def _share_of(self, step: Expr, length: int) -> Expr:
-        """A step's place in a length that all tiles' steps share: about, where to divide by their number takes long."""
-        if not isinstance(self.tiles, Varying):
-            return tirx.floordiv(step * length, self.tiles)
-        return tirx.shift_right(step * tirx.floordiv(length * 1024, self.number(self.tiles)), 10)
+        """A step's place in a length that all tiles' steps share."""
+        return tirx.floordiv(step * length, self.tiles)
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else
@@ -189,7 +186,7 @@ class TileCode(Indices):
 
     def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
-        if usual(self.m * self.n) * self.product.itemsize < 2 * self.machine.l1:
+        if self.m * self.n * self.product.itemsize < 2 * self.machine.l1:
             return []
         zero, lanes = tirx.const(0, self.dtype), self.tile.lanes
         line = lambda r, c: prefetch.to_store(self._result(place, r, c, zero))  # noqa: E731
@@ -274,10 +271,9 @@ class _Terms:
         """Indices of each axis that a part has. Where parts go on with sums, these are the same whatever the parts."""
         inner, depth = 1, self.of.tile.depth
         for i, size in reversed([*enumerate(self.sizes)]):
-            varies = isinstance(size, Varying)
-            if (usual(inner * size) if self.goes_on else inner * size) > 2 * depth:
+            if inner * size > 2 * depth:
                 most = max(depth // inner, 1)
-                whole = most if varies else min(near_divisor(size, most) or most, size)
+                whole = min(near_divisor(size, most) or most, size)
                 return [*[1] * i, 1 if self.by_tap[i] else whole, *self.sizes[i + 1 :]]
             inner *= size
         return list(self.sizes)

@@ -12,7 +12,6 @@ from ..common import SHORT
 from ..products import Operand, Product
 from ..squares import CONSTANTS, SIDE
 from ..target import Machine
-from ..varying import Varying
 from .padding import Padding, share
 
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
@@ -82,10 +81,8 @@ def choose(
 ) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
-    least, best, varying, p = wanted(machine, p), None, p, p.usual()
-    # each width of a last panel has code of its own
-    fixed = [q for q in ways(p) if not any(isinstance(extent, Varying) for extent in varying.shape(q.n))]
-    sizes = ((q, whole) for q in fixed or ways(p) for whole in _sizes(q, machine, made))
+    least, best = wanted(machine, p), None
+    sizes = ((way, whole) for way in ways(p) for whole in _sizes(way, machine, made))
     for q, whole in sizes:
         work = arithmetic(q, whole, machine, paddings)
         if best is not None and best[0] <= (0, work / machine.threads):
@@ -95,17 +92,7 @@ def choose(
             if best is None or cost < best[0]:
                 best = cost, (q, tile)
     assert best is not None
-    q, tile = best[1]
-    return (q, tile) if varying is p else _varied(varying, q, tile)
-
-
-def _varied(p: Product, q: Product, tile: Tile) -> tuple[Product, Tile]:
-    """A product whose extents vary in the way that was chosen by its usual numbers, with as many shares."""
-    blocks, groups = tile.shares(q)
-    found = replace(q)
-    found.__dict__["extents"] = p.extents
-    tiles, panels = -(-found.size(q.m) // tile.rows), -(-found.size(q.n) // tile.columns)
-    return found, replace(tile, block=-(-tiles // blocks), panels=-(-panels // groups))
+    return best[1]
 
 
 def wanted(machine: Machine, p: Product | None = None) -> int:
