@@ -15,7 +15,8 @@ from itertools import accumulate
 from tvm import te, tirx
 
 from .base import Expr, constant, full, shape_of
-from .elementwise import is_float, product_of, sum_of
+from .elementwise import is_float
+from .integers import product_of, sum_of
 from .loops import Buffer, Source, Words, loop, program, sequence, unravelled
 
 PARTS, LEAST = 512, 1024  # parts of all chains, at most; elements of each, at least

@@ -16,6 +16,7 @@ from tvm import te, tirx
 from ..checks import in_dtype
 from . import elementary, trigonometry
 from .base import Expr, Pointwise, constant, copy, elementwise, full, immediate, pointwise
+from .integers import compared, difference_of, power_of, product_of, quotient_of, remainder_of, sum_of
 
 
 def is_float(x: Any) -> bool:
@@ -28,36 +29,12 @@ def _const(value: float, like: Expr) -> Expr:
     return constant(value, like.ty)
 
 
-# Arithmetic. Integers wrap around. TVM assumes that those of 32 and 64 bits never overflow, and tells LLVM so, which
-# makes x | 2**31 of x + 2**31. So 32 bits are computed by way of 64; of 64 bits only x + -2**63 came out wrong.
-
-
-def _wrapping(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr, unsigned: str = "int64") -> Expr:
-    """The operation of two elements; `unsigned`: the wider dtype in which it is computed for unsigned integers."""
-    dtype = str(u.ty)
-    wide = {"int8": "int64", "int32": "int64", "uint8": unsigned, "uint32": unsigned}.get(dtype)
-    return operation(u, v) if wide is None else operation(u.astype(wide), v.astype(wide)).astype(dtype)
-
-
-def product_of(u: Expr, v: Expr) -> Expr:
-    """u v."""
-    return _wrapping(operator.mul, u, v, "uint64")
-
-
-def _compared(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr) -> Expr:
-    """A comparison; to compare x with c TVM's simplifier takes x - c, which overflows where c is int32's -2**31."""
-    return operation(u.astype("int64"), v.astype("int64")) if str(u.ty) == "int32" else operation(u, v)
+# Arithmetic
 
 
 def _scaled(u: Expr, factor: float) -> Expr:
     """u times a number."""
     return product_of(u, immediate(in_dtype(factor, str(u.ty))))
-
-
-def sum_of(u: Expr, v: Expr) -> Expr:
-    """u + v."""
-    sign = any(isinstance(x, tirx.IntImm) and x.value == np.iinfo("int64").min for x in (u, v))
-    return u ^ v if sign else _wrapping(operator.add, u, v)
 
 
 add: Pointwise = elementwise(sum_of, "add")
@@ -71,13 +48,13 @@ sgd_update: Pointwise = elementwise(lambda u, grad, rate: u - _scaled(grad, rate
 @elementwise
 def sub(u: Expr, v: Expr) -> Expr:
     """u - v."""
-    return _scaled(u, 0.0) if u.same_as(v) else _wrapping(operator.sub, u, v)
+    return _scaled(u, 0.0) if u.same_as(v) else difference_of(u, v)
 
 
 @elementwise
 def neg(u: Expr) -> Expr:
     """-u."""
-    return -u if is_float(u) else _wrapping(operator.sub, _const(0, u), u)
+    return -u if is_float(u) else difference_of(_const(0, u), u)
 
 
 @elementwise
@@ -97,8 +74,9 @@ log: Pointwise = elementwise(elementary.log, "log")
 tanh: Pointwise = elementwise(elementary.tanh, "tanh")
 sigmoid: Pointwise = elementwise(elementary.sigmoid, "sigmoid")
 erf: Pointwise = elementwise(elementary.erf, "erf")
-power: Pointwise = elementwise(trigonometry.power, "power")
-fmod: Pointwise = elementwise(elementary.fmod, "fmod")
+power: Pointwise = elementwise(lambda u, v: (trigonometry.power if is_float(u) else power_of)(u, v), "power")
+fmod: Pointwise = elementwise(lambda u, v: (elementary.fmod if is_float(u) else remainder_of)(u, v), "fmod")
+quotient: Pointwise = elementwise(quotient_of, "quotient")
 sqrt: Pointwise = elementwise(tirx.sqrt, "sqrt")
 rsqrt: Pointwise = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
 sin: Pointwise = elementwise(trigonometry.sin, "sin")
@@ -127,9 +105,9 @@ def _is_number(u: Expr) -> Expr:
 
 
 _never = tirx.const(False, "bool")
-less: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.lt, u, v), "less")
-greater: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.gt, u, v), "greater")
-_or_equal = lambda compare: lambda u, v: _is_number(u) if u.same_as(v) else _compared(compare, u, v)  # noqa: E731
+less: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else compared(operator.lt, u, v), "less")
+greater: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else compared(operator.gt, u, v), "greater")
+_or_equal = lambda compare: lambda u, v: _is_number(u) if u.same_as(v) else compared(compare, u, v)  # noqa: E731
 less_equal: Pointwise = elementwise(_or_equal(operator.le), "less_equal")
 greater_equal: Pointwise = elementwise(_or_equal(operator.ge), "greater_equal")
 logical_and: Pointwise = elementwise(tirx.And, "logical_and")
@@ -145,7 +123,7 @@ def equal(u: Expr, v: Expr) -> Expr:
         return _is_number(u)
     if str(u.ty) == "bool":  # which TVM would compare as floating point numbers
         return tirx.Select(u, v, tirx.Not(v))
-    return _compared(tirx.EQ, u, v)
+    return compared(tirx.EQ, u, v)
 
 
 @elementwise
@@ -157,7 +135,7 @@ def not_equal(u: Expr, v: Expr) -> Expr:
         return tirx.Select(u, tirx.Not(v), v)
     if is_float(u):  # TVM's own is false beside NaN
         return tirx.any(tirx.isnan(u), tirx.isnan(v), tirx.NE(u, v))
-    return _compared(tirx.NE, u, v)
+    return compared(tirx.NE, u, v)
 
 
 def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[..., Expr]) -> Pointwise:
@@ -179,8 +157,8 @@ def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
     return tirx.Select(tirx.any(better, tirx.isnan(u)) if is_float(u) else better, u, v)
 
 
-maximum: Pointwise = elementwise(lambda u, v: _chosen(u, v, _compared(operator.gt, u, v)), "maximum")
-minimum: Pointwise = elementwise(lambda u, v: _chosen(u, v, _compared(operator.lt, u, v)), "minimum")
+maximum: Pointwise = elementwise(lambda u, v: _chosen(u, v, compared(operator.gt, u, v)), "maximum")
+minimum: Pointwise = elementwise(lambda u, v: _chosen(u, v, compared(operator.lt, u, v)), "minimum")
 
 
 @elementwise
@@ -191,15 +169,22 @@ def clip(u: Expr, low: float | None, high: float | None) -> Expr:
     return u if high is None else tirx.Select(u > _const(high, u), _const(high, u), u)
 
 
+def _whole(u: Expr) -> Expr:
+    """The part of a floating point number before the point, int64; -2**63 of NaN and of what int64 does not hold."""
+    limit, least = constant(2.0**63, u.ty), tirx.const(np.iinfo("int64").min, "int64")
+    return tirx.Select(tirx.abs(u) < limit, u.astype("int64"), least)
+
+
 def cast(x: te.Tensor, dtype: str) -> te.Tensor:
-    """x in another dtype: of a fraction the part before the point, of a number whether it is not 0."""
+    """x in another dtype: of a fraction the part before the point, whose low bits narrower integers take; of a number
+    whether it is not 0."""
     source = str(x.dtype)
     if source == dtype:
         return copy(x)
     if dtype == "bool":
         return not_equal(x, full((), 0, source))
-    if dtype.startswith("uint") and is_float(x):  # by way of int64, so that negative numbers wrap around
-        return pointwise("cast", lambda u: u.astype("int64").astype(dtype), x)
+    if is_float(x) and not dtype.startswith("float"):  # by C's rules one beyond the limits is undefined
+        return pointwise("cast", lambda u: _whole(u).astype(dtype), x)
     if source == "bool" and dtype.startswith("float"):  # TVM 0.27 fails on whether a cast boolean of a vector is NaN
         return pointwise("cast", lambda u: tirx.Select(u, tirx.const(1.0, dtype), tirx.const(0.0, dtype)), x)
     return pointwise("cast", lambda u: u.astype(dtype), x)

@@ -24,8 +24,8 @@ from .elementary import (
     bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
     abs_op, clip_op, copy_op, cos_op, equal_op, erf_op, exp_op, floor_op, fmod_op, greater_equal_op,
     greater_op, less_equal_op, less_op, log_op, logical_and_op, logical_not_op, logical_or_op, maximum_op, minimum_op,
-    not_equal_op, power_byconst_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op, tanh_op,
-    where_op,
+    not_equal_op, power_byconst_op, power_op, quotient_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op,
+    tanh_op, where_op,
 )
 from . import function
 from .extrema import argmax_op, argmin_op, max_op, min_op

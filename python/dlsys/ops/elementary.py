@@ -91,6 +91,36 @@ round_op: OfNode = unary(
 )
 
 
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b of integers by NumPy, rounded towards 0; NumPy's own is rounded down, 0 by 0."""
+    down = np.asarray(a // b)
+    return down + ((down < 0) & (down * b != a) & (b != 0)).astype(down.dtype)
+
+
+def _fmod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What `_quotient` leaves of a by NumPy, of integers by 0 0."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.fmod(a, b))
+    return np.where(b == 0, b, a - _quotient(a, b) * b)
+
+
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a ** b by NumPy, which has no negative powers of integers: they are 0, but of 1 and -1."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.power(a, b))
+    one = b.dtype.type(1)
+    most = np.where(b < 126, b, (b & one) + b.dtype.type(126))
+    return np.where((b < 0) & (np.abs(a) != 1), a.dtype.type(0), np.power(a, np.where(b < 0, b & one, most)))
+
+
+quotient_op: OfNodes = binary(
+    "quotient",
+    "a / b of integers, rounded towards 0, in their dtype: 0 where b is 0; -a, which wraps around, where it is -1.",
+    compute.quotient, _quotient, ZERO,
+    operands=number_pair, dtypes=INTEGERS, costly=True, onnx="Div",
+)
+
+
 def _fmod_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     quotient = div_op(sub_op(a, y), b)  # rounded towards zero
     return g, neg_op(mul_op(g, quotient))
@@ -98,10 +128,11 @@ def _fmod_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 
 fmod_op: OfNodes = binary(
     "fmod",
-    "a - trunc(a / b) b, exactly: what is left of a, with its sign, after the whole times of b in it. NaN for b = 0, "
-    "for infinite a and where |a / b| is no less than 2^53; d/da = 1, d/db = -trunc(a / b).",
-    compute.fmod, np.fmod, _fmod_derivative,
-    costly=True,
+    "a - trunc(a / b) b, exactly: what is left of a, with its sign, after the whole times of b in it. Of floats NaN "
+    "for b = 0, for infinite a and where |a / b| is no less than 2^53; of integers 0 for b = 0; d/da = 1, "
+    "d/db = -trunc(a / b).",
+    compute.fmod, _fmod, _fmod_derivative,
+    dtypes=NUMBERS, costly=True,
 )
 
 
@@ -121,9 +152,10 @@ def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node | Zero, 
 
 power_op: OfNodes = binary(
     "power",
-    "a ** b, broadcast; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
-    compute.power, np.power, _power_derivative,
-    costly=True, onnx="Pow",
+    "a ** b, broadcast; of integers it wraps around, b counts as 126 or 127 from there on, and a negative power is 0, "
+    "but of 1 and -1; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
+    compute.power, _power, _power_derivative,
+    dtypes=NUMBERS, costly=True, onnx="Pow",
 )
 power_byconst_op: OfConst = by_const("power_byconst", "node ** const; d/dx = const * x ** (const - 1).", power_op)
 

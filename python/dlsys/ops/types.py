@@ -19,9 +19,18 @@ from ..graph import DTYPES, FLOATS, Formula, Made, Node, Op, Shape, error_at, re
 from .rules import Linear, axes_attribute, dtype_attribute, require_constant
 
 
+def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
+    """x in another dtype by NumPy, which leaves open what an integer beyond its limits gives."""
+    if x.dtype.kind != "f" or np.dtype(dtype).kind not in "iu":
+        return x.astype(dtype)
+    beyond = ~(np.abs(x) < 2.0**63)  # of NaN too
+    whole = np.where(beyond, 0, x).astype("int64")
+    return np.where(beyond, np.iinfo("int64").min, whole).astype(dtype)
+
+
 @register
 class Cast(Op):
-    """x as `attrs["dtype"]`, as NumPy's `astype`; the gradient is cast back."""
+    """x as `attrs["dtype"]`, see `cast_op`; the gradient is cast back."""
 
     name = "cast"
     dtypes = DTYPES
@@ -29,7 +38,7 @@ class Cast(Op):
     flops = 0
     kind = "elementwise"
     formula: ClassVar[Formula] = compute.cast
-    reference: ClassVar[Formula] = np.ndarray.astype
+    reference: ClassVar[Formula] = _cast
     takes: ClassVar[Sequence[str]] = ("dtype",)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -88,6 +97,9 @@ class AsGradient(Op):
 
 def cast_op(x: Node, dtype: Any) -> Made:
     """x as dtype, one of `dlsys.graph.DTYPES`, as NumPy's `astype`: fractions are cut off, a number is True unless 0.
+
+    An integer dtype takes the low bits of a number beyond its limits, as NumPy and PyTorch do: 300.0 is 44 as int8. NaN
+    and what int64 does not hold count as -2**63: 0 but as int64.
 
     Raises GraphError for any other dtype.
     """

@@ -18,7 +18,7 @@ from .. import ops
 from ..checks import flag, number, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS, Node
-from ..ops import beside_number, dtype_of, is_number, known_dtype, operand, shape_of
+from ..ops import beside_number, is_number, known_dtype, operand, shape_of
 from .arguments import float_of, node_of, pair_of, require_operand
 from .creation import leaf
 from .node import TensorNode
@@ -62,6 +62,19 @@ def _between(symbol: str, function: Callable[..., Tensor]) -> OfTwo:
 
 def _is_whole(node: Node) -> bool:
     return known_dtype(node) in INTEGERS
+
+
+def _are_whole(a: Node, b: Node) -> bool:
+    """Whether two operands of one dtype, of which one may be a number, are integers."""
+    return _is_whole(b if a.op.immediate else a)
+
+
+def _dividend_and_divisor(op: str, a: ArrayLike, b: ArrayLike) -> tuple[Node, Node]:
+    """Two operands as nodes of one dtype. Raises GraphError for integers by the number 0."""
+    first, second = pair_of(a, b)
+    if second.op.immediate and not second.attrs["value"] and _is_whole(first):
+        raise GraphError(f"{op}: {first.name} by 0")
+    return first, second
 
 
 def _rest(a: Node, b: Node) -> tuple[Tensor, Tensor]:
@@ -202,52 +215,37 @@ class Elementwise(TensorNode):
 
     def fmod(self: ArrayLike, other: ArrayLike) -> Tensor:
         """The rest of x after the whole times of `other` in it, with x's sign; see `autodiff.fmod_op`. Raises
-        DTypeError for integers."""
-        return ops.fmod_op(*pair_of(self, other))
+        GraphError for integers by the number 0."""
+        return ops.fmod_op(*_dividend_and_divisor("fmod", self, other))
 
     def div(self: ArrayLike, other: ArrayLike, *, rounding_mode: str | None = None) -> Tensor:
         """self / other; with `rounding_mode` "floor" rounded down, with "trunc" towards 0, in the operands' dtype.
         Raises GraphError for what is neither tensor nor number, and what `floor_divide` raises."""
         if rounding_mode is None:
             return _divided(self, other)
-        mode, dtype = word("div", "rounding_mode", rounding_mode, ("floor", "trunc")), dtype_of(pair_of(self, other)[0])
-        if mode == "floor":
+        if word("div", "rounding_mode", rounding_mode, ("floor", "trunc")) == "floor":
             return Elementwise.floor_divide(self, other)
-        if dtype not in INTEGERS:
-            found = _divided(self, other)
-            return where(found < 0, found.ceil(), found.floor())
-        whole = Elementwise.floor_divide(self, other)
-        return whole + ops.cast_op((whole < 0) & (whole * other != self), dtype)
+        if _are_whole(*pair_of(self, other)):
+            return ops.quotient_op(*_dividend_and_divisor("div", self, other))
+        found = _divided(self, other)
+        return where(found < 0, found.ceil(), found.floor())
 
     def floor_divide(self: ArrayLike, other: ArrayLike) -> Tensor:
-        """The quotient, rounded down. Raises GraphError for integers by the number 0; what integers by a 0 in a tensor
-        give is undefined."""
-        given = self if isinstance(other, Node) else node_of(self), other
-        pair = pair_of(*given)
-        dtype = dtype_of(pair[is_number(given[0])])
-        if dtype not in INTEGERS:
-            return _float_quotient(*pair)
-        if is_number(other) and other == 0:
-            raise GraphError(f"floor_divide: {pair[0].name} by 0")
-        a, b = (x if is_number(x) else ops.cast_op(n, "float64") for x, n in zip(given, pair, strict=True))
-        found = ops.cast_op(ops.floor_op(cast("Tensor", a) / cast("Tensor", b)), dtype)
-        if dtype == "int64":  # floats round large quotients; the rest is small, and correct
-            x, y = (ops.zeroslike_op(found) + x if is_number(x) else node_of(x) for x in given)
-            left = ops.cast_op(x - found * y, "float64") / ops.cast_op(y, "float64")
-            found = found + ops.cast_op(ops.floor_op(left), dtype)
-            rest = x - found * y
-            beyond = ((rest < 0) != (y < 0)) & (rest != 0)
-            found = found - ops.cast_op(beyond, dtype) + ops.cast_op(~beyond & (rest.abs() >= y.abs()), dtype)
-        return found
+        """The quotient, rounded down; of integers in their dtype, in which -self wraps around, and by a 0 in a tensor
+        0, as NumPy's. Raises GraphError for integers by the number 0."""
+        a, b = _dividend_and_divisor("floor_divide", self, other)
+        if not _are_whole(a, b):
+            return _float_quotient(a, b)
+        _, below = _rest(a, b)
+        whole = ops.quotient_op(a, b)
+        return whole - ops.cast_like_op(below, whole)
 
     def remainder(self: ArrayLike, other: ArrayLike) -> Tensor:
-        """The remainder of `floor_divide`, which has the other's sign. Raises what `floor_divide` raises."""
-        first, second = pair_of(self, other)
-        if dtype_of(first if is_number(other) else second) not in INTEGERS:
-            rest, below = _rest(first, second)
-            return ops.where_op(below, ops.add_op(rest, second), rest)
-        product = Elementwise.floor_divide(self, other) * other
-        return cast("Tensor", (self if is_number(self) else node_of(self)) - product)
+        """The remainder of `floor_divide`, which has the other's sign; of integers by a 0 in a tensor 0. Raises
+        GraphError for integers by the number 0."""
+        a, b = _dividend_and_divisor("remainder", self, other)
+        rest, below = _rest(a, b)
+        return ops.where_op(below, ops.add_op(rest, b), rest)
 
     __floordiv__ = floor_divide
     __mod__ = remainder

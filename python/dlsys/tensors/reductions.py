@@ -60,7 +60,7 @@ def _summed(op: str, x: ArrayLike, small: tuple[str, ...], wide: str, dtype: DTy
 
 def _cumulative(op: Callable[..., Tensor], x: ArrayLike, dim: int, dtype: DType) -> Tensor:
     """Sums or products of all elements up to each; of a number along its axis 0, as in PyTorch, itself."""
-    node = _summed(op.__name__[:-3], x, ("bool", "int32", *UNSIGNED), "int64", dtype)
+    node = _summed(op.__name__[:-3], x, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
     is_number = known_shape(node) == () and dim in (0, -1)
     return op(node.flatten(), 0).reshape(()) if is_number else op(node, dim)
 

@@ -69,7 +69,7 @@ def leaky_relu(input: Node, negative_slope: float = 0.01) -> Tensor:
 def elu(input: Node, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (exp(x) - 1)."""
     above = ad.greater_op(input, 0.0)
-    below = ad.exp_op(ad.where_op(above, 0.0, input)) - 1.0  # of large x without infinities
+    below = Tensor.expm1(ad.where_op(above, 0.0, input))  # of large x without infinities
     return ad.where_op(above, input, below * real("elu", "alpha", alpha))
 
 
@@ -77,7 +77,7 @@ def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
     beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)
     scaled = ad.mul_byconst_op(input, beta)
-    soft = ad.maximum_op(scaled, 0.0) + ad.log_op(1.0 + ad.exp_op(-ad.abs_op(scaled)))
+    soft = ad.maximum_op(scaled, 0.0) + Tensor.log1p(ad.exp_op(-ad.abs_op(scaled)))
     return ad.where_op(scaled > threshold, input, soft / beta)
 
 
