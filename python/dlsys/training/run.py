@@ -274,8 +274,6 @@ class Run:
         kind = state.get("format") if isinstance(state, dict) else None
         if not isinstance(kind, str) or kind != FORMAT:
             raise DataError(f"{path} is no checkpoint of fit")
-        if wrong := wrong_entry(state):
-            raise DataError(f"{path} is damaged: its {wrong}; {ANEW}")
         parts = self.parts()
         for name in PARTS:
             if (known := name in state) != (name in parts):
@@ -285,47 +283,10 @@ class Run:
                     parts[name].load_state_dict(state[name])
             except DlsysError as error:
                 raise DataError(f"{path} is of another {name}: {error}; {ANEW}") from None
-        self.compiled.first_stream = state["first_stream"]
-        self.history = History(state["history"], state["losses"].tolist())
-        self.at = Place(*(state[name] for name in vars(self.at)))
+        try:
+            self.compiled.first_stream = int(state["first_stream"])
+            self.history = History(list(state["history"]), state["losses"].tolist())
+            self.at = Place(**{name: state[name] for name in vars(self.at)})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{path} is not what fit has saved: {error!r}; {ANEW}") from None
         self.say(f"continues from {path}: epoch {self.at.epoch + 1}, step {self.at.steps + 1}")
-
-
-_LEAST: dict[str, Any] = {
-    **dict.fromkeys(("epoch", "steps", "first_stream"), 0),
-    "seconds": 0.0,
-    "least": -math.inf,
-    "measured": [({"loss": -math.inf}, 0)],
-    "history": [dict.fromkeys(("epoch", "steps", "loss"), -math.inf)],
-    "losses": np.zeros(0),
-}
-"""A checkpoint's entries besides the parts' states: the type and the smallest value of each."""
-
-
-def _fits(value: Any, least: Any) -> bool:
-    """Whether a value has the type of `least`, and no smaller numbers: lists have any number of such items,
-    dictionaries may have more entries, which are numbers."""
-    if isinstance(least, list):
-        return isinstance(value, list) and all(_fits(item, least[0]) for item in value)
-    if isinstance(least, tuple):
-        return isinstance(value, tuple) and len(value) == len(least) and all(map(_fits, value, least))
-    if isinstance(least, dict):
-        fits = isinstance(value, dict) and value.keys() >= least.keys()
-        return fits and all(isinstance(key, str) and _fits(item, -math.inf) for key, item in value.items())
-    if isinstance(least, np.ndarray):
-        return isinstance(value, np.ndarray) and (value.dtype, value.ndim) == (least.dtype, least.ndim)
-    known = isinstance(value, int if isinstance(least, int) else (int, float)) and not isinstance(value, bool)
-    return known and not value < least and (least == -math.inf or value < math.inf)
-
-
-def wrong_entry(state: Mapping[str, Any]) -> str | None:
-    """The fault in a checkpoint's counts and numbers, as text; None if there is none."""
-    for name, least in _LEAST.items():
-        if name not in state:
-            return f"{name!r} is missing"
-        if not _fits(state[name], least):
-            return f"{name!r} is not what is saved"
-    for name, count in (("losses", "steps"), ("history", "epoch")):
-        if len(state[name]) != state[count]:
-            return f"{name!r} has {len(state[name])} entries, and {count!r} is {state[count]}"
-    return None
