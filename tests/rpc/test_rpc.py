@@ -1,57 +1,40 @@
-"""Devices far away: a tracker, workers and this program as processes of their own; what a worker's death costs."""
+"""Devices far away: a tracker, workers and this program as processes of their own; strangers, who have no token."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import selectors
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dlsys as dl
 import numpy as np
 import pytest
-import tvm
 from dlsys import autodiff as ad
 from dlsys import cli, optim
 from dlsys.errors import DeviceError, FeedError, ShapeError
 from dlsys.graph import Node
-from dlsys.kernels import choices, target_name
 from dlsys.rpc import server
-from dlsys.rpc.client import Remote
 from dlsys.schedule import machine_of
-from dlsys.system import TUNING
-from dlsys.tuning import measure, search, tuner
 from helpers import error_of
-from tvm.target import Target
+from tvm import rpc
+from tvm.rpc import base
 
 LIMIT = 60.0  # seconds that a process may take to start
-SLEEP = 0.8  # seconds that a simulated device takes for a measurement
-SIMULATED = f"""
-import contextlib, json, os, signal, sys, time
-from dlsys.cli import main
-from dlsys.tuning import measure
-
-def measured(text):
-    request = json.loads(text)
-    for file, process in (("session", os.getpid()), ("worker", os.getppid())):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(sys.argv[1], file))  # of the measurements at a time one alone does that
-            os.kill(process, signal.SIGKILL)
-    time.sleep(60 * ("endless" in request))
-    time.sleep({SLEEP} * ("best" in request))
-    return json.dumps({{"rule": 1e-3, "seconds": 1e-3}})
-
-measure.SERVED[measure.SERVICE] = measured
-main(sys.argv[2:])
-"""
+TOKEN = "a-token-of-the-tests-0123456789"
 
 
 class Processes:
@@ -62,7 +45,7 @@ class Processes:
         self._tracker = ""
 
     def start(self, *arguments: str, python: Sequence[str] = (sys.executable, "-m", "dlsys")) -> subprocess.Popen[str]:
-        environment = {**os.environ, "TVM_NUM_THREADS": "1"}
+        environment = {**os.environ, "TVM_NUM_THREADS": "1", server.TOKEN: TOKEN}
         self._all.append(subprocess.Popen(
             [*python, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
             start_new_session=True,
@@ -127,21 +110,18 @@ def haswell(processes: Processes) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module")
-def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the files `session` and `worker` of SIMULATED."""
-    return tmp_path_factory.mktemp("marks")
+def worker(processes: Processes, haswell: subprocess.Popen[str]) -> tuple[str, int]:
+    """The address of a worker `lab`. The other is being started meanwhile."""
+    told = processes.told(processes.worker("lab"))
+    found = re.fullmatch(r"worker lab of the tracker \S+ on (127\.0\.0\.1):(\d+)", told)
+    assert found is not None
+    return found[1], int(found[2])
 
 
-@pytest.fixture(scope="module")
-def simulated(processes: Processes, marks: Path) -> subprocess.Popen[str]:
-    """A worker whose measurements are sleep."""
-    return processes.worker("simulated", python=(sys.executable, "-c", SIMULATED, str(marks)))
-
-
-@pytest.fixture(scope="module")
-def lab(processes: Processes, haswell: subprocess.Popen[str], simulated: subprocess.Popen[str]) -> str:
-    """A device, which measures. The others are being started meanwhile."""
-    assert re.fullmatch(r"worker lab of the tracker \S+ on 127\.0\.0\.1:\d+", processes.told(processes.worker("lab")))
+@pytest.fixture
+def lab(processes: Processes, worker: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A device, for programs whose environment has the token."""
+    monkeypatch.setenv(server.TOKEN, TOKEN)
     return f"{processes.tracker}/lab"
 
 
@@ -155,17 +135,11 @@ def network() -> tuple[list[Node], dict[Node, Any], Node]:
     return [loss, optim.SGD([w], lr=0.5).minimize(loss)], {x: images, y: labels}, w
 
 
-def product() -> search.Task:
-    x, w = ad.Variable("x"), ad.Variable("w")
-    (task,), _ = tuner.tasks_of([x @ w], target_name("llvm"), {x: (45, 70), w: (70, 33)})
-    return task
-
-
 @pytest.mark.slow
-def test_a_step_trains_far_away(lab: str) -> None:
+def test_a_step_trains_far_away(lab: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, feed, w = network()
     device = dl.remote(lab)
-    assert device.workers() == 1 and "remote(" in repr(device) and device.cpu in repr(device)
+    assert "remote(" in repr(device) and device.cpu in repr(device)
     here = ad.Executor(nodes)
     step = device.load(here, {node: value.shape for node, value in feed.items()})
     x, _ = feed
@@ -176,38 +150,10 @@ def test_a_step_trains_far_away(lab: str) -> None:
     np.testing.assert_allclose(losses[:4], wanted, rtol=1e-6)
     assert losses[4] == losses[0] and step.value(w).shape == (90, 10)  # weights of zero: its input counts for nothing
     assert "no parameter or feed" in error_of(FeedError, step.value, ad.Variable("other"))
-    assert "no worker became free" in error_of(DeviceError, _impatient, device)
-    with pytest.raises(DeviceError, match=r"the worker lab at 127\.0\.0\.1:\d+: "):
-        step.asked("dlsys.nothing", "")
-
-
-def _impatient(device: Remote) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dlsys.rpc.client.WAIT", 0.5)
-        device.session()
-
-
-@pytest.mark.slow
-def test_a_search_measures_far_away_and_kernels_are_timed_there(
-    lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nodes, feed, w = network()
-    path = tmp_path / "found"
-    found = dl.tune(nodes, 4, database=path, feed_shapes=feed, verbose=False, remote=lab)
-    assert sum(one.trials for one in found.searches) == 4 and not any(one.failed for one in found.searches)
-    machines = {record["machine"] for record in choices.read(path)}
-    monkeypatch.setattr("dlsys.kernels.spec.get_num_threads", lambda: 1)  # the device's name for itself, as it has one
-    assert machines == {choices.machine_name(Remote(lab).how)} == {choices.machine_name(target_name("llvm"))}
-    monkeypatch.undo()
-    choices.append(path, [{**choices.read(path)[-1], "gain": 2.0}])
-    monkeypatch.setenv(TUNING, str(path))
-    executor = ad.Executor(nodes)
-    profile = executor.profile(feed, 3, remote=lab)
-    assert [row.name for row in profile.rows] == [spec.name for spec in executor.specs(feed)]
-    assert profile.threads == 1 and profile.runs == 3 and (profile.peak_gflops or 0) > 1
-    assert 0 < profile.least_seconds < 1 and all(0 < row.seconds < 1 for row in profile.rows)
-    assert any("tuned, 2.00 of the rule" in row.kind for row in profile.rows), "code for the device takes its choices"
-    assert not np.asarray(w.value).any(), "the parameters are as they were"  # type: ignore[attr-defined]
+    other = device.load(here)  # of the same session
+    np.testing.assert_allclose(other.run(feed)[0], step.run(feed)[0] * 0 + here.run(feed, True)[0], rtol=1e-5)
+    monkeypatch.setattr("dlsys.rpc.client.WAIT", 0.5)
+    assert "no worker of that name was free" in error_of(DeviceError, dl.remote, lab)
 
 
 @pytest.mark.slow
@@ -215,72 +161,135 @@ def test_code_for_another_cpu_is_compiled_here_and_runs_there(
     processes: Processes, haswell: subprocess.Popen[str]
 ) -> None:
     assert "haswell" in processes.told(haswell)
-    device = dl.remote(f"{processes.tracker}/haswell")
+    device = dl.remote(f"{processes.tracker}/haswell", TOKEN)
     assert device.cpu.startswith("haswell") and machine_of(device.how.target).vector_bits == 256
-    task, code = product(), {}
-    for name, target in (("there", device.how.target), ("wide", Target({"kind": "llvm", "mcpu": "skylake-avx512"}))):
-        request = {**task.request, "target": tvm.ir.save_json(target)}
-        code[name] = measure.module_of(request, None).inspect_source("asm")
-    assert "zmm" in code["wide"] and "ymm" in code["there"] and "zmm" not in code["there"]
     nodes, feed, _ = network()
     executor = ad.Executor(nodes)
     step = device.load(executor, feed)
     np.testing.assert_allclose(step.run(feed)[0], executor.run(feed, True)[0], rtol=1e-5)
     assert step.exported.cpu == device.cpu
     processes.end(haswell)
-    with pytest.raises(DeviceError, match="the worker haswell at"):
+    with pytest.raises(DeviceError, match=f"{processes.tracker}/haswell: "):
         step.run(feed)
 
 
+@contextlib.contextmanager
+def session(lab: str) -> Iterator[rpc.RPCSession]:
+    """A session by TVM's client alone, which is given the token in the key."""
+    at, _, name = lab.rpartition("/")
+    yield rpc.connect_tracker(*server.address(at)).request(f"{TOKEN}/{name}", session_timeout=60)
+
+
 @pytest.mark.slow
-def test_two_workers_share_and_one_that_dies_costs_a_measurement(
-    processes: Processes, simulated: subprocess.Popen[str], marks: Path
-) -> None:
-    workers = [simulated]
-    names = [processes.told(workers[0]).split()[-1]]
-    task, one = product(), measure.Worker((*measure.LOCAL, f"{processes.tracker}/simulated"))
-    chosen = [task.space.own, *list(task.space.neighbours(task.space.own))[:5]]
+def test_names_of_files_do_not_leave_the_sessions_folder(lab: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of the worker's user")
+    with session(lab) as found:
+        found.upload(bytearray(b"abc"), "a.bin")
+        assert bytes(found.download("a.bin")) == b"abc"
+        for name in (str(secret), "../a.bin", f"../..{secret}", "a/../../b", "..", ".", "a/b", ".hidden"):
+            for call in (found.download, found.remove, found.load_module, partial(found.upload, bytearray(b"x"))):
+                with pytest.raises(Exception, match="session's folder"):
+                    call(name)
+    assert secret.read_text() == "of the worker's user"
+
+
+STRANGER = """
+import sys
+from tvm import rpc
+host, port, tracker_host, tracker_port, key = sys.argv[1:]
+def refused(call):
     try:
-        assert one.load(task.request) == 1e-3
-        (marks / "session").touch()  # a session ends, not its worker
-        (crashed,) = one.measure(chosen[:1], 1.0)
-        assert f"the worker simulated at {names[0]}: " in crashed.error
-        session = Remote(f"{processes.tracker}/simulated").session(1.0)  # after which its worker ends it
-        assert "session has expired" in error_of(DeviceError, session.asked, measure.SERVICE, '{"endless": 1}')
-        alone = _seconds(one, chosen, [""] * 6)
-        workers.append(processes.worker("simulated", python=(sys.executable, "-c", SIMULATED, str(marks))))
-        names.append(processes.told(workers[1]).split()[-1])
-        while Remote(f"{processes.tracker}/simulated").workers() < 2:  # the tracker knows it a moment later
-            time.sleep(0.1)
-        both, rounds = alone, 0
-        while alone / both < 1.7 and rounds < 3:  # compiling takes turns with other programs
-            both, rounds = min(both, _seconds(one, chosen, [""] * 6)), rounds + 1
-        print(f"measurements a minute: {60 * 6 / alone:.0f} by one worker, {60 * 6 / both:.0f} by two")
-        assert alone / both >= 1.7
-        (marks / "worker").touch()
-        (lost,) = [measured.error for measured in one.measure(chosen[:3], 1.0) if measured.error]
-        (dead,) = [i for i, name in enumerate(names) if f"the worker simulated at {name}: " in lost]
-        workers[dead].wait(timeout=LIMIT)
-        assert _is_gone(workers[dead].pid), "the process of its session ends with a worker"
-        assert Remote(f"{processes.tracker}/simulated").workers() == 1 and workers[1 - dead].poll() is None
-    finally:
-        one.close()
+        call()
+    except Exception as error:
+        return type(error).__name__
+    raise SystemExit("was served")
+print(refused(lambda: rpc.connect_tracker(tracker_host, int(tracker_port)).summary()))
+print(refused(lambda: rpc.connect_tracker(tracker_host, int(tracker_port)).request(key, session_timeout=9)))
+for guess in (key, key + ":0.5", "", "/" + key):
+    print(refused(lambda: rpc.connect(host, int(port), guess, session_timeout=9).download("../../../etc/passwd")))
+"""
+ANOTHER_USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
-def _seconds(measurer: measure.Worker, chosen: list[Any], errors: list[str]) -> float:
+def as_another_user() -> tuple[str, ...]:
+    """What starts a Python with TVM as another user; nothing where this one may not."""
+    if os.getuid() == 0 and shutil.which(ANOTHER_USER[0]):
+        done = subprocess.run([*ANOTHER_USER, sys.executable, "-c", "import tvm.rpc"], capture_output=True, check=False)
+        return () if done.returncode else ANOTHER_USER
+    return ()
+
+
+@pytest.mark.slow
+def test_who_has_no_token_is_not_served(lab: str, worker: tuple[str, int], processes: Processes) -> None:
+    """By TVM's client alone, as another user where this one may start such a process; also by dlsys with another token;
+    and who has it is served afterwards."""
+    addresses = map(str, [*worker, *server.address(processes.tracker), "lab"])
+    command = [*as_another_user(), sys.executable, "-c", STRANGER, *addresses]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * LIMIT, check=False)
+    assert not done.returncode and len(done.stdout.split()) == 6, done
+    for token in ("another-token-0123456789", TOKEN[:-1], TOKEN + "0"):
+        assert "Cannot request" in error_of(DeviceError, dl.remote, lab, token)
+    assert dl.remote(lab).cpu
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", [b"", b"\x71\xf2\x0f", struct.pack("<ii", base.RPC_MAGIC, 2**31 - 1), b"GET / HTTP"])
+def test_silent_connections_do_not_keep_a_worker_or_a_tracker(
+    lab: str, worker: tuple[str, int], processes: Processes, begin: bytes
+) -> None:
     begun = time.monotonic()
-    assert [measured.error for measured in measurer.measure(chosen, 1.0)] == errors
-    return time.monotonic() - begun
+    with contextlib.ExitStack() as stack:
+        for place in (worker, server.address(processes.tracker)):
+            for _ in range(2):
+                stack.enter_context(silent := socket.create_connection(place))
+                silent.sendall(begin)
+        assert dl.remote(lab).cpu
+        assert time.monotonic() - begun < 8 * server.PROBE
+        silent.settimeout(4 * server.PROBE)
+        assert not silent.recv(1) or not silent.recv(4), "the tracker has closed a connection without the token"
 
 
-def _is_gone(group: int) -> bool:
-    for _ in range(50):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
+def answering(answer: Callable[[socket.socket], object]) -> tuple[socket.socket, str]:
+    """A server on this machine that answers each connection by the function, and its address."""
+    sock = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = sock.accept()
+                with connection, contextlib.suppress(OSError):
+                    answer(connection)
+                    connection.recv(1024)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return sock, f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def _json(value: Any) -> bytes:
+    text = json.dumps(value).encode()
+    return struct.pack("<i", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"", b"HTTP/1.1 400 Bad Request", struct.pack("<i", 5), struct.pack("<ii", base.RPC_TRACKER_MAGIC, -7),
+        *(struct.pack("<i", base.RPC_TRACKER_MAGIC) + part for part in (
+            b"\x04\0\0\0abcd", b"\x02\0\0\0\xff\xfe", b"\xff\xff\xff\x7f", _json(None), _json(5), _json([0]),
+            _json([0, 5]), _json([0, ["127.0.0.1"]]), _json([0, ["127.0.0.1", "x", "k"]]), _json([0, [5, 1, "k"]]),
+            _json([0, ["127.0.0.1", 1, "k"]]), _json({"a": 1}), _json([-1]),
+        )),
+    ],
+)  # fmt: skip
+def test_malformed_answers_of_a_tracker_are_told(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsys.rpc.client.WAIT", 1.0)
+    sock, where = answering(lambda connection: connection.sendall(answer))
+    with sock:
+        begun = time.monotonic()
+        message = error_of(DeviceError, dl.remote, f"{where}/lab", TOKEN)
+        assert message.startswith(f"{where}/lab: ") and "\n" not in message
+        assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize(
@@ -291,32 +300,44 @@ def _is_gone(group: int) -> bool:
         (5, "5 is not HOST:PORT/NAME"),
     ],
 )  # fmt: skip
-def test_a_tracker_that_is_not_there_is_told_at_once(where: str, told: str, tmp_path: Path) -> None:
+def test_a_tracker_that_is_not_there_is_told_at_once(where: str, told: str) -> None:
     begun = time.monotonic()
-    assert told in error_of(DeviceError, dl.remote, where)
-    nodes, feed, _ = network()
-    assert told in error_of(DeviceError, dl.tune, nodes, 8, database=tmp_path / "a", feed_shapes=feed, remote=where)
+    assert told in error_of(DeviceError, dl.remote, where, TOKEN)
     assert time.monotonic() - begun < 2 * server.PROBE
 
 
-def test_who_answers_as_no_tracker_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with server._listening("web server", "127.0.0.1", 0, "") as sock:
-        where = f"127.0.0.1:{sock.getsockname()[1]}/lab"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server, "PROBE", 0.2)
-            assert "does not answer" in error_of(DeviceError, dl.remote, where)
-    assert "whoever" not in capsys.readouterr().out
-    server._listening("worker", "0.0.0.0", 0, "write files").close()
-    assert "whoever can connect to it can write files: trust its whole network" in capsys.readouterr().out
+def test_a_token_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(server.TOKEN, raising=False)
+    assert f"set {server.TOKEN} to it" in error_of(DeviceError, dl.remote, "127.0.0.1:1/lab")
+    for wrong in ("short", "with a space in it", "a/b" * 9, "x" * 999, 5 * [TOKEN]):
+        assert "a token is 16 to 128" in error_of(DeviceError, dl.remote, "127.0.0.1:1/lab", wrong)
+
+
+def test_servers_say_what_others_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    server._listening("worker", "127.0.0.1", 0).close()
+    assert "encrypted" not in capsys.readouterr().out
+    server._listening("worker", "0.0.0.0", 0).close()
+    assert "who reads the network's traffic learns the token" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_the_key_of_no_worker_is_told(lab: str) -> None:
-    where = f"{lab.rpartition('/')[0]}/other"
-    assert "the tracker knows no worker other; there are " in error_of(DeviceError, dl.remote, where)
+def test_a_tracker_prints_a_new_token_each_time(processes: Processes) -> None:
+    found = set()
+    for _ in range(2):
+        without = ("env", "-u", server.TOKEN, sys.executable, "-m", "dlsys")
+        tracker = processes.start("tracker", "--port", "0", python=without)
+        processes.told(tracker)
+        assert tracker.stdout is not None
+        found.add(tracker.stdout.readline())
+        processes.end(tracker)
+    assert len(found) == 2 and all(re.fullmatch(r"token [\w-]{32}\n", line) for line in found)
 
 
 def test_commands_tell_what_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(server.TOKEN, raising=False)
+    assert cli.main(["worker", "--tracker", "127.0.0.1:1", "--key", "lab"]) == 2
+    assert f"set {server.TOKEN} to it" in capsys.readouterr().err
+    monkeypatch.setenv(server.TOKEN, TOKEN)
     assert cli.main(["worker", "--tracker", "127.0.0.1:1", "--key", "lab"]) == 2
     assert "no tracker answers" in capsys.readouterr().err
     assert cli.main(["worker", "--tracker", "127.0.0.1:1", "--key", "my/lab"]) == 2
@@ -326,5 +347,6 @@ def test_commands_tell_what_is_wrong(capsys: pytest.CaptureFixture[str], monkeyp
     assert "must be a port's number" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "tornado", None)
     monkeypatch.delitem(sys.modules, "tvm.rpc.tracker", raising=False)
+    monkeypatch.delattr("tvm.rpc.tracker", raising=False)
     assert cli.main(["tracker"]) == 2
     assert "pip install 'dlsys[remote]'" in capsys.readouterr().err

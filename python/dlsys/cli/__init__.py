@@ -104,16 +104,16 @@ def _parser() -> Parser:
     tune.add_argument("--database", metavar="FILE", help="default: that of DLSYS_TUNING, or tuning.jsonl in the cache")
     tune.add_argument("--model", choices=["trees", "mlp"], default="trees", help="predicts times (default: trees)")
     tune.add_argument("--plot", metavar="FILE", help="draw the best speed over the trials, as .png or .svg")
-    tune.add_argument("--remote", metavar="HOST:PORT/NAME", help="measure on workers of that key (default: here)")
-    told = "Tells programs which workers lend their CPU. Serves until it is ended."
+    told = "Prints a token and tells programs that have it which workers lend their CPU. Serves until it is ended."
     tracker = commands.add_parser("tracker", allow_abbrev=False, help="knows the devices far away", description=told)
-    told = "Lends this CPU to programs that ask the tracker for it, one at a time. Serves until it is ended."
+    told = "Lends this CPU to programs that ask the tracker for it, one at a time. Serves until it is ended. The "
+    told += "environment variable DLSYS_TOKEN is the token that the tracker has printed."
     worker = commands.add_parser("worker", allow_abbrev=False, help="lends this CPU to others", description=told)
     worker.add_argument("--tracker", metavar="HOST:PORT", required=True, help="where the tracker is")
     worker.add_argument("--key", metavar="NAME", required=True, help="what programs ask for; alike CPUs have one")
     for server, port in ((tracker, 9190), (worker, 0)):
         server.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, for "
-                            "programs of this machine alone); whoever connects can write files")  # fmt: skip
+                            "programs of this machine alone)")  # fmt: skip
         server.add_argument("--port", type=_port, default=port, metavar="N", help=f"default: {port or 'any'}")
     return parser
 
@@ -153,7 +153,7 @@ def _tune(options: argparse.Namespace) -> None:
         _require_small(m, k, n)
         product = with_compiler("tvm_op").make_matrix_mul((m, k), False, (k, n), False, "llvm", "llvm", "matmul")
         found = with_compiler("tuning.tuner").tune(
-            product, options.trials, options.seconds, path, model=options.model, remote=options.remote
+            product, options.trials, options.seconds, path, model=options.model
         )
         print(found)
         if options.plot:
@@ -167,8 +167,7 @@ def _tracker(options: argparse.Namespace) -> None:
 
 
 def _worker(options: argparse.Namespace) -> None:
-    functions = {**with_compiler("tuning.measure").SERVED, **with_compiler("inspect.far").SERVED}
-    with_compiler("rpc.server").work(options.tracker, options.key, options.host, options.port, functions)
+    with_compiler("rpc.server").work(options.tracker, options.key, options.host, options.port)
 
 
 def _require_small(m: int, k: int, n: int) -> None:

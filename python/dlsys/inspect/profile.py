@@ -233,17 +233,14 @@ def arguments_of(call: Call, given: Sequence[Any], arena: Any) -> list[Any]:
     return [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
 
 
-def profile_of(
-    plan: Plan, times: Times, peaks: tuple[float | None, float | None], specs: Mapping[Key, Any] | None = None
-) -> Profile:
-    """The Profile of a step that was timed, beside the machine's peaks. `specs`: of its kernels as they were compiled
-    for a device far away."""
+def profile_of(plan: Plan, times: Times, peaks: tuple[float | None, float | None]) -> Profile:
+    """The Profile of a step that was timed, beside the machine's peaks."""
     own: dict[Key, list[float]] = {}  # without the time of the calls
     for key, found, idle in zip(plan.specs, times.kernels, times.idle, strict=True):
         times_called = plan.program.located(key).times
         own[key] = [max(seconds - times_called * idle, LEAST) for seconds in found]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
-    rows = _rows(plan, specs or plan.tuned_specs, {key: median(found) for key, found in own.items()}, *peaks)
+    rows = _rows(plan, {key: median(found) for key, found in own.items()}, *peaks)
     steps = times.steps
     return Profile(rows, median(steps), least, min(steps), len(steps), times.threads, *peaks)
 
@@ -260,16 +257,14 @@ def peaks_of(dtype: str) -> tuple[float, float]:
     return peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)
 
 
-def _rows(
-    plan: Plan, specs: Mapping[Key, Any], seconds: dict[Key, float], gflops: float | None, gbytes: float | None
-) -> tuple[Row, ...]:
+def _rows(plan: Plan, seconds: dict[Key, float], gflops: float | None, gbytes: float | None) -> tuple[Row, ...]:
     """The table, from each group's time."""
     program, rows = plan.program, []
     for kernel, keys in kernels_of(plan):
         calls, flop, nbytes = work_of(plan, kernel, keys)
         taken = sum(seconds[key] for key in keys)
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
-        choice = specs[keys[0]].choice
+        choice = plan.tuned_specs[keys[0]].choice
         kind = program.located(keys[0]).group.kind + (f", {choice}" if choice else "")
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
     return tuple(rows)

@@ -11,7 +11,6 @@ from ..checks import integer
 from ..compiler import Plan, TypedGraph
 from ..devices import Array, Context
 from ..graph import Node
-from ..tvm_import import with_compiler
 
 if TYPE_CHECKING:
     from .profile import Profile
@@ -101,19 +100,15 @@ class Stages:
                 return None
             return _shown().notebook.graph(self._current)
 
-    def profile(self, feed_dict: Feeds, runs: int = 20, remote: str | None = None) -> Profile:
+    def profile(self, feed_dict: Feeds, runs: int = 20) -> Profile:
         """The times of every kernel and of the whole step; `print` the result, or use its `rows`.
 
-        Works on copies: neither the parameters nor the last results change. `remote`: HOST:PORT/NAME of a device far
-        away, for which the step is compiled, and where it is timed; its step is `run` without Python. Raises what `run`
-        raises, and GraphError for a number of runs that is not positive.
+        Works on copies: neither the parameters nor the last results change. Raises what `run` raises, and GraphError
+        for a number of runs that is not positive.
         """
         runs = integer("profile", "the number of runs", runs, 1)
         with self._lock:
             self._check_kernels()
-            if remote is not None:
-                plan, feeds = self._prepare(feed_dict)
-                return with_compiler("inspect.far").profile(remote, self, plan, feeds, runs)
             return _shown().profile.measure(lambda: self._prepare(feed_dict), runs)
 
     def trace(self, path: Any, feed_dict: Feeds) -> None:

@@ -1,10 +1,9 @@
 """Devices far away, on TVM's RPC: a tracker knows workers, each of which lends its CPU to one session at a time.
 
-    server.py   the tracker's and the worker's process
+    server.py   the tracker's and the worker's process, which serve who knows their token
     client.py   `remote`: compile here for a device, request it, run there, results here
 
-A program is compiled for the target and the caches that the device states. Measurements of a search are made by
-`tuning.measure`, a profile's by `inspect.far`: functions that a worker serves besides TVM's own.
+A program is compiled for the target and the caches that the device states.
 """
 
 from __future__ import annotations

@@ -1,164 +1,119 @@
-"""`remote`: a device far away, sessions with its workers, and a step of an executor that runs there."""
+"""`remote`: a device far away, and a step of an executor that runs there."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import select
-import socket
-import struct
+import queue
 import tempfile
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from tvm import rpc, runtime
-from tvm.rpc import base
 
 from ..devices import host_array
-from ..errors import DeviceError, FeedError, ShapeError
+from ..errors import DeviceError, DlsysError, FeedError, ShapeError
 from ..graph import Node
-from ..kernels import choices
 from ..kernels.export import STEP, Exported
 from ..kernels.spec import TargetName
 from ..schedule.target import device_target
 from ..scopes import scopes
-from .server import FACTS, PROBE, address, connected
+from .server import FACTS, address, connected, token_of, versions
 
-LASTING = 3600.0  # seconds that a session of a program lasts at most
-WAIT = 25.0  # seconds that it waits for a worker that is free
-TRIED = 3  # workers that are asked for a session: the tracker may not know yet that one has ended
+LASTING = 3600.0  # seconds that a session lasts at most
+WAIT = 25.0  # seconds that a program waits for a worker that is free, and for its answer
 
 
 class Remote:
-    """A device far away: the workers of one key, whose CPUs are alike.
+    """A session with a worker, served by a process there. It ends when nothing refers to it or to a step of it any
+    more, and after an hour.
 
     Attributes:
         name: HOST:PORT/NAME.
         cpu: its name and the features that it lacks, as `znver3 without pku`.
-        how: what code for it is compiled with. Records of a search have its `machine`.
+        how: what code for it is compiled with.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, token: str | None = None) -> None:
         """See `remote`."""
-        at, _, self._key = where.rpartition("/") if isinstance(where, str) else ("", "", "")
-        if not at or not self._key:
+        at, _, key = where.rpartition("/") if isinstance(where, str) else ("", "", "")
+        if not at or not key:
             raise DeviceError(f"remote: {where!r} is not HOST:PORT/NAME")
-        self.name, self._tracker, self._facts = where, address(at), ""
-        worker = self.session(WAIT).worker  # which tells the facts, and is free again
-        found = json.loads(self._facts)
-        if found["versions"] != choices.versions():
-            told = f"{found['versions']}, and this program {choices.versions()}"
-            raise DeviceError(f"{where}: the worker at {worker} has {told}: they must be the same")
-        self.cpu: str = found["cpu"]
-        target = device_target(found["target"], {int(level): size for level, size in found["caches"].items()})
-        told = f"compiled for {where}"
-        self.how = TargetName("llvm", str(target), lambda: target, told, found["machine"], scopes.own_schedules, False)
+        tracker, key = address(at), f"{token_of('remote', token)}/{key}"
+        connected(*tracker).close()
+        self.name, self._numbers = where, itertools.count()
+        with self.telling():
+            self.session = _within(WAIT, lambda: rpc.connect_tracker(*tracker).request(key, session_timeout=LASTING))
+            facts = json.loads(self.session.get_function(FACTS)())
+        if facts["versions"] != versions():
+            both = f"{facts['versions']}, and this program {versions()}"
+            raise DeviceError(f"{where}: the worker has {both}: they must be the same")
+        self.cpu: str = facts["cpu"]
+        target = device_target(facts["target"], {int(level): size for level, size in facts["caches"].items()})
+        text, refusal, ours = str(target), f"compiled for {where}", scopes.own_schedules
+        self.how = TargetName("llvm", text, lambda: target, refusal, facts["machine"], ours, False)
 
     def __repr__(self) -> str:
         return f"remote({self.name!r})   # {self.cpu}"
-
-    def workers(self) -> int:
-        """The number of workers, free or not. Raises DeviceError where there is no tracker."""
-        with self._asking() as tracker:
-            return _keys(tracker).count(self._key)
-
-    def session(self, seconds: float = LASTING) -> Session:
-        """A session of so many seconds at most with a worker that is free; it ends when nothing of it is in use any
-        more. Raises DeviceError where none becomes free, or none is there."""
-        failed = ""
-        for _ in range(TRIED):
-            with self._asking() as tracker:
-                end = time.monotonic() + PROBE  # a worker that has just been started may be unknown yet
-                while self._key not in (keys := _keys(tracker)):
-                    if time.monotonic() > end:
-                        others = f"; there are {', '.join(sorted(set(keys)))}" if keys else ""
-                        raise DeviceError(f"{self.name}: the tracker knows no worker {self._key}{others}{failed}")
-                    time.sleep(PROBE / 20)
-                base.sendjson(tracker, [base.TrackerCode.REQUEST, self._key, "", 1])
-                if not select.select([tracker], [], [], WAIT)[0]:
-                    raise DeviceError(f"{self.name}: no worker became free within {WAIT:.0f} s")
-                host, port, match = base.recvjson(tracker)[1]
-            try:
-                session = Session(rpc.connect(host, port, match, seconds), f"{self._key} at {host}:{port}")
-            except RuntimeError:
-                failed = f"; that at {host}:{port} does not answer"
-                continue
-            facts = session.asked(FACTS)
-            if self._facts not in ("", facts):
-                told = "another CPU, or number of threads, than others of its key: give it one of its own"
-                raise DeviceError(f"{self.name}: the worker {session.worker} has {told}")
-            self._facts = facts
-            return session
-        raise DeviceError(f"{self.name}: no worker can be reached{failed}")
 
     def load(self, executor: Exporting, feed_shapes: Mapping[Node, Any] | None = None) -> Step:
         """A step of an executor, compiled here for the device and sent there with the values of its parameters.
         `feed_shapes`: see `Executor.infer_shape`; None for those of the latest run. Raises DeviceError, and what
         `Executor.export` raises."""
-        return Step(self, executor, feed_shapes)
-
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[socket.socket]:
-        """A connection to the tracker, whose errors are DeviceError."""
-        with connected(*self._tracker) as tracker:
-            try:
-                tracker.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
-                if struct.unpack("<i", base.recvall(tracker, 4))[0] != base.RPC_TRACKER_MAGIC:
-                    raise ValueError("its answer is not a tracker's")
-                yield tracker
-            except (OSError, ValueError) as error:
-                raise DeviceError(f"{self.name}: the tracker does not answer: {error}") from None
-
-
-def remote(where: str) -> Remote:
-    """The device `HOST:PORT/NAME`: the tracker at HOST:PORT, and its workers whose key is NAME.
-
-    Raises DeviceError where no tracker answers within two seconds, where it knows no such worker or none becomes free,
-    and where that has other versions of TVM than this program."""
-    return Remote(where)
-
-
-def _keys(tracker: socket.socket) -> list[str]:
-    """The key of each worker that a tracker knows."""
-    base.sendjson(tracker, [base.TrackerCode.SUMMARY])
-    return [worker["key"].split(":", 1)[1] for worker in base.recvjson(tracker)[1]["server_info"]]
-
-
-class Session:
-    """A session with a worker, served by a process there.
-
-    Attributes:
-        worker: its key and address.
-        tvm: TVM's session.
-    """
-
-    def __init__(self, session: rpc.RPCSession, worker: str) -> None:
-        self.tvm, self.worker = session, worker
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"{STEP}{next(self._numbers)}.so")
+            exported, nodes = executor.exported(path, feed_shapes, self.how)
+            with self.telling():
+                self.session.upload(bytearray(path.read_bytes()), path.name)
+                return Step(self, self.session.load_module(path.name), exported, nodes)
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """Inside, errors of TVM's are DeviceErrors that name the worker."""
+        """Inside, errors of TVM's, and of answers that are none of its own, are DeviceErrors that name the device."""
         try:
             yield
-        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-            if isinstance(error, DeviceError):
+        except (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+            if isinstance(error, DlsysError):
                 raise
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            told = "it has ended the session" if "kShutdown" in lines[-1] else lines[-1]
-            raise DeviceError(f"the worker {self.worker}: {told}") from None
+            why = "the worker has ended the session" if "kShutdown" in lines[-1] else lines[-1]
+            raise DeviceError(f"{self.name}: {why}") from None
 
-    def put(self, content: bytes, name: str) -> None:
-        """Writes a file in the session's folder."""
-        with self.telling():
-            self.tvm.upload(bytearray(content), name)
 
-    def asked(self, name: str, *arguments: Any) -> str:
-        """The answer of a function that the worker serves."""
-        with self.telling():
-            return str(self.tvm.get_function(name)(*arguments))
+def remote(where: str, token: str | None = None) -> Remote:
+    """The device `HOST:PORT/NAME`: one of the workers named NAME of the tracker at HOST:PORT, which serves this program
+    alone as long as the result is in use.
+
+    `token`: what the tracker printed at its start; None for that of the environment variable DLSYS_TOKEN.
+
+    Raises DeviceError where no tracker answers within two seconds or it has another token, where no worker of that name
+    becomes free within 25, and where that has other versions of TVM than this program."""
+    return Remote(where, token)
+
+
+def _within(seconds: float, function: Any) -> Any:
+    """The function's result. Raises TimeoutError after so many seconds: the thread that waits for it is left behind, as
+    TVM waits for answers without an end."""
+    found: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+    def call() -> None:
+        try:
+            found.put((function(), None))
+        except Exception as error:  # noqa: BLE001 - raised by the caller's thread
+            found.put((None, error))
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        result, error = found.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no worker of that name was free within {seconds:.0f} s, or none answers") from None
+    if error is not None:
+        raise error
+    return result
 
 
 class Exporting(Protocol):
@@ -177,19 +132,13 @@ class Step:
         exported: how its library's function is called.
     """
 
-    def __init__(self, device: Remote, executor: Exporting, feed_shapes: Mapping[Node, Any] | None = None) -> None:
+    def __init__(self, device: Remote, library: Any, exported: Exported, nodes: list[Node]) -> None:
         """See `Remote.load`."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, f"{STEP}.so")
-            self.exported, nodes = executor.exported(path, feed_shapes, device.how)
-            self._session = device.session()
-            self._session.put(path.read_bytes(), path.name)
-        self._at, arguments = {node: at for at, node in enumerate(nodes)}, self.exported.arguments
+        self._device, self._function, self.exported = device, library[STEP], exported
+        self._at, arguments = {node: at for at, node in enumerate(nodes)}, exported.arguments
+        self._arrays = [runtime.empty(*array.type, device.session.cpu(0)) for array in arguments]
         values = {node: array.value for node, array in zip(nodes, arguments, strict=False)}
         self._missing = {node: None for node, value in values.items() if value is None}
-        with self._session.telling():
-            self._function, there = self._session.tvm.load_module(path.name)[STEP], self._session.tvm.cpu(0)
-            self._arrays = [runtime.empty(*array.type, there) for array in arguments]
         self.feed({node: value for node, value in values.items() if value is not None})
 
     def feed(self, feeds: Mapping[Node, Any]) -> None:
@@ -200,7 +149,7 @@ class Step:
                 array = host_array(value, dtype)
                 if array.shape != shape:
                     raise ShapeError(f"feed of {node.name}: the step on the device takes {shape}, not {array.shape}")
-                with self._session.telling():
+                with self._device.telling():
                     self._arrays[self._at[node]].copyfrom(array.astype(dtype, copy=False))
                 self._missing.pop(node, None)
 
@@ -210,7 +159,7 @@ class Step:
         self.feed(feeds or {})
         if self._missing:
             raise FeedError(f"the step on the device needs {', '.join(node.name for node in self._missing)}")
-        with self._session.telling():
+        with self._device.telling():
             self._function(*self._arrays)
             return [array.numpy() for array in self._arrays[len(self._arrays) - self.exported.results :]]
 
@@ -218,9 +167,5 @@ class Step:
         """The array that the device has of a parameter or a feed. Raises FeedError for another node."""
         if node not in self._at:
             raise FeedError(f"{node!r} is no parameter or feed of the step on the device")
-        with self._session.telling():
+        with self._device.telling():
             return np.asarray(self._arrays[self._at[node]].numpy())
-
-    def asked(self, name: str, request: str) -> str:
-        """The answer of a function that the worker serves, which is given the step's arrays too."""
-        return self._session.asked(name, request, *self._arrays)

@@ -1,20 +1,16 @@
 """Measurements in a process of their own: what crashes it or takes too long is lost, and the process replaced.
 
-`python -m dlsys.tuning.measure [HOST:PORT/NAME] PIPE` answers the calls of a Worker. With a device's name it compiles
-here, and the device's workers measure, each in a session of its own.
+`python -m dlsys.tuning.measure PIPE` answers the calls of a Worker.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,22 +19,18 @@ import tvm
 from .. import timing
 from ..devices import array
 from ..errors import DlsysError
-from ..kernels import disk
 from ..kernels.build import UNCHECKED
 from ..processes import Answer, Process, serve
-from ..rpc.client import Remote
-from ..rpc.server import library
 from ..schedule import apply
 from ..schedule.knobs import Knobs, wanting
 from ..schedule.machine_code import compiled
 from ..system import available_cores
 
-LOCAL = (sys.executable, "-m", "dlsys.tuning.measure")  # with a device's name behind it that measures there
-SECONDS = 25.0  # that a session may take; with the wait for a worker less than `Process.limit`
+LOCAL = (sys.executable, "-m", "dlsys.tuning.measure")
 MEASURED = 1e-3  # seconds of a turn
 MOST_BYTES, MOST_COPIES = 64 * 2**20, 16  # of copies of a kernel's arrays, which the rest of a step drives from caches
 AGREE = 1e-3  # the largest difference from the rule's result, relative to its largest element
-MAIN, SERVICE, RULE, CHOICE = "main", "dlsys.tuning.measure", "rule.so", "choice.so"
+MAIN = "main"
 Request = Mapping[str, Any]
 
 
@@ -145,55 +137,5 @@ class Bench:
         return [array(value, dtype=dtype).tensor for value, dtype in kinds]
 
 
-class Far(Bench):
-    """As a `Bench`, by workers, who get the rule's library with that of a choice."""
-
-    def __init__(self, device: Remote) -> None:
-        self._device = device
-
-    def load(self, task: Request) -> Answer:
-        """See `Bench`."""
-        self._task, self._kernels = task, {}
-        self._rule = self._library(task, None)
-        return self._asked(None)
-
-    def compile(self, choices: Sequence[Knobs], best: float) -> Answer:
-        """See `Bench`. Those that are compiled are measured meanwhile, by all workers."""
-        workers = ThreadPoolExecutor(max(self._device.workers(), 1))
-        with ThreadPoolExecutor(available_cores()) as cores:
-            made = [cores.submit(self._library, self._task, knobs) for knobs in choices]
-            asked = (workers.submit(self._asked, one, best=best) for one in made)
-            self._kernels = dict(zip(map(str, choices), asked, strict=True))
-        return {}
-
-    def timed(self, kernel: Any, best: float) -> Answer:
-        """The answer of a worker."""
-        return dict(kernel)
-
-    def _library(self, task: Request, knobs: Knobs | None) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, CHOICE)
-            disk.link([disk.written(module_of(task, knobs), path.with_suffix(".o"))], path)
-            return path.read_bytes()
-
-    def _asked(self, choice: Future[bytes] | None, **request: Any) -> Answer:
-        """The answer of a worker that is free. One that ends costs this measurement, and is named."""
-        sent = {RULE: self._rule, **({CHOICE: choice.result()} if choice else {})}
-        session = self._device.session(SECONDS)
-        for name, content in sent.items():
-            session.put(content, name)
-        return dict(json.loads(session.asked(SERVICE, json.dumps({**self._task, **request}))))
-
-
-def _on_device(text: str) -> str:
-    """On the device: measures what was compiled elsewhere and sent."""
-    task, bench = json.loads(text), Bench(lambda _, knobs: library(RULE if knobs is None else CHOICE)[MAIN])
-    told = bench.load(task)
-    return json.dumps(bench.measure({}, task["best"]) if "best" in task else told)
-
-
-SERVED = {SERVICE: _on_device}
-
-
 if __name__ == "__main__":
-    serve(int(sys.argv[-1]), Far(Remote(sys.argv[1])) if len(sys.argv) > 2 else Bench())
+    serve(int(sys.argv[-1]), Bench())

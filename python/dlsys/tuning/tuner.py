@@ -23,7 +23,6 @@ from ..kernels import Kernel, choices, target_name
 from ..kernels.build import any_alignment, loops_hash, prim_func
 from ..kernels.spec import TargetName
 from ..relax.build import fused_kernels
-from ..rpc.client import Remote
 from .measure import LOCAL, Worker
 from .model import MODELS
 from .search import BATCH, Search, Task
@@ -88,7 +87,6 @@ def tune(
     model: str = "trees",
     verbose: bool = True,
     measurer: Worker | None = None,
-    remote: str | None = None,
 ) -> Tuning:
     """Search for faster loops for the kernels of a step on this CPU, and store what was measured in a file.
 
@@ -102,7 +100,6 @@ def tune(
         model: what predicts times: "trees", or "mlp", a network of dlsys' own beside the trees.
         verbose: whether to print a line for each batch.
         measurer: what measures; None for a process on this machine.
-        remote: HOST:PORT/NAME of a device far away, whose workers measure. Raises DeviceError where there is none.
 
     After Ctrl-C what was found so far is stored. Kernels use it where `DLSYS_TUNING` names the file, if it was 3 % or
     more faster than the rule's own choice when both were measured in turn at the end. Raises GraphError for arguments
@@ -112,11 +109,11 @@ def tune(
     if model not in MODELS:
         raise GraphError(f"tune: the model is one of {', '.join(MODELS)}, not {model!r}")
     path = Path(database) if database is not None else choices.default_database()
-    how, begun = target_name("llvm") if remote is None else Remote(remote).how, time.monotonic()
+    how, begun = target_name("llvm"), time.monotonic()
     deadline = math.inf if seconds is None else begun + number("tune", "seconds", seconds)
     known, machine = choices.read(path), choices.machine_name(how)
     tasks, count = tasks_of(what, how, feed_shapes)
-    measurer, found = measurer or Worker(LOCAL if remote is None else (*LOCAL, remote)), list[Search]()
+    measurer, found = measurer or Worker(LOCAL), list[Search]()
     try:
         for task in sorted(tasks, key=lambda task: -task.calls * task.space.flop):
             found.append(Search(task, known, model, measurer.load(task.request), machine, len(found)))
