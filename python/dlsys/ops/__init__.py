@@ -27,7 +27,6 @@ from .elementary import (
     not_equal_op, power_byconst_op, power_op, quotient_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op,
     tanh_op, where_op,
 )
-from . import function
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
 from .inputs import Variable, constant_op, full_op, oneslike_op, placeholder_op, zeroslike_op
