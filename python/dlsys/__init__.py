@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
@@ -69,9 +70,7 @@ def __getattr__(name: str) -> Any:
         homes = {name: home for name, home in _public().items() if isinstance(home, tuple)}
         return [*(name for name, (module, _) in homes.items() if module in (".devices", ".errors")), "empty", "zeros"]
     if name not in _public():
-        from .errors import no_attribute
-
-        raise no_attribute("module 'dlsys'", name, _public())
+        raise AttributeError(f"module 'dlsys' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     found = _public()[name]
     if isinstance(found, tuple):
         module, attribute = found

@@ -69,10 +69,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     grads: dict[Node, Node] = {}
     for node in reversed(order):
         if node in partials:
-            grad = sum_node_list(joined_gradients(partials.pop(node), node))
-            for hook in list((node.grad_hooks or {}).values()):
-                grad = hook(grad)
-            grads[node] = grad
+            grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
             if not (node.no_grad or dependent.isdisjoint(node.inputs)):
                 with precision(node.attrs.get("precision")):
                     give(node.inputs, node.op.checked(node, node.op.gradient(node, grad)))

@@ -69,11 +69,10 @@ class Node:
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
-        grad_hooks: functions of its gradient, by their handles, see `Tensor.register_hook`; None for none.
         types: its shape and its dtype, set by `dlsys.ops.types` once they are known.
     """
 
-    __slots__ = ("attrs", "cell", "grad_hooks", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
+    __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
@@ -83,7 +82,6 @@ class Node:
     no_grad: bool
     id: int
     cell: Any
-    grad_hooks: dict[Any, Callable[[Any], Node]] | None
     types: list[Any]
     __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
@@ -98,7 +96,7 @@ class Node:
         else:
             part = scopes.part
             self.line, self.part, self.no_grad = _user_line(), None if part is None else str(part), scopes.no_grad
-        self.cell = self.grad_hooks = None
+        self.cell = None
         self.types = [None, None]
 
     @property

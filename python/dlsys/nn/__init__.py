@@ -5,9 +5,6 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..errors import missing_names as _missing_names
 from ..autodiff import Parameter as Parameter
 from . import functional as functional, init as init, utils as utils
 from .attention import (
@@ -44,6 +41,3 @@ from .tensor_parallel import (
     ColumnParallelLinear as ColumnParallelLinear, ParallelMultiheadAttention as ParallelMultiheadAttention,
     RowParallelLinear as RowParallelLinear,
 )
-
-if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-    __getattr__ = _missing_names(__name__, globals())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..errors import missing_names as _missing_names
 from . import lr_scheduler as lr_scheduler
 from .groups import (
     ParameterGroup as ParameterGroup, clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_,
@@ -20,6 +17,3 @@ from .methods import (
     ZeroRedundancyOptimizer as ZeroRedundancyOptimizer,
 )
 from .optimizer import Optimizer as Optimizer
-
-if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-    __getattr__ = _missing_names(__name__, globals())

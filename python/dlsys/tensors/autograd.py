@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..checks import flag
 from ..errors import GraphError
-from ..errors import missing_names as _missing_names
 from ..graph import Node
 from .creation import leaf
 from .differentiate import backward as _backward
@@ -95,7 +94,3 @@ def backward(
     given = _listed("tensors", tensors)
     for output, weight in zip(given, _weights(given, grad_tensors), strict=True):
         _backward(output, weight, create_graph)
-
-
-if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-    __getattr__ = _missing_names("dlsys.autograd", globals())

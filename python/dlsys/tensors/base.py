@@ -14,12 +14,10 @@ from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
 from .about import About, Conversions, numel
-from .absent import Absent
 from .arguments import dim_of
 from .creation import leaf, values_of
 from .differentiate import backward
 from .elementwise import Elementwise, where
-from .hooks import Hooked
 from .index import Indexing
 from .inplace import InPlace, require_writable, write
 from .node import TensorNode
@@ -258,7 +256,7 @@ class Values(TensorNode):
 
 
 class Tensor(
-    Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Hooked, Absent
+    Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs
 ):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 

@@ -50,12 +50,8 @@ def backward(
     weight = weight_of("backward", output, gradient)
     if create_graph or inputs is not None or output.cell is not None:  # a leaf is its own gradient's place
         return _backward_of_nodes(output, weight, create_graph, inputs)
-    found = Trace([output] if weight is None else [output, weight], differentiated=True)
     with changing:
-        if any(node.grad_hooks for node in found.nodes):  # which get nodes of this graph, not of a compiled copy
-            _backward_of_nodes(output, weight, create_graph, inputs)
-        else:
-            _backward_of_trace(output, weight, found)
+        _backward_of_trace(output, weight)
 
 
 def _zero_gradient(of: Tensor) -> Tensor:
@@ -104,8 +100,9 @@ def compiled_backward(
     return compiled, [*given, *arrays_of([cast("Tensor", found.nodes[at].grad) for at in compiled.result.added])]
 
 
-def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
-    """Computes a trace's outputs, and leaves the gradients of one in the leaves."""
+def _backward_of_trace(output: TensorNode, weight: TensorNode | None) -> None:
+    """Computes the output, and leaves its gradients in the leaves."""
+    found = Trace([output] if weight is None else [output, weight], differentiated=True)
     compiled, given = compiled_backward(output, weight, found)
     result: _Result = compiled.result
     for at in result.places:

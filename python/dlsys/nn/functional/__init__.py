@@ -5,9 +5,6 @@ Some need a shape when they are called: of tensors it is known, of a `Variable` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...errors import missing_names as _missing_names
 from .activations import (
     dropout as dropout, elu as elu, gelu as gelu, hardsigmoid as hardsigmoid, hardswish as hardswish,
     leaky_relu as leaky_relu, log_softmax as log_softmax, mish as mish, prelu as prelu, relu as relu,
@@ -35,6 +32,3 @@ from .products import (
     conv_transpose2d as conv_transpose2d, linear as linear, max_pool2d as max_pool2d, unfold as unfold,
 )
 from .resizing import interpolate as interpolate, pad as pad, pixel_shuffle as pixel_shuffle
-
-if not TYPE_CHECKING:  # for a checker a wrong name stays an error
-    __getattr__ = _missing_names(__name__, globals())
