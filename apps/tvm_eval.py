@@ -1,8 +1,8 @@
 """Networks of needle's TVM project, forward, by every way that they can be run: `python apps/tvm_eval.py -m mlp`.
 
-NumPy node by node; TVM Relax untouched, fused by its passes, fused with our schedule rules, and with choices that a
-search has found (`--trials 200` searches, and keeps what it finds); our executor; PyTorch, eager and compiled, where it
-is installed. All results are compared. What Relax has compiled is kept in a cache, and the next run loads it.
+NumPy node by node; TVM Relax untouched, fused by its passes, fused with our schedule rules; our executor;
+PyTorch, eager and compiled, where it is installed. All results are compared. What Relax has compiled is kept in a
+cache, and the next run loads it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from dlsys import autodiff as ad
 from dlsys import cli, timing
 from dlsys.charts import COLOURS, chart
 from dlsys.errors import DlsysError
-from dlsys.kernels import choices, disk
+from dlsys.kernels import disk
 from dlsys.system import cache_folder
 
 TOLERANCE = 1e-3
 ROUNDS, SECONDS = 12, 0.02  # times that each is timed, and how long, the contenders in turn
 FAR, FEW = ("Relax", "Relax, fused", "NumPy"), 3  # ten times as slow as the others: timed after them, a few calls
 STAGES = {"Relax": (False, "default"), "Relax, fused": (True, "default"), "Relax, our rules": (True, "rules")}
-TUNED = "Relax, tuned"
 
 
 def mlp(nn: Any) -> tuple[Any, tuple[int, ...]]:
@@ -70,11 +69,10 @@ MODELS = {"mlp": mlp, "transformer": transformer, "conv": resnet9}
 
 def relax(name: str, stage: str, out: ad.Node, x: ad.Node, shape: tuple[int, ...], options: Any) -> Any:
     """The network compiled by Relax: from the cache, unless `-r` is given, or made and kept."""
-    fuse, schedule = STAGES.get(stage, (True, "tuned"))
+    fuse, schedule = STAGES[stage]
     cache, target = cache_folder(), dl.kernels.target_name(options.device)
     weights = [float(node.numpy().sum()) for node in ad.find_topo_sort([out]) if node.cell is not None]
-    searched = found_by_search() if stage == TUNED else b""
-    key = disk.key("tvm_eval", name, stage, weights, target.text, searched)
+    key = disk.key("tvm_eval", name, stage, weights, target.text)
     path = None if cache is None else Path(cache) / "tvm_eval" / f"{name}-{schedule}-{key}.so"
     if path is not None and path.is_file() and not options.recompile:
         return dl.relax.load(path, "cpu" if options.device == "llvm" else "cuda")
@@ -84,12 +82,6 @@ def relax(name: str, stage: str, out: ad.Node, x: ad.Node, shape: tuple[int, ...
         path.parent.mkdir(parents=True, exist_ok=True)
         made.export(path)
     return made
-
-
-def found_by_search() -> bytes:
-    """The file of what a search has found; empty where there is none."""
-    path = choices.default_database()
-    return path.read_bytes() if path.is_file() else b""
 
 
 def contenders(name: str, options: Any) -> dict[str, Callable[[], np.ndarray]]:
@@ -103,9 +95,7 @@ def contenders(name: str, options: Any) -> dict[str, Callable[[], np.ndarray]]:
     numpy, executor = ad.Executor([out], dl.numpy()), ad.Executor([out], options.device.replace("llvm", "cpu"))
     given = dl.array(image, executor.ctx)
     found: dict[str, Callable[[], Any]] = {"NumPy": lambda: numpy.run({x: image})[0]}
-    if options.trials:
-        print(dl.tune(dl.relax.to_relax(out, {x: shape}, "constants"), options.trials))
-    for stage in [*STAGES, *([TUNED] if found_by_search() else [])]:
+    for stage in STAGES:
         compiled = relax(name, stage, out, x, shape, options)
         found[stage] = lambda compiled=compiled: compiled(given)[0]
     found["dlsys executor"] = lambda: executor.run({x: given})[0]
@@ -169,7 +159,6 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-m", "--model", choices=MODELS, default="mlp")
     parser.add_argument("-d", "--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("-r", "--recompile", action="store_true", help="compile anew what was kept")
-    parser.add_argument("--trials", type=int, default=0, help="choices to search before, on the CPU (default: none)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")

@@ -319,52 +319,6 @@ def pickle_file(draw: random.Random) -> bytes:
     return bytes_changed(content, draw) if draw.random() < 0.8 else content
 
 
-PRODUCT = (6, 24), (24, 40)
-
-
-def product() -> Any:
-    """A product of ones, by kernels that are compiled anew."""
-    kernels.cache._kernels.clear()
-    x, w = (ad.Variable(name) for name in "xw")
-    feed = {x: np.ones(PRODUCT[0], "f4"), w: np.ones(PRODUCT[1], "f4")}
-    (found,) = ad.Executor([ad.relu_op(x @ w)]).run(feed, True)
-    return found
-
-
-@cache
-def _tuned() -> bytes:
-    """A file of what a search has found, of which the product takes the best."""
-    x, w = (ad.Variable(name) for name in "xw")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tuning.jsonl")
-        shapes = dict(zip((x, w), PRODUCT, strict=True))
-        dl.tune([ad.relu_op(x @ w)], 8, database=path, feed_shapes=shapes, verbose=False)
-        found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    found.append({**found[1], "formula": found[-1]["formula"], "gain": 2.0})  # else it is not used
-    return "".join(json.dumps(record) + "\n" for record in found).encode()
-
-
-def tuning_file(draw: random.Random) -> bytes:
-    """A file of what a search has found: its bytes, its JSON, JSON nested without end."""
-    if draw.random() < 0.1:
-        return b"[" * 100_000
-    if draw.random() < 0.3:
-        return bytes_changed(_tuned(), draw)
-    lines = _tuned().splitlines()
-    return b"\n".join(json.dumps(tree_changed(json.loads(line), draw)).encode() for line in lines)
-
-
-def read_tuning(path: Path) -> str | None:
-    """What is wrong with a product by the file's choices; None where nothing is."""
-    kernels.choices.read(path)
-    os.environ["DLSYS_TUNING"], os.environ[kernels.disk.VARIABLE] = str(path), "0"
-    try:
-        found = product()
-    finally:
-        del os.environ["DLSYS_TUNING"]
-    return None if np.array_equal(found, np.full(found.shape, PRODUCT[0][1])) else f"gave {found.ravel()[:3]}"
-
-
 def read_cache(folder: Path, draw: random.Random) -> str | None:
     """What is wrong with a function by kernels of a cache of which one file is none any more; None where nothing is."""
     os.environ[kernels.disk.VARIABLE] = str(folder)
@@ -395,14 +349,12 @@ KINDS: dict[str, tuple[Callable[[random.Random], bytes], Callable[[Path], Any]]]
     "checkpoint.safetensors": (safetensors_file, read_checkpoint),
     "images-idx": (idx_file, read_idx),
     "test_batch": (pickle_file, read_batch),
-    "tuning.jsonl": (tuning_file, read_tuning),
 }
 """By a file's name: how one is made, and how it is read. `cache` is a folder, see `read_cache`."""
 CACHE = "cache"
 PREPARED: dict[str, tuple[Callable[[], Any], ...]] = {
     "model.onnx": (onnx_model, onnx_cases),
     "checkpoint.safetensors": (_checkpoint,),
-    "tuning.jsonl": (_tuned, product),
     CACHE: (exponential,),
 }
 """What is made before memory is limited, and not within the time of a try."""
@@ -437,7 +389,6 @@ def serve(requests: Any, kinds: Sequence[str]) -> None:
     warnings.simplefilter("ignore")
     folder = tempfile.TemporaryDirectory()
     os.environ[kernels.disk.VARIABLE] = folder.name
-    os.environ.pop("DLSYS_TUNING", None)
     for make in (make for kind in kinds for make in PREPARED.get(kind, ())):
         make()
     requests.send("ready")

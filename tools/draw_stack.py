@@ -26,7 +26,6 @@ LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
             ("data/", "sets, loaders"),
             ("needle/", "the course"),
             ("exchange/", "ONNX, PyTorch"),
-            ("tuning/", "faster loops"),
         ],
     ),
     (

@@ -20,7 +20,6 @@ from . import random as random
 from . import relax as relax
 from . import serialization as serialization
 from . import training as training
-from . import tuning as tuning
 from . import tvm_op as tvm_op
 from .devices import Array as Array
 from .devices import Context as Context
@@ -100,7 +99,6 @@ from .tensors import zeros_like as zeros_like
 from .training import accuracy as accuracy
 from .training import evaluate_on as evaluate_on
 from .training import fit as fit
-from .tuning import tune as tune
 
 __version__: str
 __all__: list[str]

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 THREADS = "TVM_NUM_THREADS"
-TUNING = "DLSYS_TUNING"
 _CPUID_GROUPS = 9  # in glibc 2.33; for unknown ones it returns zeros
-MOST_TUNING_BYTES = 64 * 1024 * 1024  # of the file that DLSYS_TUNING names
 Value = TypeVar("Value")
 Lock = TypeVar("Lock")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep

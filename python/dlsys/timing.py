@@ -71,20 +71,6 @@ def in_turn(
     return {name: summary(values, calls[name]) for name, values in samples.items()}
 
 
-TURNS = ((2, 3.0), (5, 1.03), (20, math.inf))  # of two contenders; the next if one takes at most so many times the best
-
-
-def beside(own: Runner, other: Runner, least: float, best: float = math.inf) -> tuple[float, float]:
-    """Seconds per call of one contender and of another one in turn, by the least or by the medians, whichever flatters
-    the first one less. Its time over the other's is compared with the `best` such: one that takes three times as long
-    is given up early, one near it is measured for long. `least`: seconds of a turn."""
-    for turns, most in TURNS:
-        one, two = in_turn({"own": own, "other": other}, turns, least).values()
-        if one.best > most * best * two.best:
-            break
-    return max([(one.best, two.best), (one.median, two.median)], key=lambda pair: pair[0] / pair[1])
-
-
 def summary(samples: Sequence[float], calls: int) -> Timing:
     """Quartiles and minimum of seconds per call."""
     spread = samples if len(samples) > 1 else [*samples, *samples]

@@ -568,7 +568,7 @@ def test_the_caches_name_may_have_any_letters_in_any_locale(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_blank_setting_is_none(tmp_path: Path) -> None:
-    assert run(None, DLSYS_CACHE=" ", DLSYS_COMPILE_CACHE=" ", DLSYS_TUNING=" ", HOME=str(tmp_path)) == ""
+    assert run(None, DLSYS_CACHE=" ", DLSYS_COMPILE_CACHE=" ", HOME=str(tmp_path)) == ""
     assert list(tmp_path.glob(".cache/dlsys/compiled/*.so")) and not Path(" ").exists()
 
 

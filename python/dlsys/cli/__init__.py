@@ -1,4 +1,4 @@
-"""The command line: `python -m dlsys info`, `ladder`, `roofline`, `tune`, `tracker`, `worker`."""
+"""The command line: `python -m dlsys info`, `ladder`, `roofline`, `tracker`, `worker`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     command = {
-        "info": _info, "ladder": _ladder, "roofline": _roofline, "tune": _tune, "tracker": _tracker, "worker": _worker,
+        "info": _info, "ladder": _ladder, "roofline": _roofline, "tracker": _tracker, "worker": _worker,
     }[options.command]  # fmt: skip
     return run(f"{PROGRAM} {options.command}", lambda: command(options))
 
@@ -91,19 +91,6 @@ def _parser() -> Parser:
     roofline.add_argument("--cores", type=_count, metavar="N", help="predict for a CPU of so many cores")
     roofline.add_argument("-m", "--model", choices=["mlp", "cnn"], default="mlp", help="default: mlp")
     roofline.add_argument("--batch", type=_count, default=1000, metavar="N", help="default: 1000")
-    tune = commands.add_parser(
-        "tune",
-        allow_abbrev=False,
-        help="search for faster loops, look at what was found, join two files of it",
-        description="Without words: what the file of a search holds for this machine. `M K N`: searches for faster "
-        "loops of the product of an M x K and a K x N matrix. `merge A B`: adds to the file A what B has.",
-    )
-    tune.add_argument("words", nargs="*", metavar="M K N | merge A B")
-    tune.add_argument("--trials", type=_count, default=64, metavar="N", help="choices to try (default: 64)")
-    tune.add_argument("--seconds", type=_count, metavar="N", help="the longest time to search (default: no limit)")
-    tune.add_argument("--database", metavar="FILE", help="default: that of DLSYS_TUNING, or tuning.jsonl in the cache")
-    tune.add_argument("--model", choices=["trees", "mlp"], default="trees", help="predicts times (default: trees)")
-    tune.add_argument("--plot", metavar="FILE", help="draw the best speed over the trials, as .png or .svg")
     told = "Prints a token and tells programs that have it which workers lend their CPU. Serves until it is ended."
     tracker = commands.add_parser("tracker", allow_abbrev=False, help="knows the devices far away", description=told)
     told = "Lends this CPU to programs that ask the tracker for it, one at a time. Serves until it is ended. The "
@@ -140,40 +127,12 @@ def _roofline(options: argparse.Namespace) -> None:
     print(roofline.report(options.model, options.batch, target, options.arch, options.cores))
 
 
-def _tune(options: argparse.Namespace) -> None:
-    """Search, join files, or print what a file holds. Raises DlsysError for other words."""
-    choices = with_compiler("kernels.choices")
-    path, words = options.database or choices.default_database(), options.words
-    if words[:1] == ["merge"] and len(words) == 3:
-        print(f"{choices.merge(words[1], words[2])} records of {words[2]} added to {words[1]}")
-    elif not words:
-        print(choices.summary(path))
-    elif len(words) == 3 and all(word.isdecimal() and int(word) > 0 for word in words):
-        m, k, n = map(int, words)
-        _require_small(m, k, n)
-        product = with_compiler("tvm_op").make_matrix_mul((m, k), False, (k, n), False, "llvm", "llvm", "matmul")
-        found = with_compiler("tuning.tuner").tune(
-            product, options.trials, options.seconds, path, model=options.model
-        )
-        print(found)
-        if options.plot:
-            found.plot(options.plot)
-    else:
-        raise DlsysError(f"takes M K N, or merge A B, or nothing; given {' '.join(words)}")
-
-
 def _tracker(options: argparse.Namespace) -> None:
     with_compiler("rpc.server").track(options.host, options.port)
 
 
 def _worker(options: argparse.Namespace) -> None:
     with_compiler("rpc.server").work(options.tracker, options.key, options.host, options.port)
-
-
-def _require_small(m: int, k: int, n: int) -> None:
-    """Raises DlsysError for matrices of more elements than kernels count."""
-    if max(m * k, k * n, m * n) > MOST_ELEMENTS:
-        raise DlsysError(f"{m} x {k} x {n} is too large: each matrix must have fewer than 2**31 elements")
 
 
 def _ladder(options: argparse.Namespace) -> None:
@@ -183,6 +142,7 @@ def _ladder(options: argparse.Namespace) -> None:
             f"takes the three sizes M K N of an M x K and a K x N matrix, or none; given {len(options.sizes)}"
         )
     m, k, n = options.sizes or (1024, 1024, 1024)
-    _require_small(m, k, n)
+    if max(m * k, k * n, m * n) > MOST_ELEMENTS:
+        raise DlsysError(f"{m} x {k} x {n} is too large: each matrix must have fewer than 2**31 elements")
     ladder = with_compiler("cli.ladder")
     print(ladder.climb(m, k, n, options.dtype, options.threads, options.rounds))

@@ -144,14 +144,6 @@ class Plan:
         none."""
         return self.program.specs()
 
-    @property
-    def tuned_specs(self) -> dict[Key, Any]:
-        """`specs` with what a search has found: as the kernels are built, or before by the file that is in use now."""
-        specs = self.specs
-        if self.is_compiled:
-            return {key: kernel.spec for key, kernel in self.kernel_of.items()}
-        return dict(zip(specs, kernels.tuned(list(specs.values()), TARGETS[self.ctx.kind]), strict=True))
-
     @lazy
     def kernel_of(self) -> dict[Key, Any]:
         """The kernel of each group, by the group's position; values without elements have none."""

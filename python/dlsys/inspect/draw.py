@@ -102,7 +102,7 @@ def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
             for value in group.inputs
             if value in graph.fed
         ]
-        for own, what, _, *reads in loop_rows(program, group, str(number), name, {}):
+        for own, what, _, *reads in loop_rows(program, group, str(number), name):
             rows.append(("", f"{own} {what}", _cut(" ".join(["reads", *reads])), ""))
         for node in group.nodes:
             if not loop or node in outputs:

@@ -264,8 +264,7 @@ def _rows(plan: Plan, seconds: dict[Key, float], gflops: float | None, gbytes: f
         calls, flop, nbytes = work_of(plan, kernel, keys)
         taken = sum(seconds[key] for key in keys)
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
-        choice = plan.tuned_specs[keys[0]].choice
-        kind = program.located(keys[0]).group.kind + (f", {choice}" if choice else "")
+        kind = program.located(keys[0]).group.kind
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
     return tuple(rows)
 

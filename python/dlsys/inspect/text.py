@@ -77,25 +77,19 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     """One line per kernel, in the order in which they run: number, kernel, kind, what it reads -> what it writes.
 
     `into W1` means that the result is written into a parameter's memory, `in x` into its place in the join x, `over x`
-    over an input that nothing reads afterwards; a kind `contraction, tuned, 1.12 of the rule` that a search has found
-    loops 1.12 times as fast as the rule's. A loop is followed by the kernels before its steps and those of a step,
-    with the names of that step's values.
+    over an input that nothing reads afterwards. A loop is followed by the kernels before its steps and those of a
+    step, with the names of that step's values.
 
     With `reasons` there is one more line for each node that joined a kernel, and one for each two kernels of which one
     reads the other, or which read the same value, that says why they are two.
     """
-    located, specs = plan.program.located, plan.tuned_specs
-    tuned = {located(key).group: f", {spec.choice}" for key, spec in specs.items() if spec.choice}
-    rows = _group_rows(plan.program, "", {}, tuned)
+    rows = _group_rows(plan.program, "", {})
     lines = [table([("", "kernel", "kind", "reads", "", "writes"), *rows], "<<<<<<")]
     return "\n".join([*lines, *(_reason_lines(plan.program, "") if reasons else ())])
 
 
-def _group_rows(
-    program: Program, number: str, outside: Mapping[Node, str], tuned: Mapping[Group, str]
-) -> list[tuple[str, ...]]:
-    """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given; `tuned`:
-    what is told of some groups behind their kinds."""
+def _group_rows(program: Program, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
+    """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
     graph, aliases, memory = program.graph, program.aliases, program.memory
     name = {**labels_of(graph), **outside}
 
@@ -117,22 +111,20 @@ def _group_rows(
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(program.groups):
-        kind = f"{group.kind}, {group.loop.length} steps" if group.kind == "loop" else group.kind + tuned.get(group, "")
+        kind = f"{group.kind}, {group.loop.length} steps" if group.kind == "loop" else group.kind
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
         rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        rows += loop_rows(program, group, f"{number}{position}", name, tuned)
+        rows += loop_rows(program, group, f"{number}{position}", name)
     return rows
 
 
-def loop_rows(
-    program: Program, group: Group, number: str, name: Mapping[Node, str], tuned: Mapping[Group, str]
-) -> list[tuple[str, ...]]:
+def loop_rows(program: Program, group: Group, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of the kernels of a loop's steps, and of those before; none of a group that is no loop."""
     if group.kind != "loop":
         return []
     within = {node: in_step(program, group, node, name) for node in group.loop.where}
     parts = zip(MARKS, group.loop.parts, strict=True)
-    return [row for mark, part in parts for row in _group_rows(part, f"{number}.{mark}", within, tuned)]
+    return [row for mark, part in parts for row in _group_rows(part, f"{number}.{mark}", within)]
 
 
 def _reason_lines(program: Program, number: str) -> list[str]:

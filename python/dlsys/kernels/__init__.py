@@ -2,7 +2,6 @@
 
     spec.py     what a kernel is: formula, types, target
     cache.py    `get`: each kernel is compiled once
-    choices.py  what a search has found for kernels: a file of JSON lines
     build.py    formulas -> loops -> machine code, on all cores; it alone needs TVM's compiler, and is loaded for that
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
@@ -16,10 +15,9 @@ from __future__ import annotations
 from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from ..scopes import default_schedules
 from .cache import built, compiled, get
-from .choices import TuningWarning, tuned, tunes
 from .disk import CacheWarning
 from .kernel import Kernel
 from .progress import tell_compiled, tell_of_shapes
 from .runner import RUN, Call, Callback, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call, to_function
 from .runner import unrolled_calls
-from .spec import ArrayType, Choice, KernelSpec, target_name
+from .spec import ArrayType, KernelSpec, target_name

@@ -23,7 +23,6 @@ from ..errors import DlsysError, ShapeError
 from ..schedule.codegen import array
 from ..schedule.common import found_in, places_of, renamed
 from ..schedule.cuda import nvrtc
-from ..schedule.knobs import wanting
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk, progress
@@ -45,14 +44,13 @@ class Lowered:
 
 
 def lower(spec: KernelSpec, how: TargetName) -> Lowered:
-    """The formula's loops as the first schedule rule that takes them has them, by the knobs of the spec's choice if it
-    has one, or as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, or of TVM's."""
+    """The formula's loops as the first schedule rule that takes them has them, or as TVM makes them. What a GPU's
+    launches tell each other lies in arrays of the caller's, or of TVM's."""
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.WRITTEN)
     function, rule = prim_func(spec), schedule.DEFAULT
     if how.ours:
-        chooser = wanting(dict(spec.choice.knobs) if spec.choice else None)
-        function, rule = schedule.apply(function, how.target, spec.precision, chooser)
+        function, rule = schedule.apply(function, how.target, spec.precision)
     schedule.check(function, how.target)
     _require_counted(spec, function)
     function = function.with_attr("global_symbol", spec.symbol)

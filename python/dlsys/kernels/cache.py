@@ -14,7 +14,6 @@ import tvm_ffi
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk
-from .choices import tuned
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
@@ -53,14 +52,13 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
-    wanted = tuned(specs, how)
-    keys = [_key(spec, how, directory) for spec in wanted]
+    keys = [_key(spec, how, directory) for spec in specs]
     with _lock:
-        missing = {key: spec for key, spec in zip(keys, wanted, strict=True) if key not in _kernels}
+        missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         _kernels.update(_found_or_made(missing, how))
         for key in dict.fromkeys(keys):  # the latest last
             _kernels[key] = _kernels.pop(key)
-        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, wanted, strict=True)]
+        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
         if missing:  # who holds one of those that go, as a plan does, calls it on
             total = sum(kernel.code_bytes for kernel in _kernels.values())
             while total > MOST_BYTES:
@@ -70,12 +68,12 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
 
 def _key(spec: KernelSpec, how: TargetName, directory: Path | None) -> Hashable:
     """The key of a kernel in the process, the same under all names. Another directory is to have the kernel too."""
-    return spec.digest, spec.choice, how.text, directory
+    return spec.digest, how.text, directory
 
 
 def _key_on_disk(kernel: KernelSpec | Kernel, how: TargetName) -> str:
     """The key of a kernel in a library, where its symbol, of name and formula, is."""
-    return disk.key(kernel.symbol, kernel.choice, how.text)
+    return disk.key(kernel.symbol, how.text)
 
 
 def _on_disk(specs: Mapping[Hashable, KernelSpec], how: TargetName) -> dict[Hashable, Loaded]:

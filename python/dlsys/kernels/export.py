@@ -31,7 +31,6 @@ from ..schedule.target import described
 from ..storage import write_atomically
 from . import disk
 from .build import build
-from .choices import tuned
 from .runner import CODES, HEAD, POINTER, RUN, Calls, Place, Table, each_call
 from .spec import ArrayType, KernelSpec, TargetName, target_name
 
@@ -90,7 +89,7 @@ def export(
     `results`: where each lies at the end. Raises DlsysError where a file cannot be written, TargetError."""
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
     how = mcpu if isinstance(mcpu, TargetName) else target_name("llvm" if mcpu is None else own)
-    once = {spec.symbol: spec for spec in tuned([*specs, RUN], how)}
+    once = {spec.symbol: spec for spec in [*specs, RUN]}
     kept = {i: array.value for i, array in enumerate(given) if constants and array.value is not None}
     taken = [array for i, array in enumerate(given) if i not in kept]
     taken += [Given("arena", ((arena,), "uint8"), True)] if arena else []

@@ -15,7 +15,7 @@ from ..devices import Array, cuda, empty, lies_on, to_tensor, view_of
 from ..devices.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
 from ..tvm_import import with_compiler
-from .spec import ArrayType, Choice, KernelSpec, TargetName
+from .spec import ArrayType, KernelSpec, TargetName
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
 
@@ -29,7 +29,6 @@ class Kernel:
         symbol, module: its name in the module that holds it, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors; it raises TargetError where this CPU lacks instructions.
         nbytes, code_bytes: of all inputs and outputs; what its code takes of the process, about.
-        choice: see `KernelSpec`.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
@@ -48,7 +47,6 @@ class Kernel:
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
         self.symbol: str = spec.symbol
-        self.choice: Choice | None = spec.choice
         self.outputs: tuple[ArrayType, ...] = spec.outputs
         self.named_target: TargetName = how
         self.module: Any = module

@@ -6,7 +6,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import compute
@@ -22,17 +22,6 @@ MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bit
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The names and values of the knobs that a search has found for a kernel, which was `gain` times as fast."""
-
-    knobs: tuple[tuple[str, int | str], ...]
-    gain: float
-
-    def __str__(self) -> str:
-        return f"tuned, {self.gain:.2f} of the rule"
-
-
-@dataclass(frozen=True)
 class KernelSpec:
     """A kernel to be built, from shape and dtype of each input.
 
@@ -44,7 +33,6 @@ class KernelSpec:
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
-        choice: what a search has found for it.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -58,11 +46,10 @@ class KernelSpec:
     elementwise: bool = False
     precision: str = ""
     loops: Callable[[], Any] | None = field(default=None, compare=False)
-    choice: Choice | None = None
 
     @property
     def formula(self) -> Hashable:
-        """All that the kernel's code depends on: everything but its name, and what a search has found."""
+        """All that the kernel's code depends on: everything but its name."""
         return self.key, self.inputs, self.in_place
 
     @lazy
@@ -75,10 +62,6 @@ class KernelSpec:
         """The kernel's name in machine code: like its own, and another for every formula."""
         name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
         return f"k_{name}_{self.digest}"
-
-    def with_choice(self, choice: Choice | None) -> KernelSpec:
-        """The same kernel by another choice."""
-        return self if choice == self.choice else replace(self, choice=choice)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,9 @@ from ..devices import Array, array, context
 from ..errors import GraphError, TargetError
 from ..graph import Node
 from ..hooks import hooks
-from ..kernels import choices, target_name
-from ..kernels.build import any_alignment, loops_hash
+from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply, resolve_target
-from ..schedule.knobs import wanting
 from ..schedule.machine_code import PIPELINE, compiling
 from ..schedule.target import refusal
 from ..system import without_lines
@@ -30,8 +28,7 @@ from .machine import MAIN, Machine
 from .metaschedule import scheduler
 from .translate import to_relax
 
-SCHEDULES = ("rules", "default", "tuned", "metaschedule")
-TUNED = "tuned"
+SCHEDULES = ("rules", "default", "metaschedule")
 LAYOUTS = {"NHWC": ["NHWC", "OHWI"]}
 """The layouts of images and of filters, by name."""
 _VIEW = "relax.reshape"  # stays an operator, which Relax's virtual machine executes without a copy
@@ -44,8 +41,7 @@ class Compiled(Machine):
         stages: the module "translated", "fused" and "scheduled"; `stages["fused"].show()` prints one.
         parameters: copies of the parameters' values, by name. A call with the feeds alone uses them, and assignments
             are written to them.
-        rules: the number of kernels that each schedule rule has scheduled; "tuned" stands for rules with what `dl.tune`
-            has found, "metaschedule" for TVM's search.
+        rules: the number of kernels that each schedule rule has scheduled; "metaschedule" stands for TVM's search.
         planned, relax_planned: bytes of memory for values between kernels and for results, by our planner and by
             Relax's.
     """
@@ -109,18 +105,17 @@ def compile(
     Args:
         target: as in `kernels.get`.
         fuse: whether Relax's passes fuse operators.
-        schedule: "rules" for our schedule rules, applied after Relax's fusion; "default" for TVM's plain loops; "tuned"
-            for our rules with the choices that `dl.tune` has found to be faster; "metaschedule" for the schedules of
-            `relax.tune`, and our rules for kernels that it has none for.
-        database: the file of `dl.tune`, or the folder of `relax.tune`; None for the usual one.
+        schedule: "rules" for our schedule rules, applied after Relax's fusion; "default" for TVM's plain loops;
+            "metaschedule" for the schedules of `relax.tune`, and our rules for kernels that it has none for.
+        database: the folder of `relax.tune`; None for the usual one.
         feed_shapes: for nodes, see `to_relax`; for an `nn.Module` a shape or an array for each argument of `forward`,
             by name, as for `freeze`.
         params: see `to_relax`. Those of an `nn.Module` have its names, as identifiers: `_0_weight`.
         layout: a key of `LAYOUTS`, to which Relax's pass ConvertLayout converts Relax's own convolutions, which modules
             of Relax's importers have; None leaves them. (For our networks `freeze` decides the layout.)
 
-    Raises TargetError for an unknown target, GraphError for other wrong arguments, DataError for a file or folder of a
-    search that cannot be used, and what `to_relax` raises.
+    Raises TargetError for an unknown target, GraphError for other wrong arguments, DataError for a folder of a search
+    that cannot be used, and what `to_relax` raises.
     """
     if schedule not in SCHEDULES:
         raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
@@ -242,17 +237,7 @@ def _scheduler(schedule: str, database: Any, target: Any) -> Scheduler:
         return lambda function: (function, DEFAULT.name)
     if schedule == "metaschedule":
         return scheduler(database, found, by_rules)
-    if schedule == "rules":
-        return by_rules
-    path = choices.default_database() if database is None else database
-    known = choices.of_loops(path, target_name(target))
-
-    def tuned(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]:
-        if (choice := known.get(loops_hash(function))) is None:
-            return by_rules(function)
-        return apply(function, found, chooser=wanting(dict(choice.knobs)))[0], TUNED
-
-    return tuned
+    return by_rules
 
 
 def _shaped(module: tvm.IRModule, scheduler: Scheduler, rules: Counter[str]) -> tvm.IRModule:

@@ -1,5 +1,4 @@
-"""`relax.tune`: schedules searched by TVM's MetaSchedule, by its own builder, runner and database, for comparison with
-what `dl.tune` finds."""
+"""`relax.tune`: schedules searched by TVM's MetaSchedule, by its own builder, runner and database."""
 
 from __future__ import annotations
 

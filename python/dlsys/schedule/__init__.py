@@ -6,7 +6,6 @@ A target's rules are asked in turn; the first that takes the function has it. Th
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Hashable
 
 from tvm import ir, tirx
@@ -18,7 +17,6 @@ from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
 from .intrinsics import DECLARED
-from .knobs import Chooser, Knobs, Space, choosing
 from .stages import with_nests
 from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
@@ -44,11 +42,9 @@ def version(kind: str) -> int:
     return _versions.setdefault((kind, _in_use(kind)), next(_numbers))
 
 
-def apply(
-    func: tirx.PrimFunc, target: Target, precision: str = "", chooser: Chooser | None = None
-) -> tuple[tirx.PrimFunc, Rule]:
-    """The function scheduled for the target, and the rule that did it. `precision`: see `machine_of`; `chooser`: see
-    `choosing`. Warns of a rule that takes the function and fails; a later one then has it."""
+def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tirx.PrimFunc, Rule]:
+    """The function scheduled for the target, and the rule that did it. `precision`: see `machine_of`. Warns of a rule
+    that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
     machine = machine_of(target, precision)
@@ -56,9 +52,7 @@ def apply(
     sums = any(v.iter_type == tirx.IterVar.CommReduce for v in iters)
     for rule in (rule for rule in rules if rule.sums in (sums, None)):
         try:
-            with choosing(chooser):
-                found = rule.schedule(func, machine)
-            if found is not None:
+            if (found := rule.schedule(func, machine)) is not None:
                 return found, rule
         except (ScheduleError, InternalError) as error:
             if rule is rules[-1]:
@@ -66,18 +60,6 @@ def apply(
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             warn(f"the rule {rule.name} failed, a slower one has the kernel: {reason[0]}", ScheduleWarning)
     raise AssertionError("the last rule takes all")
-
-
-def space_of(func: tirx.PrimFunc, target: Target, precision: str = "") -> Space | None:
-    """The space that the function's rule asks for a choice of; None where it has none."""
-    found: list[Space] = []
-
-    def look(space: Space) -> Knobs:
-        found.append(space)
-        return space.own
-
-    apply(func, target, precision, look)
-    return found[0] if found and math.prod(map(len, found[0].domains.values())) > 1 else None
 
 
 def check(func: tirx.PrimFunc, target: Target) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -19,7 +19,6 @@ from tvm.tirx import PrimFunc
 
 from ...devices.panels import LATENCY
 from .. import common
-from ..knobs import pick
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import LEVEL, in_parts
@@ -28,7 +27,6 @@ from . import padding, reduction
 from .dots import grouped
 from .padding import Images
 from .product import Loops
-from .tile_space import space
 from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
 
 
@@ -110,11 +108,10 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     p = found.product
     if min(p.extents) < 1 or min(map(p.size, (p.m, p.n, p.k))) < 2:
         return None
-    own = found.choose(machine)
-    if parts := parts_of(p, missing_parts(own[0], machine, own[1])):
+    q, tile = found.choose(machine)
+    if parts := parts_of(p, missing_parts(q, machine, tile)):
         found = found.in_parts(parts)
-        own = found.choose(machine)
-    q, tile = pick(own, partial(space, own, found.product, machine, found.made, found.paddings[0]))
+        q, tile = found.choose(machine)
     return reduction.finish(func, machine, found.written(q, tile, machine, func.params))
 
 

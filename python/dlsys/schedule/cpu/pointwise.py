@@ -14,8 +14,7 @@ from tvm import ir, tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, MAX_VECTORS, PARALLEL_WORK, Axes, Strides, axes_of, renamed
-from ..knobs import OTHER_VECTORS, OWN, Looked, Steps, chosen, step_vectors
+from ..common import COSTLY_VECTORS, MAX_VECTORS, PARALLEL_WORK, VECTORS, Axes, Strides, axes_of, renamed
 from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..target import Machine, Rule
@@ -32,31 +31,31 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     groups = [group for group in domains(stages) if size(group[0].iters)]
     stored = [kept(group, stages, set(func.params)) for group in groups]
-
-    def look() -> Looked:
-        loops = [_Loops(group, own, machine, OWN) for group, own in zip(groups, stored, strict=True)]
-        largest = max(loops, key=lambda one: one.work * math.prod(one.shape))
-        several = machine.threads > 1 and largest.parts > 0
-        others = {"vectors": () if largest.by_row else OTHER_VECTORS, "finer": (2, 4) if several else (),
-                  "threads": (0,) if several else ()}  # fmt: skip
-        return others, largest.work * math.prod(largest.shape), largest.inner
-
     cheap = not any(common.is_costly(stage.value) for stage in stages)  # others have more to do than to wait for memory
-    own = Steps(step_vectors(func, machine)) if cheap else OWN
-    steps = chosen("elementwise", own, func, machine, look) if groups else OWN
-    return with_nests(func, [block(*one, machine, steps) for one in zip(groups, stored, strict=True)])
+    vectors = step_vectors(func, machine) if cheap else VECTORS
+    return with_nests(func, [block(*one, machine, vectors) for one in zip(groups, stored, strict=True)])
 
 
-def block(group: Sequence[Stage], stored: set[Any], machine: Machine, steps: Steps = OWN) -> tirx.Stmt:
-    """The loops of stages of one domain, which store some of their buffers."""
-    return block_of(group[-1].name, _Loops(group, stored, machine, steps).nest())
+def step_vectors(func: tirx.PrimFunc, machine: Machine) -> int:
+    """Vectors of a step; fewer where the arrays of a function take more than half of L3, so that they lie in memory: of
+    four lines then, two of an array, as 16 take 1.6 times as long (a layer norm's gradients)."""
+    sizes = [*map(common.nbytes_of, func.params)]
+    if 2 * sum(sizes) <= machine.l3:
+        return VECTORS
+    far = max(sum(size >= machine.l2 for size in sizes), 2)
+    return min(VECTORS, max(4 * machine.line * 8 // (far * machine.vector_bits), 1))
+
+
+def block(group: Sequence[Stage], stored: set[Any], machine: Machine, vectors: int = VECTORS) -> tirx.Stmt:
+    """The loops of stages of one domain, which store some of their buffers; so many `vectors` a step."""
+    return block_of(group[-1].name, _Loops(group, stored, machine, vectors).nest())
 
 
 class _Loops:
     """The loops over a domain, which compute stages of it and store the buffers `stored`."""
 
-    def __init__(self, group: Sequence[Stage], stored: set[Any], machine: Machine, steps: Steps) -> None:
-        self.group, self.stored, self.machine, self.steps = group, stored, machine, steps
+    def __init__(self, group: Sequence[Stage], stored: set[Any], machine: Machine, vectors: int) -> None:
+        self.group, self.stored, self.machine, self.vectors = group, stored, machine, vectors
         self.index = next((str(v.var.ty) for v in group[0].iters), "int32")
         self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.shape = extents(group[0].iters)
@@ -73,8 +72,8 @@ class _Loops:
         self.rows = math.prod(self.outer) // self.several
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
-        large = steps.threads and math.prod(self.shape) * self.work >= PARALLEL_WORK
-        self.parts = least_parts(machine) * steps.finer if large else 0
+        large = math.prod(self.shape) * self.work >= PARALLEL_WORK
+        self.parts = least_parts(machine) if large else 0
 
     def _axes(self) -> Axes:
         """The axes of the loops, joined where all accesses allow it; `by_row` keeps the last one apart."""
@@ -147,12 +146,12 @@ class _Loops:
             return self.loop(self.rows, whole, parallel=self.parts > 0)
         if apart:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
-        return self._shared(width if self.inner % width == 0 else width * CHUNK // self.steps.finer, steps)
+        return self._shared(width if self.inner % width == 0 else width * CHUNK, steps)
 
     def _width(self, extent: int) -> int:
         """Elements of some vectors, which divide so many of a row where that can be."""
         whole = extent % (COSTLY_VECTORS * self.lanes) == 0
-        most = self.steps.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
+        most = self.vectors if not self.by_row else COSTLY_VECTORS if whole else 1
         most = most if self.several == 1 else 1  # the results side by side fill the registers
         width = min(extent, self.lanes * most)
         return width if width == extent else common.divisor(extent, self.lanes, width) or width

@@ -19,7 +19,6 @@ from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
-from ..knobs import OTHER_VECTORS, OWN, ROWS, Looked, Steps, chosen
 from ..squares import STRIDES
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
@@ -28,26 +27,18 @@ from . import pointwise, rows
 from .padding import Images
 from .tiles import least_parts
 
+ROWS = 8  # that are read at once where registers hold no row's sums
+
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Each row through all its stages at once where the stages share rows; else a stage at a time."""
     if found := rows.schedule(func, machine):
         return finish(func, machine, found)
-    stages = inlined(func)
-    sums = [stage for stage in stages or () if stage.reduced and size(stage.spatial)]
-
-    def look() -> Looked:
-        largest = max((Sum(stage, machine, OWN) for stage in sums), key=lambda one: one.work)
-        several = machine.threads > 1 and largest.parallel
-        others = {"vectors": OTHER_VECTORS, "rows": (2, 4, 8, 16) if largest.by_columns else (),
-                  "threads": (0,) if several else ()}  # fmt: skip
-        return others, largest.work, (largest.results if largest.by_columns else largest.terms).sizes[-1]
-
-    return finish(func, machine, stages, chosen("sum", OWN, func, machine, look) if sums else OWN)
+    return finish(func, machine, inlined(func))
 
 
 def finish(
-    func: tirx.PrimFunc, machine: Machine, nests: Sequence[Stage | tirx.Stmt] | None = None, steps: Steps = OWN
+    func: tirx.PrimFunc, machine: Machine, nests: Sequence[Stage | tirx.Stmt] | None = None
 ) -> tirx.PrimFunc:
     """The function with the loops of its stages, each by itself; or of other ones, and of loops that are written."""
     made: list[tirx.Stmt] = []
@@ -57,26 +48,26 @@ def finish(
         elif not one.reduced and size(one.spatial):
             made.append(pointwise.block([one], {one.buffer}, machine))
         elif size(one.spatial):
-            sums = _whole_or_in_parts(one, machine, steps)
+            sums = _whole_or_in_parts(one, machine)
             made += [block_of(part.stage.name, part.nest()) for part in sums]
     return with_nests(func, made)
 
 
-def _whole_or_in_parts(stage: Stage, machine: Machine, steps: Steps) -> list[Sum]:
+def _whole_or_in_parts(stage: Stage, machine: Machine) -> list[Sum]:
     """A sum, or those of its parts and of these."""
-    whole = Sum(stage, machine, steps)
+    whole = Sum(stage, machine)
     if not (lengths := parts_along(stage, whole.parts())):
         return [whole]
     *parts, total = in_parts(stage, lengths)
-    return [*(Sum(part, machine, steps) for part in parts), *_whole_or_in_parts(total, machine, steps)]
+    return [*(Sum(part, machine) for part in parts), *_whole_or_in_parts(total, machine)]
 
 
 class Sum:
     """The loops of one sum or other reduction: `by_columns` where memory runs along the results."""
 
-    def __init__(self, stage: Stage, machine: Machine, steps: Steps = OWN, taps: Iterable[int] = ()) -> None:
+    def __init__(self, stage: Stage, machine: Machine, taps: Iterable[int] = ()) -> None:
         """`taps`: axes of the results, the last ones, that are places in windows: then rows are summed."""
-        self.stage, self.machine, self.steps, self.taps = stage, machine, steps, frozenset(taps)
+        self.stage, self.machine, self.taps = stage, machine, frozenset(taps)
         shape = extents(stage.iters)
         self.index = next((str(v.var.ty) for v in stage.iters), "int32")
         self.loop, self.vector = (partial(function, dtype=self.index) for function in (loop, lanes))
@@ -87,7 +78,7 @@ class Sum:
         self.terms = axes_of(shape, [i for i in range(len(shape)) if i not in spatial], found)
         self.count = math.prod(self.terms.sizes)  # of terms
         self.work = math.prod(shape) * common.operations(stage.block.body)
-        self.parallel = steps.threads > 0 and self.work >= PARALLEL_WORK
+        self.parallel = self.work >= PARALLEL_WORK
         sizes, strides = self.results.sizes, self.results.strides
         self.by_columns = bool(sizes) and sizes[-1] > 1 and not taps and all(s in (0, 1) for s in strides[-1])
         in_order = self.by_columns and self.count <= IN_ORDER
@@ -127,7 +118,7 @@ class Sum:
         few = self.count == self.terms.sizes[-1] <= 2 * ROWS  # registers hold their sums from the first to the last
         step, block = self._block(few)
         one_row = step == width or self.costly
-        together = self.count if few else 1 if one_row else min(self.steps.rows, self.terms.sizes[-1])
+        together = self.count if few else 1 if one_row else min(ROWS, self.terms.sizes[-1])
         lanes = self.lanes * (VECTORS if self.costly else 1)
         levels = Levels(self.terms.sizes, max(together, 1), self.every // max(together, 1), self.index)
 
@@ -161,7 +152,7 @@ class Sum:
     def _block(self, few: bool) -> tuple[int, int]:
         """The columns of a step, and of a block of steps, whose sums take half of L1: enough blocks for threads."""
         *rest, width = self.results.sizes
-        most = self.steps.vectors if self.costly else -(-self.steps.vectors // (VECTORS // COSTLY_VECTORS))
+        most = VECTORS if self.costly else COSTLY_VECTORS
         step = width if width <= MAX_VECTORS * self.lanes else most * self.lanes
         step = common.divisor(width, self.lanes, step) or step
         parts = -(-least_parts(self.machine) // math.prod(rest)) if self.parallel else 1
@@ -229,7 +220,7 @@ class Sum:
         if not self.stage.is_plain or not all(s in known for s in self.terms.strides[-1]):
             return 1
         if inner >= 2 * self.lanes:
-            return self.lanes * min(self.steps.vectors, inner // self.lanes)
+            return self.lanes * min(VECTORS, inner // self.lanes)
         # rows of small images: short, but many are added up, so a part of a vector is better than none
         width = common.divisor(inner, self.lanes, self.lanes) or common.divisor(inner, 1, self.lanes) or 1
         return width if width >= SHORT and self.count >= MANY * inner else 1

@@ -18,12 +18,12 @@ from tvm import tirx
 from .. import common
 from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, renamed
-from ..knobs import OTHER_VECTORS, Looked, Steps, chosen, step_vectors
 from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Stage, extents, inlined, loads_of, share, size
 from ..sums import LEVEL, PARTS, Accumulators, Levels, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
+from .pointwise import step_vectors
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 
@@ -37,24 +37,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] |
     plain = all(stage.is_plain for stage in found.stages if stage.reduced)
     few = found.length <= SHORT_ROW
     straight = plain and values <= 10 * SHORT_ROW  # of some stages
-    own = Steps(step_vectors(func, machine), short=straight and few)
-    if not own.short and len(found.stages) < 2:
-        return None
-
-    def look() -> Looked:
-        several = machine.threads > 1 and found.count > 1 and found.work >= PARALLEL_WORK
-        others = {
-            "vectors": OTHER_VECTORS if found.length > machine.lanes("float32") else (),
-            "fetches": (0,) if any(prefetch.is_far(array, machine) for array in func.params) else (),
-            "finer": (2, 4) if several else (), "threads": (0,) if several else (),
-            "short": (0, 1) if len(found.stages) > 1 and straight else (),
-        }  # fmt: skip
-        return others, found.work, found.length
-
-    steps = chosen("rows", own, func, machine, look)
-    if steps.short:
-        return [_short(found, found.kept(func.params), machine, steps), *found.rest]
-    return _long(func, machine, steps)
+    if straight and few:
+        return [_short(found, found.kept(func.params), machine), *found.rest]
+    return _long(func, machine) if len(found.stages) > 1 else None
 
 
 def _is_for_parts(rows: Rows) -> bool:
@@ -66,7 +51,7 @@ def _is_for_parts(rows: Rows) -> bool:
 # Short rows
 
 
-def _short(rows: Rows, kept: set[Any], machine: Machine, steps: Steps) -> tirx.Stmt:
+def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
     """A vector of rows at a time, a row a lane."""
 
     def code(start: Expr, many: int) -> tirx.Stmt:
@@ -76,7 +61,7 @@ def _short(rows: Rows, kept: set[Any], machine: Machine, steps: Steps) -> tirx.S
 
     width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
     large = rows.work >= 4 * PARALLEL_WORK  # without memory to wait for, operations take less time
-    kind = PARALLEL if steps.threads and large else SERIAL
+    kind = PARALLEL if large else SERIAL
     return block_of("rows", in_steps(rows.count, width, code, kind=kind))
 
 
@@ -111,7 +96,7 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(func: tirx.PrimFunc, machine: Machine, steps: Steps) -> list[Stage | tirx.Stmt] | None:
+def _long(func: tirx.PrimFunc, machine: Machine) -> list[Stage | tirx.Stmt] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
     rows = find_rows(inlined(func) or [])
     if rows is None or rows.length < 2:
@@ -120,7 +105,7 @@ def _long(func: tirx.PrimFunc, machine: Machine, steps: Steps) -> list[Stage | t
     passes = _in_passes(rows)
     if passes is None:
         return None
-    code = _LongRows(rows, passes, rows.kept(func.params), machine, steps)
+    code = _LongRows(rows, passes, rows.kept(func.params), machine, step_vectors(func, machine))
     rest = (code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest)
     return [block_of("rows", code.nest()), *rest]
 
@@ -171,13 +156,13 @@ class _LongRows:
     that they compute again, `down` the sums down the columns of a share of the rows, `parts` the array of the shares'
     sums and the stage that adds them up."""
 
-    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, steps: Steps) -> None:
-        self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, steps.vectors
+    def __init__(self, rows: Rows, passes: list[list[Stage]], kept: set[Any], machine: Machine, vectors: int) -> None:
+        self.rows, self.passes, self.kept, self.machine, self.vectors = rows, passes, kept, machine, vectors
         along = [one for one in passes if any(map(rows.along, one))]
-        self.fetching = along[-2] if steps.fetches and len(along) > 2 else None  # the next row, while none is stored
+        self.fetching = along[-2] if len(along) > 2 else None  # the next row, while none is stored
         self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
-        self.parallel = steps.threads > 0 and rows.work >= PARALLEL_WORK and rows.count > 1
-        share = -(-rows.count // (PARTS * steps.finer)) if self.parallel else rows.count
+        self.parallel = rows.work >= PARALLEL_WORK and rows.count > 1
+        share = -(-rows.count // PARTS) if self.parallel else rows.count
         self.share = min(share, LEVEL) if rows.down else share
         self.down = {s.buffer: Accumulators(s, rows.length, 1, self.lanes) for s in rows.down}
         self.parts = {s.buffer: of_parts(s, -(-rows.count // self.share)) for s in rows.down}
