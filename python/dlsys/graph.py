@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -120,8 +121,8 @@ class Op:
 
     @classmethod
     def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Made:
-        """A new node that applies this operator. Raises GraphError for an input that is no node and for a class that is
-        not registered."""
+        """A new node that applies this operator. Raises GraphError for an input that is no node, for a class that is
+        not registered, and for an attribute of a program's own operator that `require_value` refuses."""
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
@@ -132,6 +133,9 @@ class Op:
         op = _instances.get(cls)
         if op is None:
             raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")
+        if attrs and not cls.builtin:
+            for key, value in attrs.items():
+                require_value(f"{cls.name}: the attribute {key}", value)
         return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -279,6 +283,20 @@ class Op:
         except TypeError:
             require_takes(node, which, function, arguments)
             raise
+
+
+_VALUES = (bool, int, float, complex, str, bytes, type, Enum, np.generic, np.dtype)
+
+
+def require_value(what: str, value: Any) -> None:
+    """Raises GraphError, which names `what`, for an attribute that its text does not tell from every other: equal nodes
+    are computed once, and kernels are kept, by the text of their attributes."""
+    if isinstance(value, (tuple, frozenset)):
+        for part in value:
+            require_value(what, part)
+    elif value is not None and not isinstance(value, _VALUES):
+        told = "an attribute is None, a number, text, a dtype, or a tuple of these; an array is an input"
+        raise GraphError(f"{what} is {type(value).__name__}: {told}")
 
 
 def require_takes(node: Node, part: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:

@@ -62,7 +62,7 @@ class Node:
     Attributes:
         op: the operator, the one instance in `OPS`.
         inputs: the nodes it is applied to.
-        attrs: the operator's constants by name, such as axes; values are hashable.
+        attrs: the operator's constants by name, such as axes: numbers, text, None, or tuples of these.
         name: the user's, or `<op>_<id>`.
         line: `train.py:31`, the user's line that made it.
         part: the module call in whose `forward` it was made, as text, see `scopes.scope`; None outside.

@@ -281,3 +281,22 @@ def test_a_formula_that_was_changed_is_not_taken_from_disk(folder: Path) -> None
         told = python("-c", PROGRAM, factor, DLSYS_COMPILE_CACHE=f"{folder}/cache").stdout
         assert told.split() == [f"[{factor + 1},", f"{factor + 1}]"], told
         assert len(list(Path(folder, "cache").glob("*.so"))) >= kept
+
+
+def test_operators_of_other_attributes_are_not_merged() -> None:
+    """Equal numbers of other dtypes, zeros of both signs, and long tuples that differ in one number, too."""
+
+    def formula(x: Any, by: tuple[float, ...]) -> Any:
+        return compute.mul_by_const(x, by[len(by) // 2])
+
+    long = tuple(range(2000))
+    values: list[tuple[float, ...]] = [(0.0,), (-0.0,), (1,), (True,), (2.0,), long, (*long[:1000], 7, *long[1001:])]
+    with own_operators():
+        v = ad.Variable("v")
+        times = defined(formula=formula, reference=lambda x, by: x * np.float32(by[len(by) // 2]), takes=("by",))
+        nodes = [times.make([v], {"by": by}) for by in values]
+        for found, exact in zip(*(ad.Executor(nodes, ctx).run({v: X}, True) for ctx in ("cpu", "numpy")), strict=True):
+            np.testing.assert_array_equal(found.view("int32"), exact.view("int32"))
+        for wrong in (np.arange(2000), [1, 2], {"a": 1}, (1, [2]), lambda x: x, dl.tensor(1.0)):
+            told = error_of(GraphError, times.make, [v], {"by": wrong})
+            assert "softsum: the attribute by is" in told and "an array is an input" in told, told
