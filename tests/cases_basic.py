@@ -137,7 +137,6 @@ NO_CASES = {
     "function": "its gradient is a Python function that the node holds: test_autograd_function.py",
     "group": "it has no value",
     "latest": "an assignment's value stands for it: test_state.py",
-    "normalize": "two of its inputs must be the mean and variance of the first: test_ops_layers.py",
     "scan": "its value is a tuple of values, which `scan_result` takes",
     "scan_result_gradient": "a loop's gradient takes sums of it apart: nothing computes it",
     "sync_normalize": "that of several processes: distributed/test_sharded.py",

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import Case
+from cases import Case, cases_of
 from dlsys import ops
 from dlsys.exchange import channels_last_ops as last
-from dlsys.graph import Node, Op, Shape
+from dlsys.graph import OPS, Node, Op, Shape
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
 from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dPlace
 
@@ -207,7 +207,24 @@ def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]], places:
     return cases
 
 
+def _normalize() -> list[Case]:
+    """By any mean and variance; by x's own: test_ops_layers.py."""
+
+    def made(axes: tuple[int, ...], shared: bool) -> Callable[..., Node]:
+        attrs = {"axes": axes, "eps": 1e-5, "shared": shared, "of_x": False}
+        return lambda *inputs: OPS["normalize"].make(list(inputs), attrs)
+
+    along, rows = (2, 5, 3), (2, 5, 1)
+    channels = (1, 5, 1)
+    return [
+        *cases_of(made((-1,), False), (along, rows, rows, (3,), (3,)), ((7,), (1,), (1,)), positive=True),
+        *cases_of(made((-1,), False), (along, rows, rows, (3,)), positive=True),
+        *cases_of(made((0, 2), True), (along, *[channels] * 4), (along, channels, channels), positive=True),
+    ]
+
+
 CASES: dict[str, list[Case]] = {
+    "normalize": _normalize(),
     **_last(),
     "avg_pool2d": _pool(AvgPool2d, lambda x, y: (x,)),
     "avg_pool2d_gradient": _pool(AvgPool2dGradient, lambda x, y: (y, x)),

@@ -11,7 +11,7 @@ from .. import compute
 from ..checks import real
 from ..errors import GraphError
 from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import add_byconst_op, add_op, div_op, mul_op, sub_op
+from .arithmetic import add_byconst_op, add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .collective import all_gather_op, all_reduce_op
 from .elementary import minimum_op, rsqrt_op
 from .inputs import oneslike_op
@@ -34,11 +34,11 @@ def _normalize(x: np.ndarray, mean: np.ndarray, var: np.ndarray, *rest: Any) -> 
 
 @register
 class Normalize(Op):
-    """n = (x - mean) / sqrt(var + eps), or n weight, or n weight + bias; mean and var are x's own along `axes`, where
-    they have extents of 1.
+    """n = (x - mean) / sqrt(var + eps), or n weight, or n weight + bias; mean and var have extents of 1 along `axes`.
 
-    With r = 1 / sqrt(var + eps): dx = r (g - mean(g) - n mean(g n)), of g times weight, which holds what x does through
-    mean and var; they get no gradient of their own. A weight of one number for all elements along the axes (attribute
+    With r = 1 / sqrt(var + eps) and g times weight for g: dx = r g, dmean = -sum(r g), dvar = -r^2 sum(g n) / 2. Where
+    mean and var are x's (attribute `of_x`) their gradients are part of x's, dx = r (g - mean(g) - n mean(g n)), and
+    they get none. A weight of one number for all elements along the axes (attribute
     `shared`, batch normalisation: Ioffe and Szegedy, 2015) may come after the sums, which are the gradients of weight
     and bias; one with a number for each of them (layer normalisation: Ba et al., 2016) comes before.
     """
@@ -58,7 +58,22 @@ class Normalize(Op):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         x, axes = node.inputs[0], node.attrs["axes"]
+        if not node.attrs["of_x"]:
+            return self._partial(node, output_grad)
         return self._gradient(node, node.inputs, output_grad, lambda total: div_by_extent_op(total, x, axes))
+
+    @staticmethod
+    def _partial(node: Node, output_grad: Node) -> list[Node | None]:
+        """The gradients of a mean and a variance of their own."""
+        x, mean, var, *affine = node.inputs
+        scale = rsqrt_op(add_byconst_op(var, node.attrs["eps"]))
+        inner = mul_op(output_grad, affine[0]) if affine else output_grad
+        n = Normalize.make([x, mean, var], node.attrs)
+        dx = mul_op(inner, scale)
+        dvar = mul_byconst_op(mul_op(sum_to_like_op(mul_op(inner, n), var), mul_op(scale, scale)), -0.5)
+        of_affine = [mul_op(output_grad, n), output_grad]
+        rest = [sum_to_like_op(*pair) for pair in zip(of_affine, affine, strict=False)]
+        return [dx, neg_op(sum_to_like_op(dx, mean)), dvar, *rest]
 
     def _gradient(
         self, node: Node, inputs: Sequence[Node], output_grad: Node, mean_of: Callable[[Node], Node]
@@ -125,7 +140,7 @@ def batch_norm_op(
         raise GraphError("batch_norm: weight and bias are both given or both None")
     mean, var = statistics_op(x, axes)
     affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
-    attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True}
+    attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True, "of_x": True}
     return Normalize.make([x, mean, var, *affine], attrs), mean, var
 
 
@@ -157,7 +172,7 @@ def sync_batch_norm_op(
     var = div_op(reducesum_op(spread, 0, keepdims=True), count)
     part = div_op(div_op(own_count, count), div_op(one, div_by_extent_op(one, x, axes)))
     affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
-    attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True}
+    attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True, "of_x": True}
     return SyncNormalize.make([x, mean, var, part, *affine], attrs), mean, var, count
 
 
@@ -168,6 +183,6 @@ def layer_norm_op(
     axes = axes_attribute("layer_norm", axes)
     statistics = statistics_op(x, axes)
     affine = [] if weight is None else [weight] if bias is None else [weight, bias]
-    attrs = {"axes": axes, "eps": real("layer_norm", "eps", eps), "shared": False}
+    attrs = {"axes": axes, "eps": real("layer_norm", "eps", eps), "shared": False, "of_x": True}
     found = Normalize.make([x, *statistics, *affine], attrs)
     return add_op(found, bias) if weight is None and bias is not None else found
