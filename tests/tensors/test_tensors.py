@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim, tensors
-from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError
 from dlsys.tensors import trace
 from helpers import error_of
 from optional import torch
@@ -359,6 +359,18 @@ def test_arange_of_integers_counts_in_integers() -> None:
     assert "a step of 0" in error_of(GraphError, dl.arange, 0, 2, 0.5, dtype="int64")
     assert "finite" in error_of(GraphError, dl.arange, 0, float("inf"), dtype="int64")
     assert "finite" in error_of(GraphError, dl.arange, 0, 10**400)
+
+
+def test_a_tensor_that_no_memory_holds_is_a_named_error() -> None:
+    for make in (
+        lambda: dl.arange(2**40),
+        lambda: dl.arange(0.0, 2.0**40),
+        lambda: dl.linspace(0, 1, 2**40),
+        lambda: dl.eye(2**20),
+        lambda: dl.zeros(2**40),
+        lambda: dl.full((2**20, 2**20), 1.0),
+    ):
+        assert "allocate" in error_of(DeviceError, make)
 
 
 def at_once(change: Callable[[int], object]) -> None:

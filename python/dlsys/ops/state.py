@@ -85,9 +85,12 @@ class Cell:
         if ctx.kind == "numpy":
             return np.asarray(found)
         if found.context is not ctx:
-            if found.context != ctx:
-                self.content = found = array(found, ctx)
-                self.shared = None
+            while found.context != ctx:
+                moved = array(found, ctx)
+                with _lock:
+                    if self.content is found:  # no other thread has given another array meanwhile
+                        self.content, self.shared = moved, None
+                found = self.array()
             found.context = ctx  # the same object next time: comparing two takes longer than all else here
         return found
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
@@ -278,6 +278,14 @@ def _require_finite(op: str, value: float) -> None:
         raise GraphError(f"{op}: takes finite numbers, not {value!r}")
 
 
+def _allocated(op: str, function: Callable[..., np.ndarray], *args: Any, **options: Any) -> np.ndarray:
+    """An array that NumPy makes. Raises DeviceError if there is not enough memory."""
+    try:
+        return function(*args, **options)
+    except MemoryError as error:
+        raise DeviceError(f"{op}: {error}") from None
+
+
 def arange(
     start: float,
     end: float | None = None,
@@ -288,7 +296,7 @@ def arange(
     device: Device = None,
 ) -> Tensor:
     """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32. Raises
-    GraphError for a step that does not lead from start to end."""
+    GraphError for a step that does not lead from start to end, DeviceError if there is not enough memory."""
     if end is None:
         start, end = 0, start
     for value in (start, end, step):
@@ -302,7 +310,7 @@ def arange(
     count = int(-((start - end) // step) if whole else np.ceil((end - start) / step))
     if told := too_large((count,)):
         raise ShapeError(f"arange: {told}")
-    places = np.arange(count, dtype=np.int64 if whole else np.float64)
+    places = _allocated("arange", np.arange, count, dtype=np.int64 if whole else np.float64)
     made: np.ndarray = start + step * places  # type: ignore[operator]
     return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
 
@@ -324,7 +332,7 @@ def linspace(
         raise ShapeError(f"linspace: {told}")
     _require_finite("linspace", start)
     _require_finite("linspace", end)
-    return leaf(np.linspace(start, end, count).astype(known), requires_grad, device=device)
+    return leaf(_allocated("linspace", np.linspace, start, end, count).astype(known), requires_grad, device=device)
 
 
 def eye(
@@ -333,4 +341,4 @@ def eye(
     """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
     known = dtype_name("eye", "float32" if dtype is None else dtype)
-    return leaf(np.eye(rows, columns, dtype=known), requires_grad, device=device)
+    return leaf(_allocated("eye", np.eye, rows, columns, dtype=known), requires_grad, device=device)
