@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -278,3 +280,11 @@ def test_no_operator_is_told_by_its_name():
             if any(name.endswith("node.op.name") for name in names):
                 found.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
     assert not found, found
+
+
+def test_a_tensor_is_made_without_the_compiler() -> None:
+    """It is loaded for the first value that is computed."""
+    program = "import dlsys, sys; dlsys.tensor([1.0], requires_grad=True); print(*sys.modules)"
+    told = subprocess.check_output([sys.executable, "-c", program], cwd=PACKAGE.parent, text=True)
+    loaded = {name.split(".")[1] for name in told.split() if name.startswith("dlsys.")}
+    assert "tensors" in loaded and not loaded & {"compiler", "executor", "inspect", "kernels", "planner", "schedule"}

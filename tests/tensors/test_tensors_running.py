@@ -272,9 +272,11 @@ def test_a_module_that_was_called_goes_with_its_last_name() -> None:
     for outputs, inputs in shapes:
         module = dl.nn.Linear(inputs, outputs)
         modules.append(weakref.ref(module))
+        optimizer = dl.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
         loss = (module(random(2, inputs).astype("float32")) ** 2.0).sum()
         loss.backward()
+        optimizer.step()
         assert loss.item() > 0
     assert f"in Linear(30, {outputs})" in loss.inputs[0].inputs[0].location  # nodes say where they were made
-    del module, loss
+    del module, optimizer, loss
     assert not alive() and not any(module() for module in modules)

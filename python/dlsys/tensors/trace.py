@@ -7,23 +7,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..compiler import Arena
 from ..devices import Array, Context, cpu, flushes_denormal, get_float32_matmul_precision, get_num_threads
 from ..errors import GraphError
-from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
 from ..hooks import hooks
-from ..kernels import tell_of_shapes
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
 from ..ops.types import number_of
 from ..scopes import scopes
 from ..system import free_at_fork
 from .node import TensorNode
+
+if TYPE_CHECKING:
+    from ..compiler import Arena
+    from ..executor import Executor
 
 Place = int  # of a leaf or a node: its position among the entries
 
@@ -289,6 +290,8 @@ class TraceCache:
             is_new = shapes not in known
             known.add(shapes)
         if is_new:
+            from ..kernels import tell_of_shapes
+
             last = trace.nodes[-1]
             tell_of_shapes(len(known), f"the graph of {last.name}, made at {last.location},")
 
@@ -304,6 +307,8 @@ traces: TraceCache = TraceCache()
 @cache
 def arena_of(ctx: Context) -> Arena:
     """The memory of all traces of a context: they run in turn, and their results are copies."""
+    from ..compiler import Arena
+
     return Arena(ctx)
 
 
@@ -331,6 +336,8 @@ def compiled(
             dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there for it
             lifted.setdefault(node, []).append(which)
     if found is None:
+        from ..executor import Executor  # here: a tensor is made without the compiler
+
         traces.count_shapes(trace)
         copies, variables = _copied(trace, lifted)
         outputs, others, result = build(copies)
