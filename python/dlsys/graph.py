@@ -143,11 +143,6 @@ class Op:
         the inputs' shapes do not fit."""
         return input_shapes[0] if input_shapes else node.attrs["shape"]
 
-    def view(self, node: Node, x: Any) -> Any:
-        """The result as a `View` of an array, of which the first input is the view `x`; None if the result is no view.
-        """
-        return x.reshaped(self.infer_shape(node, [x.shape])) if self.kind == "view" else None
-
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         """The plain node that replaces this one once the inputs' types are known; None if it stays.
 

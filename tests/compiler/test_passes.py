@@ -74,7 +74,7 @@ def test_shapes_are_held() -> None:
     check_rules(
         [
             (lambda v: ops.oneslike_op(v.x @ v.m), "full(shape=(3, 5), value=1.0)"),
-            (lambda v: ops.zeroslike_op(v.x) + v.y, "y"),
+            (lambda v: ops.zeroslike_op(v.x) + v.y, "add(y, 0.0)"),
             (lambda v: ops.oneslike_op(v.x) * v.y, "y"),
             (lambda v: ops.broadcastto_op(v.x, v.y), "x"),
             (lambda v: ops.broadcastto_op(v.row, v.x), "broadcast_shape(row, shape=(3, 4))"),
@@ -87,12 +87,18 @@ def test_shapes_are_held() -> None:
                 "reshape(reducesum(t, axes=(0, 2), keepdims=True), shape=(3, 1))",
             ),
             (lambda v: ops.reshape_like_op(v.x, ops.reshape_op(v.y, (6, 2))), "reshape(x, shape=(6, 2))"),
-            (lambda v: ops.broadcast_axes_op(v.row, v.x, 0), "broadcast_shape(row, shape=(3, 4))"),
+            (
+                lambda v: ops.broadcast_axes_op(v.row, v.x, 0),
+                "broadcast_shape(reshape(row, shape=(1, 4)), shape=(3, 4))",
+            ),
             (
                 lambda v: ops.broadcast_axes_op(v.column, v.x, 1, True),
                 "broadcast_shape(column, shape=(3, 4))",
             ),
-            (lambda v: ops.broadcast_axes_op(v.row, v.t, (0, 1)), "broadcast_shape(row, shape=(2, 3, 4))"),
+            (
+                lambda v: ops.broadcast_axes_op(v.row, v.t, (0, 1)),
+                "broadcast_shape(reshape(row, shape=(1, 1, 4)), shape=(2, 3, 4))",
+            ),
             (
                 lambda v: ops.broadcast_axes_op(ops.reducesum_op(v.x, 1), v.x, 1),
                 "broadcast_shape(reshape(reducesum(x, axes=(1,)), shape=(3, 1)), shape=(3, 4))",
@@ -159,14 +165,10 @@ def test_arithmetic_with_constants() -> None:
         [
             (lambda v: v.x * 1.0, "x"),
             (lambda v: v.x / 1.0, "x"),
-            (lambda v: v.x + 0.0, "x"),
-            (lambda v: v.x - 0.0, "x"),
-            (lambda v: v.x + 1e-60, "x"),  # zero in float32
+            (lambda v: v.x + 0.0, "add(x, 0.0)"),  # -0.0 + 0.0 is 0.0
             (lambda v: v.x**1, "x"),
-            (lambda v: v.x**0, "full(shape=(3, 4), value=1.0)"),
             (lambda v: v.x * 0.0, "mul(x, 0.0)"),
             (lambda v: v.x - v.x, "sub(x, x)"),
-            (lambda v: v.x + v.x, "mul(x, 2.0)"),
             (lambda v: (v.x * 3.0) * 0.5, "mul(x, 1.5)"),
             (lambda v: (v.x / 4.0) * 2.0, "mul(x, 0.5)"),
             (lambda v: (v.x * 3.0) / 2.0, "mul(x, 1.5)"),
@@ -176,7 +178,7 @@ def test_arithmetic_with_constants() -> None:
             (lambda v: (v.x * 0.0) * 3.0, "mul(mul(x, 0.0), 3.0)"),
             (lambda v: v.x * (ops.oneslike_op(v.row) * 3.0), "mul(x, 3.0)"),
             (lambda v: (ops.oneslike_op(v.row) * 3.0) + v.x, "add(x, 3.0)"),
-            (lambda v: v.x - ops.oneslike_op(v.s), "add(x, -1.0)"),
+            (lambda v: v.x - ops.oneslike_op(v.s), "sub(x, 1.0)"),
             (lambda v: ops.oneslike_op(v.s) - v.x, "sub(1.0, x)"),
             (lambda v: ops.oneslike_op(v.s) / v.x, "div(1.0, x)"),
             (lambda v: v.x / (ops.oneslike_op(v.s) * 3.0), "div(x, 3.0)"),
@@ -188,59 +190,22 @@ def test_arithmetic_with_constants() -> None:
     )
 
 
-def test_signs() -> None:
-    check_rules(
-        [
-            (lambda v: ops.neg_op(-v.x), "x"),
-            (lambda v: v.x * -1.0, "neg(x)"),
-            (lambda v: v.x / -1.0 * -1.0, "x"),
-            (lambda v: v.x + (-v.y), "sub(x, y)"),
-            (lambda v: (-v.x) + v.y, "sub(y, x)"),
-            (lambda v: v.x - (-v.y), "add(x, y)"),
-            (lambda v: v.x + v.y * -1.0, "sub(x, y)"),
-            (lambda v: (-v.x) * (-v.y), "mul(x, y)"),
-            (lambda v: (-v.x) / (-v.y), "div(x, y)"),
-            (lambda v: (-v.x) * 3.0, "mul(x, -3.0)"),
-            (lambda v: -(v.x / 3.0), "div(x, -3.0)"),
-            (lambda v: -(2.0 / (-v.x)), "div(2.0, x)"),
-            (lambda v: -(v.x - v.y), "sub(y, x)"),
-        ]
-    )
-
-
 def test_moves() -> None:
     check_rules(
         [
-            (lambda v: ops.transpose_op(ops.transpose_op(v.x)), "x"),
-            (lambda v: ops.transpose_op(v.row), "row"),
-            (lambda v: ops.transpose_op(v.x, (0, 1)), "x"),
-            (lambda v: ops.transpose_op(v.column), "reshape(column, shape=(1, 3))"),
-            (
-                lambda v: ops.transpose_op(ops.transpose_op(v.t, (1, 2, 0)), (1, 0, 2)),
-                "transpose(t, axes=(2, 1, 0))",
-            ),
+            (lambda v: ops.transpose_op(v.x), "transpose(x, axes=(1, 0))"),
+            (lambda v: ops.swapaxes_op(v.t, -1, 0), "transpose(t, axes=(2, 1, 0))"),
             (lambda v: ops.reshape_op(ops.reshape_op(v.x, (2, 6)), -1), "reshape(x, shape=(12,))"),
             (lambda v: ops.reshape_op(ops.reshape_op(v.x, (2, 6)), (3, -1)), "x"),
             (lambda v: ops.matmul_op(ops.transpose_op(v.x), v.y), "matmul(x, y, trans_A=True)"),
             (lambda v: ops.matmul_op(v.x, ops.transpose_op(v.y)), "matmul(x, y, trans_B=True)"),
             (lambda v: ops.matmul_op(v.x, ops.swapaxes_op(v.y, -1, -2)), "matmul(x, y, trans_B=True)"),
-            (lambda v: ops.swapaxes_op(ops.swapaxes_op(v.t, 1, 2), -1, 1), "t"),
             (
                 lambda v: ops.matmul_op(ops.transpose_op(v.m), v.x, False, True),
                 "matmul(m, x, trans_A=True, trans_B=True)",
             ),
-            (lambda v: ops.transpose_op(v.x @ v.m), "matmul(m, x, trans_A=True, trans_B=True)"),
-            (lambda v: ops.transpose_op(ops.matmul_op(v.x, v.y, True)), "matmul(y, x, trans_A=True)"),
         ]
     )
-
-
-def test_a_product_that_is_read_elsewhere_is_not_computed_twice() -> None:
-    def build(v: SimpleNamespace) -> list[Node]:
-        product = v.x @ v.m
-        return [product, ops.transpose_op(product)]
-
-    assert after(build) == "matmul(x, m), transpose(matmul(x, m), axes=(1, 0))"
 
 
 def test_broadcasts_and_their_sums() -> None:
@@ -249,12 +214,9 @@ def test_broadcasts_and_their_sums() -> None:
         [
             (lambda v: v.x + to(v.row, v.x), "add(x, row)"),
             (lambda v: to(v.column, v.x) * to(v.row, v.x), "mul(column, row)"),
-            (lambda v: to(v.row, v.x) + v.row, "broadcast_shape(mul(row, 2.0), shape=(3, 4))"),
+            (lambda v: to(v.row, v.x) + v.row, "broadcast_shape(add(row, row), shape=(3, 4))"),
             (lambda v: ops.exp_op(to(v.row, v.x)), "broadcast_shape(exp(row), shape=(3, 4))"),
             (lambda v: ops.relu_op(-to(v.s, v.x)) - v.y, "sub(relu(neg(s)), y)"),
-            (lambda v: to(to(v.s, v.row), v.x), "broadcast_shape(s, shape=(3, 4))"),
-            (lambda v: to(v.row, v.line), "reshape(row, shape=(1, 4))"),
-            (lambda v: to(ops.reshape_op(v.row, (1, 4)), v.x), "broadcast_shape(row, shape=(3, 4))"),
             (lambda v: to(ops.reshape_op(v.row, (1, 4)), v.x) * v.y, "mul(row, y)"),
             (lambda v: ops.reducesum_op(v.column, 1), "reshape(column, shape=(3,))"),
             (lambda v: ops.reducesum_op(v.x, ()), "x"),
@@ -273,31 +235,12 @@ def test_broadcasts_and_their_sums() -> None:
     )
 
 
-def test_functions() -> None:
-    check_rules(
-        [
-            (lambda v: ops.log_op(ops.softmax_op(v.x)), "log_softmax(x)"),
-            (lambda v: ops.exp_op(ops.log_softmax_op(v.x)), "softmax(x)"),
-            (lambda v: ops.relu_op(ops.relu_op(v.x)), "relu(x)"),
-            (
-                lambda v: [*gradients(ops.relu_op(ops.relu_op(v.x)), [v.x]), ops.relu_op(v.x)],
-                "relu_gradient(relu(x), full(shape=(3, 4), value=1.0)), relu(x)",
-            ),
-            (lambda v: ops.relu_gradient_op(v.x, v.y), "relu_gradient(x, y)"),
-            (lambda v: ops.relu_gradient_op(v.x, ops.relu_gradient_op(v.x, v.y)), "relu_gradient(x, y)"),
-            (lambda v: ops.relu_gradient_op(v.x, ops.zeroslike_op(v.x)), "full(shape=(3, 4), value=0.0)"),
-            (lambda v: ops.relu_gradient_op(ops.oneslike_op(v.x), v.y), "y"),
-            (lambda v: ops.relu_gradient_op(ops.zeroslike_op(v.x), v.y), "full(shape=(3, 4), value=0.0)"),
-        ]
-    )
-
-
 def test_every_rule_has_a_form_and_gives_its_reason() -> None:
     """But for one of `test_reasons.py` and one of sorts; other passes' are there, in test_padding.py and of bytes."""
     SEEN.clear()
     for forms in (
-        test_shapes_are_held, test_constants_are_folded, test_arithmetic_with_constants, test_signs, test_moves,
-        test_broadcasts_and_their_sums, test_functions,
+        test_shapes_are_held, test_constants_are_folded, test_arithmetic_with_constants, test_moves,
+        test_broadcasts_and_their_sums,
     ):  # fmt: skip
         forms()
     rules = {(name, rule.why) for name in ("fold", "simplify") for rule in TABLE[name]}
@@ -345,7 +288,7 @@ def test_dead_nodes_go_with_their_types() -> None:
 def test_current_follows_a_node_through_several_passes() -> None:
     v, fed = variables()
     a, b = ops.exp_op(v.x) * 1.0, ops.exp_op(v.x) * ops.oneslike_op(v.x)
-    c = ops.neg_op(-b)
+    c = b / 1.0
     before = typed_graph([a, b, c], [], fed)
     graph = run_passes(before, PASSES)
     (node,) = graph.nodes
@@ -366,16 +309,16 @@ def test_passes_are_chosen_by_name() -> None:
     assert select(["dead", "fold"]) == ("fold", "dead") and select(()) == () and select("cse") == ("cse",)
     assert "'fusion' is not one of fold, simplify," in error_of(GraphError, select, ["cse", "fusion"])
     assert "3 is not one of" in error_of(GraphError, select, 3)
-    assert after(lambda v: ops.neg_op(-v.x), ["fold", "cse"]) == "neg(neg(x))"
-    assert after(lambda v: ops.neg_op(-v.x), []) == "neg(neg(x))"
+    assert after(lambda v: v.x * 1.0, ["fold", "cse"]) == "mul(x, 1.0)"
+    assert after(lambda v: v.x * 1.0, []) == "mul(x, 1.0)"
 
 
 @pytest.mark.slow
 def test_long_chains_take_one_sweep() -> None:
     steps: list[tuple[Callable[[Node, SimpleNamespace], Node], int]] = [
         (lambda n, v: n + 1.0, 3000),
-        (lambda n, v: -n, 0),
-        (lambda n, v: ops.transpose_op(n), 0),
+        (lambda n, v: n * 1.0, 0),
+        (lambda n, v: ops.reshape_op(ops.reshape_op(n, (12,)), (3, 4)), 0),
         (lambda n, v: ops.exp_op(n * ops.oneslike_op(n)) + ops.broadcastto_op(v.row, v.x), 6000),
     ]
     for step, count in steps:

@@ -26,15 +26,6 @@ OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in
     ("taps", "a stride of one tap reads a part of the images",
      lambda v: ops.conv2d_input_gradient_op(
          ops.full_op((2, 2, 1, 1), 0.5), ops.reshape_op(v.t, (2, 2, 2, 3)), ops.full_op((2, 2, 4, 5), 0.0), stride=2)),
-    ("slices", "a slice of all is a reshape", lambda v: ops.slice_op(v.x, slice(0, 3))),
-    ("slices", "a slice of what was moved reads it where it was",
-     lambda v: ops.slice_op(ops.slice_op(v.v, slice(1, 8)), slice(2, 4))),
-    ("slices", "a slice of a concat is one of its input",
-     lambda v: ops.slice_op(ops.concatenate_op([v.x, v.y]), slice(0, 2))),
-    ("slices", "a concat of one is it", lambda v: ops.concatenate_op([v.x])),
-    ("slices", "a concat of neighbouring slices is a slice",
-     lambda v: ops.concatenate_op([ops.slice_op(v.v, slice(1, 3)), ops.slice_op(v.v, slice(3, 7))])),
-    ("slices", "what is empty joins nothing", lambda v: ops.concatenate_op([ops.slice_op(v.v, slice(0, 0)), v.v])),
 ]  # fmt: skip
 
 
@@ -94,7 +85,7 @@ def test_executors_print_reasons() -> None:
     executor = ad.Executor([loss, ad.assign(w, w - 0.5 * ad.gradients(loss, [w])[0])])
     shapes = {x: (5, 3)}
     plain, told = executor.graph(True, shapes), executor.graph(True, reasons=True)
-    assert told.startswith(plain + "\n") and "# x + -y is x - y" in told
+    assert told.startswith(plain + "\n") and "# axes written out" in told
     assert executor.graph() == executor.graph(reasons=True)  # as it was written
     lines = told[len(plain) + 1 :].splitlines()
     assert len(lines) == len(executor.latest_plan().program.graph.reasons)

@@ -16,6 +16,7 @@ from ..errors import DlsysError, GraphError
 from ..graph import Node, Op, Shape, error_at, require_type
 from ..kernels import KernelSpec
 from ..ops.reduction import ReduceSum
+from ..ops.shape import Transpose
 from ..ops.slicing import Slice
 from ..ops.types import number_of
 from ..ops.views import View
@@ -282,12 +283,12 @@ def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
     first, last = group.nodes[0], group.nodes[-1]
     if not isinstance(first.op, Slice):
         return None
-    view: View | None = View.of(graph.shapes[first.inputs[0]])
+    view = View.of(graph.shapes[first.inputs[0]])
     for node in group.nodes:
-        view = None if view is None else node.op.view(node, view)
-    if view is None or min(view.strides, default=0) < 0:
-        return None
-    return None if view.offset * np.dtype(graph.dtypes[last]).itemsize % boundary else view
+        assert isinstance(node.op, (Slice, Transpose))
+        view = node.op.view(node, view)
+    starts_between = view.offset * np.dtype(graph.dtypes[last]).itemsize % boundary
+    return None if starts_between or min(view.strides, default=0) < 0 else view
 
 
 def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], shape: Shape) -> KernelSpec:

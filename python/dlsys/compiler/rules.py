@@ -1,12 +1,10 @@
-"""The rules by which graphs become simpler, in one table: folding, arithmetic, functions, moved and repeated values,
-taps of convolutions; `slices` those of slices and what is put together.
+"""The rules by which graphs become simpler, in one table: folding, arithmetic, moved and repeated values,
+taps of convolutions.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
 taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
-that the sign of a zero may change (`x + 0`, `-(a - b)`), that zeros of both signs come in another order where values
-alone are sorted, that several constant factors become one to rounding, that a sum of equal values, or a product of
-matrices of such, is the value times the count, and that a logarithm of a softmax becomes the operator that does it
-without underflow.
+that zeros of both signs come in another order where values alone are sorted, that several constant factors become one
+to rounding, and that a sum of equal values, or a product of matrices of such, is the value times the count.
 Folded constants are `full`, one value at every index, so no array is made for them, however large their shape.
 """
 
@@ -34,16 +32,16 @@ from ..ops import (
 )
 from ..ops.arithmetic import whole_power
 from ..ops.conv import geometry_of
-from ..ops.rules import real_constant
 from ..ops.slicing import slice_gradient_op
 from ..ops.types import number_of
 from .base import TypedGraph
 from .patterns import Match, Pattern, Rule, p
-from .slices import RESHAPED, SLICES
 
 RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
 TIMES, BY, FULL, CONSTANT = OPS["mul"], OPS["div"], OPS["full"], OPS["constant"]
 CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
+
+Axes = Sequence[int] | None
 
 # Folding ---------------------------------------------------------------------------------------------------
 
@@ -102,16 +100,6 @@ def _times(count: int, value: float) -> float:
 SMALLEST, LARGEST = 2.0**-32, 2.0**32
 
 
-def _minus(m: Match) -> float:
-    """-c, of integers modulo their range."""
-    return -m.c if m.dtype in FLOATS else real_constant("constant", in_dtype(-m.c, m.dtype).item())
-
-
-def _is(number: float) -> Any:
-    """Whether c is the number, once it is rounded to the dtype."""
-    return lambda m: abs(m.c - number) < 1e-6 and in_dtype(m.c, m.dtype) == number
-
-
 def _one_factor(m: Match) -> Node | None:
     """(x * or / inner) * or / outer, where neither hides that a product overflows."""
     if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (m.inner, m.outer)):
@@ -121,10 +109,6 @@ def _one_factor(m: Match) -> Node | None:
         return div_byconst_op(m.x, m.inner * m.outer)
     inner = 1 / m.inner if inside else m.inner
     return mul_byconst_op(m.x, inner / m.outer if outside else inner * m.outer)
-
-
-def _full(value: float) -> Any:
-    return lambda m: full_op(m.shape, value, m.dtype)
 
 
 MOST_FACTORS = 16  # of a power: beyond, pow is as fast as the product
@@ -157,46 +141,18 @@ def _begins_with_number(op: Op, read: tuple[Op, ...]) -> bool:
     return op.commutative and read[0] is CONSTANT
 
 
-C, MINUS = p.constant(value="c"), p.constant(value=_minus)
+C = p.constant(value="c")
 INNER, OUTER, FACTOR = p.constant(value="inner"), p.constant(value="outer"), (TIMES, BY)
-ONE_NUMBER, SIGN = "the other operand is one number", "the sign is part of the constant"
 
 OF_NUMBERS = [
-    Rule(ONE_NUMBER, Pattern(test=_reads_full), _with_number),
+    Rule("the other operand is one number", Pattern(test=_reads_full), _with_number),
     Rule("a number comes last", Pattern(test=_begins_with_number), lambda m: Node(m.node.op, m.node.inputs[::-1], {})),
-    Rule("x + -y is x - y", p.add("x", p.neg("y")), p.sub("x", "y")),
-    Rule("x + x is 2 x", p.add("x", "x"), p.mul("x", p.constant(value=2.0))),
-    Rule("x - c is x + (-c)", p.sub("x", C), p.add("x", MINUS)),
-    Rule("x - -y is x + y", p.sub("x", p.neg("y")), p.add("x", "y")),
-    Rule("-x * -y is x * y", p.mul(p.neg("x"), p.neg("y")), p.mul("x", "y")),
 ]
 OF_FLOATS = [
-    Rule("-x / -y is x / y", p.div(p.neg("x"), p.neg("y")), p.div("x", "y")),
-    Rule("-(-x) is x", p.neg(p.neg("x")), "x"),
-    Rule("-(x - y) is y - x", p.neg(p.sub("x", "y")), p.sub("y", "x")),
-    Rule("x + 0 is x", p.add("x", C), "x", _is(0)),
-    Rule("the factor is 1", Pattern(FACTOR, ("x", C)), "x", _is(1)),
-    Rule("the factor is -1", Pattern(FACTOR, ("x", C)), p.neg("x"), _is(-1)),
-    *(Rule(SIGN, p.neg(one("x", C)), one("x", MINUS)) for one in (p.mul, p.div)),
-    *(Rule(SIGN, one(p.neg("x"), C), one("x", MINUS)) for one in (p.mul, p.div)),
-    Rule(SIGN, p.neg(p.div(C, "x")), p.div(MINUS, "x")),
-    Rule(SIGN, p.div(C, p.neg("x")), p.div(MINUS, "x")),
+    Rule("the factor is 1", Pattern(FACTOR, ("x", C)), "x", lambda m: m.c == 1),
     Rule("two constant factors are one", Pattern(FACTOR, (Pattern(FACTOR, ("x", INNER)), OUTER)), _one_factor),
-    Rule("x ** 0 is 1", p.power("x", C), _full(1.0), _is(0)),  # also of NaN, as IEEE's pow
     Rule("a power is a product", p.power("x", C), _product),
-]  # fmt: skip
-
-ARRAY = p.full(value="c")
-FUNCTIONS = [
-    Rule("log(softmax(x)) without underflow", p.log(p.softmax("x")), p.log_softmax("x")),
-    Rule("exp(log_softmax(x)) is softmax(x)", p.exp(p.log_softmax("x")), p.softmax("x")),
-    Rule("relu(relu(x)) is relu(x)", p.relu(p.relu("x")), p.relu("x")),
-    Rule("the gate is known", p.relu_gradient(ARRAY, "g"), "g", lambda m: m.c > 0),
-    Rule("the gate is known", p.relu_gradient(ARRAY, "g"), _full(0.0)),
-    Rule("the gradient is zero", p.relu_gradient("x", ARRAY), _full(0.0), lambda m: m.c == 0),
-    Rule("the gradient has passed this gate already",
-         p.relu_gradient("x", p.relu_gradient("x", "g")), p.relu_gradient("x", "g")),
-]  # fmt: skip
+]
 
 # Moved and repeated values ---------------------------------------------------------------------------------
 
@@ -213,40 +169,23 @@ def _bare(node: Node, graph: TypedGraph) -> Node:
     return node.inputs[0] if leads else node
 
 
-def _order(m: Match) -> tuple[int, ...]:
+def _order(axes: Axes, rank: int) -> tuple[int, ...]:
     """For each axis of a transpose the input's axis that it is, not negative."""
-    rank = len(m.shape)
-    return tuple(reversed(range(rank))) if m.axes is None else tuple(axis % rank for axis in m.axes)
+    return tuple(reversed(range(rank))) if axes is None else tuple(axis % rank for axis in axes)
 
 
-def _summed(m: Match) -> tuple[int, ...]:
+def _summed(axes: Axes, rank: int) -> tuple[int, ...]:
     """The axes of a sum, ascending."""
-    rank = len(m.shapes[m.x])
-    return tuple(range(rank)) if m.axes is None else tuple(sorted(axis % rank for axis in m.axes))
+    return tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
 
 
-def _moves_ones(m: Match) -> bool:
-    wide = [axis for axis in m.axes if m.shapes[m.x][axis] != 1]
-    return wide == sorted(wide)
-
-
-def _swaps_last_two(m: Match) -> bool:
-    rank = len(m.axes)
-    return rank > 1 and m.axes == (*range(rank - 2), rank - 1, rank - 2)
+def _swaps_last_two(axes: Axes, rank: int) -> bool:
+    return rank > 1 and _order(axes, rank) == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _with_flag(flag: str) -> Any:
     """The product of x and y, of which one is transposed as it is read."""
     return lambda m: Node(MATMUL, [m.x, m.y], {**m.node.attrs, flag: not m.node.attrs[flag]})
-
-
-def _transposed_product(m: Match) -> Node | None:
-    """The product of the transposed matrices; None where others read the product too: it would be computed twice."""
-    product = m.node.inputs[0]
-    alone = m.graph.uses[product] == 1 and min(len(m.shapes[m.x]), len(m.shapes[m.y])) > 1
-    if not (alone and _swaps_last_two(m)):
-        return None
-    return Node(MATMUL, [m.y, m.x], {**product.attrs, "trans_A": not m.b, "trans_B": not m.a})
 
 
 def _reads_repeated(op: Op, read: tuple[Op, ...]) -> bool:
@@ -271,7 +210,7 @@ def _sunk(m: Match) -> Node:
 
 def _sum_of_repeated(m: Match) -> Node:
     """The sum over what was there before the broadcast, times how often that was repeated."""
-    wide, shape, axes = m.wide, m.shapes[m.x], m.axes
+    wide, shape, axes = m.wide, m.shapes[m.x], _summed(m.axes, len(m.wide))
     lead = len(wide) - len(shape)
     times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
     if times == 0:  # nothing is summed; zero times infinity would be NaN
@@ -280,7 +219,7 @@ def _sum_of_repeated(m: Match) -> Node:
     return mul_byconst_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
 
 
-REPEATED = p.broadcast_shape("x", shape=lambda m: m.shape)
+RESHAPED = p.reshape("x", shape=lambda m: m.shape)
 TRANSPOSE_OF_X = p.transpose("x", axes="axes")
 SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
 OF_REPEATED = Pattern(test=_reads_repeated)
@@ -291,25 +230,19 @@ MOVES = [
     Rule("the shape written out", Pattern((OPS["expand_dims"], OPS["squeeze"], OPS["flatten"]), ("x",)), RESHAPED),
     Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
     Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
-    Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=_order), lambda m: m.axes != _order(m)),
+    Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=lambda m: _order(m.axes, len(m.shape))),
+         lambda m: m.axes != _order(m.axes, len(m.shape))),
     Rule("axes written out", p.swapaxes("x"),
          p.transpose("x", axes=lambda m: m.node.op.order(m.node, len(m.shape)))),
-    Rule("two transposes are one", p.transpose(p.transpose("x", axes="inner"), axes="axes"),
-         p.transpose("x", axes=lambda m: tuple(m.inner[axis] for axis in m.axes))),
-    Rule("a transpose that moves extents of 1 is a reshape", TRANSPOSE_OF_X, RESHAPED, _moves_ones),
-    Rule("(a b)^T is b^T a^T",
-         p.transpose(p.matmul("x", "y", trans_A="a", trans_B="b"), axes="axes"), _transposed_product),
-    Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"), _swaps_last_two),
-    Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"), _swaps_last_two),
-    Rule("a broadcast to extents of 1 is a reshape",
-         p.broadcast_shape("x"), RESHAPED, lambda m: _only_leads(m.shapes[m.x], m.shape)),
-    Rule("two broadcasts are one", p.broadcast_shape(p.broadcast_shape("x")), REPEATED),
-    Rule("a broadcast adds the extents of 1 in front",
-         p.broadcast_shape(p.reshape("x")), REPEATED, lambda m: _bare(m.node.inputs[0], m.graph) is m.x),
-    Rule("axes written out", SUM_OF_X, p.reducesum("x", axes=_summed, keepdims=lambda m: m.keepdims),
-         lambda m: m.axes != _summed(m)),
-    Rule("a sum over extents of 1 is a reshape",
-         SUM_OF_X, RESHAPED, lambda m: all(m.shapes[m.x][axis] == 1 for axis in m.axes)),
+    Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"),
+         lambda m: _swaps_last_two(m.axes, len(m.shapes[m.x]))),
+    Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
+         lambda m: _swaps_last_two(m.axes, len(m.shapes[m.y]))),
+    Rule("axes written out", SUM_OF_X,
+         p.reducesum("x", axes=lambda m: _summed(m.axes, len(m.shapes[m.x])), keepdims=lambda m: m.keepdims),
+         lambda m: m.axes != _summed(m.axes, len(m.shapes[m.x]))),
+    Rule("a sum over extents of 1 is a reshape", SUM_OF_X, RESHAPED,
+         lambda m: all(m.shapes[m.x][axis] == 1 for axis in _summed(m.axes, len(m.shapes[m.x])))),
     Rule("a sum of equal values is a product",
          p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
     Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),
@@ -383,8 +316,7 @@ TAPS = [
 
 TABLE = {
     "fold": [Rule("all that it reads is constant", Pattern(test=_reads_constants), _folded)],
-    "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *FUNCTIONS, *MOVES, *SORTS],
+    "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *MOVES, *SORTS],
     "taps": TAPS,
-    "slices": SLICES,
 }
 """All rules, by the pass that a user may choose, in the order in which they are tried."""

@@ -51,9 +51,6 @@ class BroadcastShape(Linear):
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, input_shapes[0], node.attrs["shape"])
 
-    def view(self, node: Node, x: View) -> View:
-        return x.expanded(self.infer_shape(node, [x.shape]))
-
 
 @register
 class SumToLike(Linear):
@@ -146,6 +143,7 @@ class Transpose(Op):
         return tuple(input_shapes[0][axis] for axis in self.order(node, len(input_shapes[0])))
 
     def view(self, node: Node, x: View) -> View:
+        """The result as a view of an array of which x is one."""
         return x.permuted(self.order(node, len(x.shape)))
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
