@@ -17,7 +17,6 @@ from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
 
 ORDER, TRANSFORM = 0, 1
 """The purposes of random streams; a stream is identified by purpose, seed, epoch and number of the batch."""
-_END = object()
 
 
 class Share(tuple[Any, ...]):
