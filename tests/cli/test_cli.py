@@ -113,27 +113,17 @@ def test_ladder_prints_every_rung():
         "vectorization",
         "register tile",
         "packing",
-        "no prefetch",
         "in use: contraction rule",
     ]
-    assert titles[:7] == steps
+    assert titles[:6] == steps
     threads = dl.get_num_threads()
-    assert titles[7:] == ([f"parallel, {threads} threads"] if threads > 1 else [])
-    assert [int(row[2]) for row in rows] == [1] * 7 + ([threads] if threads > 1 else [])
+    assert titles[6:] == ([f"parallel, {threads} threads"] if threads > 1 else [])
+    assert [int(row[2]) for row in rows] == [1] * 6 + ([threads] if threads > 1 else [])
     first = float(rows[0][3])
     for row in rows:  # three digits are printed
         assert abs(float(row[3]) / first - float(row[4])) < 0.02 * float(row[4])
     for step in schedules.STEPS:
         assert all(f"     {line}\n" in out for line in schedules.body(step))
-
-
-@pytest.mark.slow
-def test_roofline_measures_a_product_with_and_without_prefetches():
-    status, out, err = call("roofline", "--target", "llvm", "--batch", "32")
-    assert (status, err) == (0, ""), err
-    first, second = (line for line in out.splitlines() if "measured  " in line or "nothing fetched ahead" in line)
-    assert first.startswith("matmul") and second.endswith("latency")
-    assert float(first.split()[-1]) > 1 and float(second.split()[-2]) > 1
 
 
 @pytest.mark.slow
@@ -166,14 +156,6 @@ def test_what_is_shown_is_what_ran():
     exec("\n".join(rungs[1].code), {"sch": sch, "tile": tile})
     (shown,) = sch.mod.functions.values()
     assert tvm_ffi.structural_equal(shown, rungs[1].function)
-
-
-def test_one_rung_fetches_nothing_ahead():
-    *_, bare, used = schedules.rungs(64, 600, 96)
-    assert bare.title == "no prefetch" and "llvm.prefetch" not in bare.function.script()
-    assert "llvm.prefetch" in used.function.script()
-    left = [line for line in used.function.script().splitlines() if "llvm.prefetch" not in line]
-    assert [line for line in bare.function.script().splitlines() if line.strip() != "T.evaluate(0)"] == left
 
 
 def test_the_last_rung_is_the_schedule_of_kernels():

@@ -284,50 +284,6 @@ def _own_arrays(function: tirx.PrimFunc) -> list[Any]:
     return found
 
 
-def _fetched(code: Any, buffer: Any, loops: list[Any], found: list[tuple[list[Any], list[Any]]]) -> None:
-    """The indices at which lines of a buffer are fetched, with the loops around each."""
-
-    def loop(item: tirx.For, visitor: Any) -> None:
-        _fetched(item.body, buffer, [*loops, item] if item.loop_var.name != "once" else loops, found)
-
-    def call(item: Any, visitor: Any) -> None:
-        load = item.args[0] if str(getattr(item.op, "name", "")).endswith("address_of") else None
-        if load is not None and load.source.same_as(buffer):
-            found.append((list(load.indices), loops))
-        else:
-            visitor.default_visit(item)
-
-    tvm_ffi.structural_visit(code, [(tirx.For, loop), (tvm.ir.Call, call)])
-
-
-@pytest.mark.slow
-def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
-    """All of its lines, and hardly others, of rows along k and of rows along n."""
-    target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})
-    line = 16  # elements
-    for m, n, k, turned in ((600, 160, 256, True), (80, 512, 256, False), (12, 512, 128, False)):
-        shapes = [(m, k), (n, k) if turned else (k, n)]
-        function = _function("k", shapes, "float32", lambda a, b, turned=turned: compute.matmul(a, b, False, turned))
-        fetched: list[tuple[list[Any], list[Any]]] = []  # indices, and the loops around
-        scheduled = schedule.apply(function, target)[0]
-        _fetched(scheduled.body, scheduled.params[1], [], fetched)
-        width = max(int(buffer.shape[1]) for buffer in _own_arrays(scheduled) if buffer.name == "sums")
-        found = set()
-        for indices, loops in fetched:
-            panel, *own = loops
-            for step in itertools.product(*(range(int(loop.extent)) for loop in own)):
-                names = {panel.loop_var: 0, **dict(zip((loop.loop_var for loop in own), step, strict=True))}
-                numbers = {var: tirx.IntImm("int32", value) for var, value in names.items()}
-                row, start = (int(tvm.sym.Analyzer().simplify(common.renamed(i, numbers))) for i in indices)
-                row, start = divmod(row * shapes[1][1] + start, shapes[1][1])  # an address may be that of a later row
-                found.add((row, start // line * line))
-        places = itertools.product(range(0, k, line), range(width, 2 * width))
-        if not turned:
-            places = itertools.product(range(width, 2 * width, line), range(k))
-        wanted = {(row, start) for start, row in places}
-        assert wanted <= found and len(found) <= 1.1 * len(wanted), (m, n, k)
-
-
 @pytest.mark.slow
 def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
     random = np.random.default_rng(5)

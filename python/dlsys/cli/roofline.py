@@ -1,22 +1,18 @@
 """`python -m dlsys roofline`: the least time of each kernel of a training step, and what limits it.
 
 For a GPU, and for a CPU of many cores, the time is predicted from the loops (`cli.cost`), so the machine need not be
-there. For this CPU it is the longer of the times of arithmetic and memory at the measured peaks. Two rows more then
-have what was measured of the largest product: as it is, and without its prefetches, which hide memory's latency.
+there. For this CPU it is the longer of the times of arithmetic and memory at the measured peaks.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .. import autodiff as ad
-from .. import nn, optim, timing
+from .. import nn, optim
 from ..compiler import Key, Plan
-from ..devices import array, cuda, get_num_threads
+from ..devices import cuda, get_num_threads
 from ..devices.machine import GPUS
 from ..errors import TargetError
 from ..inspect.profile import work_of
@@ -24,13 +20,9 @@ from ..inspect.text import kernels_of
 from ..kernels import peak
 from ..kernels.build import prim_func
 from ..planner import table
-from ..schedule import apply, machine_code, resolve_target
-from ..schedule.cpu import prefetch
+from ..schedule import apply, resolve_target
 from ..schedule.target import host_target, machine_of
 from .cost import Cores, Multiprocessors, predicted
-
-ROUNDS, TURN = 7, 0.05  # of the measurements, and seconds of a turn
-MOST_SETS = 64
 
 
 def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
@@ -73,7 +65,6 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
     shared = "parts" if cores else "blocks x threads"
     head = ("kernel", "calls", shared, "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
     total = sum(seconds for seconds, _ in rows)
-    measured = _latency(plan) if target != "cuda" and not cores else []
     if target == "cuda":
         device = GPUS[arch]
         where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
@@ -82,7 +73,7 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
     else:
         where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
     return "\n".join([
-        table([head, *(cells for _, cells in rows), *measured], "<><>>>>><"), "",
+        table([head, *(cells for _, cells in rows)], "<><>>>>><"), "",
         f"a step of {name}, batch {batch}: {total * 1e6:.1f} us at least on {where}",
     ])  # fmt: skip
 
@@ -112,39 +103,3 @@ def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None)
         seconds = limits[limit]
     numbers = f"{nbytes / 1e6:.2f}", f"{flop / 1e6:.1f}", f"{seconds * 1e6:.1f}"
     return seconds, (kernel.name, str(calls), *shared, *numbers, limit)
-
-
-def _latency(plan: Plan) -> list[tuple[str, ...]]:
-    """Rows of the largest product that fetches ahead: the best time of calls whose arrays are not in L2, and that
-    without the fetches."""
-    target = host_target(get_num_threads())
-    work = [(work_of(plan, kernel, keys)[1], keys[0]) for kernel, keys in kernels_of(plan)]
-    for _, key in sorted(work, reverse=True):
-        spec = plan.specs[key]
-        function, rule = apply(prim_func(spec), target)
-        if rule.name == "contraction" and prefetch.is_in(function):
-            ways = {f"{spec.name}, measured": function, "the same, nothing fetched ahead": prefetch.without(function)}
-            found = timing.in_turn({name: _runner(code, target) for name, code in ways.items()}, ROUNDS, TURN)
-            seconds = {name: f"{timing.best * 1e6:.1f}" for name, timing in found.items()}
-            return [
-                (name, "1", *[""] * 5, told, limit)
-                for (name, told), limit in zip(seconds.items(), ("", "latency"), strict=True)
-            ]
-    return []
-
-
-def _runner(function: Any, target: Any) -> timing.Runner:
-    """Calls of a kernel, each with other arrays, so many that L2 does not hold them."""
-    kernel = machine_code.compiled({"kernel": function.with_attr("global_symbol", "kernel")}, target)["kernel"]
-    random, types = np.random.default_rng(0), [(tuple(map(int, x.shape)), str(x.dtype)) for x in function.params]
-    nbytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in types)
-    sets = [
-        [array(random.random(shape).astype(dtype)).tensor for shape, dtype in types]
-        for _ in range(2 + min(4 * machine_of(target).l2 // nbytes, MOST_SETS))
-    ]
-
-    def run(times: int) -> None:
-        for i in range(times):
-            kernel(*sets[i % len(sets)])
-
-    return run

@@ -21,7 +21,6 @@ from .. import compute
 from ..devices import panels
 from ..schedule import Rule, apply, machine_code
 from ..schedule.common import bound_once
-from ..schedule.cpu import prefetch
 from ..schedule.cpu.tiles import choose
 from ..schedule.products import product_of
 from ..schedule.stages import read_stages
@@ -114,15 +113,8 @@ def register_tile(sch: s_tir.Schedule, tile: RegisterTile) -> None:
     sch.vectorize(lanes)
 
 
-def no_prefetch(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Blocks that fit into the caches, and a tile that suits the shape; what they read may still have to come from
-    memory."""
-    return prefetch.without(apply(func, target)[0])
-
-
 def in_use(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
-    """The schedule of kernels: the same, and memory is fetched ahead, so that its latency is hidden behind
-    arithmetic."""
+    """The schedule of kernels: blocks that fit into the caches, and a tile that suits the shape."""
     return apply(func, target)
 
 
@@ -145,8 +137,6 @@ def rungs(m: int, k: int, n: int, dtype: str = "float32", threads: int = 1) -> l
         code = body(step) + (body(clear_before) if count == 1 else ())
         function = bound_once(next(iter(sch.mod.functions.values())))
         found.append(Rung(step.__name__.replace("_", " "), _reason(step), code, function, serial, 1))
-    bare = no_prefetch(plain, serial)
-    found.append(Rung("no prefetch", _reason(no_prefetch), body(no_prefetch), bare, serial, 1))
     for count in dict.fromkeys((1, threads)):
         target = _target(count)
         function, rule = in_use(plain, target)

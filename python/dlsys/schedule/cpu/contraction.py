@@ -85,8 +85,8 @@ class Contraction:
         a, b = (replace(one, value=values[one]) for one in (p.a, p.b))
         return replace(p, a=a, b=b), images, before
 
-    def written(self, p: Product, tile: Tile, machine: Machine, given: Sequence[ir.Var]) -> list[Stage | tirx.Stmt]:
-        """The loops of the product, as it is or transposed, and the others. `given`: the function's parameters."""
+    def written(self, p: Product, tile: Tile, machine: Machine) -> list[Stage | tirx.Stmt]:
+        """The loops of the product, as it is or transposed, and the others."""
         found, whole = self.paddings
         skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
         p = padding.ordered(p, skips)
@@ -97,7 +97,7 @@ class Contraction:
         if inside:
             p = replace(p, a=replace(p.a, value=padding.without_zeros(p.a.value)))
         result = next((one for one in self.after[:1] if not one.reduced), None)
-        nests = Loops(p, images, result, skips, tile, machine, given).nests()
+        nests = Loops(p, images, result, skips, tile, machine).nests()
         return [*before, *nests, *self.after[result is not None :]]
 
 
@@ -112,7 +112,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     if parts := parts_of(p, missing_parts(q, machine, tile)):
         found = found.in_parts(parts)
         q, tile = found.choose(machine)
-    return reduction.finish(func, machine, found.written(q, tile, machine, func.params))
+    return reduction.finish(func, machine, found.written(q, tile, machine))
 
 
 def contraction_of(func: PrimFunc, stages: Sequence[Stage]) -> Contraction | None:

@@ -25,7 +25,7 @@ from ..stages import Expr, Stage
 from ..target import Machine
 from .indices import Names, Part, Place, Read
 from .padding import Images, Padding
-from .tile_code import Given, TileCode
+from .tile_code import TileCode
 from .tiles import BEFORE, PACKED, Tile, group
 
 
@@ -34,14 +34,14 @@ class Loops(TileCode):
 
     def __init__(
         self, p: Product, images: Images | None, result: Stage | None, skips: Sequence[Padding], tile: Tile,
-        machine: Machine, given: Given,
+        machine: Machine,
     ) -> None:  # fmt: skip
         """`images`: those that are made before, for a factor to read. The others: see `TileCode`."""
         # a thread has one batch after another
         self.alone: bool = bool(p.batch) and (tile.by_batch or not tile.parallel)
         if images is not None and self.alone and (own := images.of_batch(p)):
             images, p = own
-        super().__init__(p, result, skips, tile, machine, given)
+        super().__init__(p, result, skips, tile, machine)
         self.batch: tuple[int, ...] = p.shape(p.batch)
         self.images = images
         self.shares: tuple[int, int] = tile.shares(p)

@@ -6,40 +6,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
 from ..common import VECTORS, is_costly, near_divisor, renamed, with_loads
 from ..products import Product
 from ..squares import SIDE, turned
-from ..stages import Expr, Stage, loads_of
+from ..stages import Expr, Stage
 from ..target import Machine
-from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import CHANNELS, Padding
-from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
-
-Given = Sequence[ir.Var]
-"""The parameters of a function."""
+from .tiles import LIES, TERMS, WINDOWS, Tile
 
 
 class TileCode(Indices):
     """The code of a product's tiles, so many along the rows. Between two parts of the terms they lie in an array."""
 
     def __init__(
-        self, product: Product, result: Stage | None, skips: Sequence[Padding], tile: Tile,
-        machine: Machine, given: Given,
-    ) -> None:  # fmt: skip
+        self, product: Product, result: Stage | None, skips: Sequence[Padding], tile: Tile, machine: Machine
+    ) -> None:
         """`result`: the stage of what is made of each sum, at the same index; None where that is the sum itself.
         `skips`: the paddings of A's images that are left out."""
         super().__init__(product)
         self.result: Stage | None = result
         self.tile: Tile = tile
         self.machine: Machine = machine
-        self.given: Given = given
         self.tiles: int = -(-self.m // tile.rows)
         self.terms: _Terms = _Terms(self, skips)
         shape = (tile.panels, tile.block, tile.rows, tile.columns)
@@ -75,14 +68,12 @@ class TileCode(Indices):
             def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt:
                 return self._by_intrinsic(sums, r, c, lanes, read_a(place, r, term), lambda at: read_b(place, at, term))
 
-            fetches = [*self._later_row(place, term), *self._next_panel(place, term)] if self.tile.fetches else []
-            vector = group if self.product.intrinsic else None
-            return sequence([*fetches, self._over(first, last, computed, one, vector)])
+            return self._over(first, last, computed, one, group if self.product.intrinsic else None)
 
         clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
-        fetches, stored = self._lines_to_store(place, rows, width), self._stored(place, rows, width, sums)
+        stored = self._stored(place, rows, width, sums)
         if between is None:
-            return sequence([tirx.AllocBuffer(sums), *fetches, clear, terms, stored])
+            return sequence([tirx.AllocBuffer(sums), clear, terms, stored])
 
         keep = lambda r, c: tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])  # noqa: E731
         earlier = lambda r, c: tirx.BufferLoad(between, [*place.local, r, c])  # noqa: E731
@@ -93,9 +84,8 @@ class TileCode(Indices):
             both = all_of(lambda r, c: earlier(r, c) + tirx.BufferLoad(sums, [r, c]))
             added.append(tirx.IfThenElse(later, both, None))
         is_last = place.part.number == self.number(self.terms.count - 1)
-        before = [tirx.IfThenElse(is_last, sequence(fetches), None)] if fetches else []
         kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
-        return sequence([tirx.AllocBuffer(sums), *before, clear, terms, *added, kept])
+        return sequence([tirx.AllocBuffer(sums), clear, terms, *added, kept])
 
     def _by_intrinsic(
         self, sums: Any, row: Expr, column: Expr, lanes: int, a: Expr, b: Callable[[Expr], Expr]
@@ -138,62 +128,6 @@ class TileCode(Indices):
         """An element of B."""
         names = self.at(self.product.n, place.panel * self.tile.columns + column)
         return self.element(self.product.b, {**place.batch, **names, **term.names})
-
-    # What is fetched
-
-    def _next_panel(self, place: Place, term: Term) -> list[tirx.Stmt]:
-        """The fetches, in a step, of a part of what the next panel is read or made from: memory is idle while the tiles
-        behind the first one read their panel from L2."""
-        p, tile, b = self.product, self.tile, self.product.b
-        plain = tile.b in (LIES, PACKED) and len(p.k) == len(p.n) == 1
-        side_by_side = tile.b == GIVEN and tile.a != WINDOWS
-        side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
-        plain = side_by_side or (plain and b.contiguous == p.n[0])
-        sources = {load.source for load in loads_of([b.value])}
-        near = self.n * self.k * p.itemsize <= 4 * self.machine.l1
-        if not plain or near or len(sources) != 1 or sources.isdisjoint(self.given):
-            return []
-        step = self.simple(place.tile * self.terms.depth + term.number - place.part.first)
-        next_one = replace(place, panel=place.panel + 1)
-        if side_by_side:
-            first = self.column_where_it_lies(next_one, self.number(0), Term(place.part.starts, place.part.first))
-            return [prefetch.of(first, self._share_of(step, tile.columns))]
-        row = place.part.first + self._share_of(step, 1)
-        first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
-        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(sources.pop(), self.machine))]
-
-    def _share_of(self, step: Expr, length: int) -> Expr:
-        """A step's place in a length that all tiles' steps share."""
-        return tirx.floordiv(step * length, self.tiles)
-
-    def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
-        """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else
-        of some steps on, without divisions."""
-        p, rows = self.product, self.tile.rows
-        if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
-            return []
-        if p.a.contiguous != p.last(p.k):
-            ahead = 40  # some 250 ns, the latency of memory, at 6 ns a step
-            names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + ahead)}
-            return [prefetch.of(self.element(p.a, {**place.batch, **names}))]
-        inner = p.run(p.a, p.k)
-        if self.terms.length(inner) < p.size(inner):
-            return []
-        steps = {axis: self.number(0) if axis in inner else i for axis, i in term.names.items()}
-        steps[p.last(p.k)] = self.flat(inner, term.names) * rows
-        later = {**place.batch, **self.at(p.m, place.tile * rows + rows), **steps}
-        return [prefetch.of(self.element(p.a, later))]
-
-    def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
-        """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
-        if self.m * self.n * self.product.itemsize < 2 * self.machine.l1:
-            return []
-        zero, lanes = tirx.const(0, self.dtype), self.tile.lanes
-        line = lambda r, c: prefetch.to_store(self._result(place, r, c, zero))  # noqa: E731
-        if self._by_columns:
-            return [self.loop(width, lambda c: line(self.number(0), c), UNROLLED, "column")]
-        columns = lambda r: self.loop(-(-width // lanes), lambda v: line(r, v * lanes), UNROLLED, "vector")  # noqa: E731
-        return [self.loop(rows, columns, UNROLLED, "row")]
 
     # What is stored
 

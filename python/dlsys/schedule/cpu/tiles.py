@@ -31,7 +31,7 @@ ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
 LINE = 16.0  # the least of a step that reads a line from beyond L1 for A; copying one from beyond L2 takes twice that
 REREAD = 0.01  # reading a byte again that lies in L3
-PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets: what is fetched beside it is lost
+PIECE = 25.0  # the least of storing a row of a tile where C's rows share sets
 
 LIES, PACKED, BEFORE, GIVEN, WINDOWS = "lies", "packed", "before", "given", "windows"
 """How an operand is read: where it lies; from panels that a share packs, a part of k at a time, that are packed before,
@@ -43,7 +43,7 @@ class Tile:
     """How a product is computed: `rows` of C in a tile, `columns` of a panel, `lanes` of a vector; how A and B are
     read; a thread's share of C, `block` tiles along the rows and `panels` along the columns; whether threads compute
     shares (`parallel`), or whole batches (`by_batch`); `depth`, the terms in a part of a sum of more than twice as
-    many; whether what tiles read later is fetched."""
+    many."""
 
     rows: int
     columns: int
@@ -55,7 +55,6 @@ class Tile:
     parallel: bool = False
     by_batch: bool = False
     depth: int = TERMS
-    fetches: bool = True
 
     def turns(self, p: Product, machine: Machine) -> bool:
         """Whether the tile leaves registers for what exchanges of squares need. Else LLVM, which keeps that through all
@@ -134,11 +133,6 @@ def _over_windows(p: Product) -> Product:
     at = k.index(p.last(tuple(k))) if k else 0
     k[at:at] = [i for i in p.k if i in beside]
     return replace(p, k=tuple(k))
-
-
-def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
-    """All tiles by which the loops of a product can be written, those of more rows first."""
-    return (tile for whole in _sizes(p, machine, made) for tile in _shared(p, whole, machine))
 
 
 def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:

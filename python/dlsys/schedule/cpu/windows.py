@@ -40,7 +40,7 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
-        return reduction.finish(func, machine, found.written(p, tile, machine, func.params))
+        return reduction.finish(func, machine, found.written(p, tile, machine))
     if p.size(p.n) > few:
         return None
     if parts := parts_of(p, missing_parts(p, machine)):
