@@ -77,15 +77,11 @@ class TileCode(Indices):
 
         keep = lambda r, c: tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])  # noqa: E731
         earlier = lambda r, c: tirx.BufferLoad(between, [*place.local, r, c])  # noqa: E731
-        later, added = place.part.number > 0, list[tirx.Stmt]()
-        if self.terms.goes_on:
-            clear = tirx.IfThenElse(later, all_of(earlier), clear)
-        else:
-            both = all_of(lambda r, c: earlier(r, c) + tirx.BufferLoad(sums, [r, c]))
-            added.append(tirx.IfThenElse(later, both, None))
+        both = all_of(lambda r, c: earlier(r, c) + tirx.BufferLoad(sums, [r, c]))
+        added = tirx.IfThenElse(place.part.number > 0, both, None)
         is_last = place.part.number == self.number(self.terms.count - 1)
         kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
-        return sequence([tirx.AllocBuffer(sums), clear, terms, *added, kept])
+        return sequence([tirx.AllocBuffer(sums), clear, terms, added, kept])
 
     def _by_intrinsic(
         self, sums: Any, row: Expr, column: Expr, lanes: int, a: Expr, b: Callable[[Expr], Expr]
@@ -184,15 +180,14 @@ class TileCode(Indices):
 
 
 class _Terms:
-    """The loops over k of one tile, in `count` parts of `depth` terms. Parts of a long sum are added up by themselves,
-    others go on with the sums before. Taps that meet only the zeros around images are left out."""
+    """The loops over k of one tile, in `count` parts of `depth` terms, each added up by itself. Taps that meet only the
+    zeros around images are left out."""
 
     def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
         self.of, p, tile = code, code.product, code.tile
         self.sizes, self.apart = p.shape(p.k), WINDOWS in (tile.a, tile.b)  # in a loop for each axis, else in one
         self.skips = [next((one for one in skips if one.tap == axis), None) for axis in p.k]
         self.by_tap = [skip is not None and skip.position == p.m[-1] for skip in self.skips]
-        self.goes_on = math.prod(self.sizes) <= 2 * TERMS
         self.lengths = self._cut()
         self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
@@ -202,19 +197,15 @@ class _Terms:
         self.kinds = [SERIAL] * (len(p.k) - unrolled) + [UNROLLED] * unrolled
 
     def _cut(self) -> list[int]:
-        """Indices of each axis that a part has. Where parts go on with sums, these are the same whatever the parts."""
-        inner, depth = 1, self.of.tile.depth
+        """Indices of each axis that a part has."""
+        inner = 1
         for i, size in reversed([*enumerate(self.sizes)]):
-            if inner * size > 2 * depth:
-                most = max(depth // inner, 1)
+            if inner * size > 2 * TERMS:
+                most = max(TERMS // inner, 1)
                 whole = min(near_divisor(size, most) or most, size)
                 return [*[1] * i, 1 if self.by_tap[i] else whole, *self.sizes[i + 1 :]]
             inner *= size
         return list(self.sizes)
-
-    def length(self, axes: Sequence[int]) -> int:
-        """Terms of a part over some axes."""
-        return math.prod(length for axis, length in zip(self.of.product.k, self.lengths, strict=True) if axis in axes)
 
     def part(self, number: Expr) -> Part:
         """The part of that number."""

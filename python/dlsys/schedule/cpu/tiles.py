@@ -16,7 +16,7 @@ from .padding import Padding, share
 
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
-FEW = 8  # tiles that pass a panel, up to which it should stay in L1 from being packed on, or lie where it lies
+FEW = 8  # tiles that pass a panel, up to which it is read where it lies
 SETS = 64  # of lines in L1: rows at a distance of so many lines, or a multiple, share one
 FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
@@ -42,8 +42,7 @@ or that are given; through windows of images, which are read where they lie, an 
 class Tile:
     """How a product is computed: `rows` of C in a tile, `columns` of a panel, `lanes` of a vector; how A and B are
     read; a thread's share of C, `block` tiles along the rows and `panels` along the columns; whether threads compute
-    shares (`parallel`), or whole batches (`by_batch`); `depth`, the terms in a part of a sum of more than twice as
-    many."""
+    shares (`parallel`), or whole batches (`by_batch`)."""
 
     rows: int
     columns: int
@@ -54,7 +53,6 @@ class Tile:
     panels: int
     parallel: bool = False
     by_batch: bool = False
-    depth: int = TERMS
 
     def turns(self, p: Product, machine: Machine) -> bool:
         """Whether the tile leaves registers for what exchanges of squares need. Else LLVM, which keeps that through all
@@ -158,24 +156,13 @@ def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]
                 ways_of_b.append(LIES)
             for b in ways_of_b:
                 block, panels = -(-p.size(p.m) // rows), -(-p.size(p.n) // columns)
-                whole = Tile(rows, columns, lanes, a, b, block, panels, parallel, by_batch)
-                yield replace(whole, depth=_depth(p, whole, machine))
+                yield Tile(rows, columns, lanes, a, b, block, panels, parallel, by_batch)
 
 
 def _shares_a_set(p: Product, machine: Machine) -> bool:
     """Whether the rows of B, k by k, share a few lines of L1."""
     stride = 0 if p.b.strides is None else p.b.strides[p.last(p.k)] * p.itemsize
     return stride % (SETS * machine.line) == 0
-
-
-def _depth(p: Product, tile: Tile, machine: Machine) -> int:
-    """Terms in a part of k: as many as L1 holds of A and B where a step reads a line of A that the next tiles read too,
-    or few tiles pass a panel; else more, since a tile is stored after each. Long sums have the same with all tiles."""
-    across = _is_across(p, tile)
-    if len(p.k) > 1 or p.sizes[3] > 2 * TERMS or not (across or (tile.b == PACKED and tile.block <= FEW)):
-        return TERMS
-    step = tile.columns * p.itemsize + (machine.line if across else tile.rows * p.itemsize)
-    return min(machine.l1 // (2 * step), TERMS)
 
 
 def _is_across(p: Product, tile: Tile) -> bool:
@@ -199,8 +186,7 @@ def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
         many = panels < whole.panels or batch > p.matrices[0], block < whole.block or batch > p.matrices[1]
         ways = zip((whole.a, whole.b), many, strict=True)
         a, b = (BEFORE if way == PACKED and several else way for way, several in ways)
-        tile = replace(whole, a=a, b=b, block=block, panels=panels)
-        yield replace(tile, depth=_depth(p, tile, machine))
+        yield replace(whole, a=a, b=b, block=block, panels=panels)
 
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
@@ -210,7 +196,7 @@ def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) ->
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
     else:
-        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * whole.depth) * p.itemsize), 1)
+        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * TERMS) * p.itemsize), 1)
     blocks = max(-(-tiles // fitting), min(-(-least // steps), tiles))
     threads = machine.threads if least > 1 else 1
     found = (-(-tiles // count) for count in range(blocks, min(FINER * blocks, tiles) + 1))
@@ -249,12 +235,12 @@ def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
     far = row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2
     sets = machine.l1 // (machine.ways * machine.line)
     apart = math.gcd(row // machine.line, sets) if row % machine.line == 0 else 1
-    return LINE if far or part_of(p, tile) > machine.ways * sets // apart else 0.0
+    return LINE if far or part_of(p) > machine.ways * sets // apart else 0.0
 
 
-def part_of(p: Product, tile: Tile) -> int:
+def part_of(p: Product) -> int:
     """Terms in a part of k."""
-    return p.sizes[3] if p.sizes[3] <= 2 * tile.depth else tile.depth
+    return p.sizes[3] if p.sizes[3] <= 2 * TERMS else TERMS
 
 
 def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
@@ -265,7 +251,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
     again, (blocks, groups) = 0.0, map(int, tile.shares(p))
     if p.n[-1] > p.m[-1] and n * p.itemsize % (SETS * machine.line // 2) == 0:
         work = max(work, PIECE * batch * m * panels)
-    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * part_of(p, tile) * p.itemsize > machine.l2:
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * part_of(p) * p.itemsize > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))
