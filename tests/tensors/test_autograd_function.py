@@ -189,4 +189,4 @@ def test_what_a_function_leaves_is_checked() -> None:
     x = dl.ones(3)
     assert "Array.forward must return and save tensors, not ndarray" in error_of(GraphError, Array.apply, x)
     assert "Saves.forward must return and save tensors, not float" in error_of(GraphError, Saves.apply, x, 1)
-    assert "ctx.kept is list: save_for_backward keeps tensors" in error_of(GraphError, Keeps.apply, x, [1])
+    assert "Keeps.forward: ctx.kept is list: an attribute is" in error_of(GraphError, Keeps.apply, x, [1])

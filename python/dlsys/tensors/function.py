@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..errors import GraphError
-from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register
+from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, require_value
 from ..ops import copy_op
 from .mode import enable_grad, no_grad
 
 _numbers = itertools.count()
-PLAIN = (int, float, bool, str, type(None))
 
 
 class Context:
@@ -56,8 +55,7 @@ class Function:
             if not isinstance(x, Node):
                 raise GraphError(f"{where} must return and save tensors, not {type(x).__name__}")
         for name, x in attributes.items():
-            if type(x) not in PLAIN:
-                raise GraphError(f"{where}: ctx.{name} is {type(x).__name__}: save_for_backward keeps tensors")
+            require_value(f"{where}: ctx.{name}", x)
         takes = tuple([isinstance(x, Node) for x in arguments])
         attrs = {"rule": cls, "number": cls._number, "takes": takes, "context": tuple(attributes.items())}
         return _Stated.make(inputs, attrs)
