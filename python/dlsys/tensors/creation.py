@@ -311,7 +311,7 @@ def arange(
     if told := too_large((count,)):
         raise ShapeError(f"arange: {told}")
     places = _allocated("arange", np.arange, count, dtype=np.int64 if whole else np.float64)
-    made: np.ndarray = start + step * places  # type: ignore[operator]
+    made: np.ndarray = start + step * places
     return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
 
 
