@@ -27,8 +27,8 @@ class Value:
         first: the step that writes it.
         last: the last step that reads it, or the number of steps for a result that outlives the run.
         alias: the value of which it is a view, in whose memory it is.
-        in_place: values that its kernel may overwrite if nothing reads them after `first`: those that it reads at
-            the index that it writes, and at no other.
+        in_place: values of all their buffer's bytes that its kernel may overwrite if nothing reads them after `first`:
+            those that it reads at the index that it writes, and at no other.
         offset: where an alias begins in that value, in bytes.
     """
 
@@ -133,12 +133,12 @@ def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer
             found, start = buffer_of[value.alias], within.get(value.alias, 0) + value.offset
         else:
             alike = (other for other in value.in_place if size[other] == value.nbytes)
-            over = next((other for other in alike if _dies(other, value, buffer_of[other], within)), None)
+            over = next((other for other in alike if _dies(buffer_of[other], value)), None)
             if over is None:
                 found, start = Buffer(value.nbytes, value.first, last[value.id]), 0
                 buffers.append(found)
             else:
-                found, start = buffer_of[over], within.get(over, 0)
+                found, start = buffer_of[over], 0
                 found.last = max(found.last, last[value.id])
         found.values.append(value)
         buffer_of[value.id] = found
@@ -147,17 +147,9 @@ def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer
     return buffers, buffer_of, within
 
 
-def _dies(other: Hashable, value: Value, buffer: Buffer, within: dict[Hashable, int]) -> bool:
-    """Whether `value` may take the place of `other`: a whole buffer that dies, or a piece of one, which nothing else in
-    that piece needs any more."""
-    if buffer.nbytes == value.nbytes:
-        return buffer.last == value.first
-    low, own = within.get(other, 0), {other}
-    return all(
-        known.last <= value.first if known.id in own else known.last < value.first
-        for known in buffer.values
-        if within.get(known.id, 0) < low + value.nbytes and low < within.get(known.id, 0) + known.nbytes
-    )
+def _dies(buffer: Buffer, value: Value) -> bool:
+    """Whether a value may take the place of a whole buffer, which nothing else needs any more."""
+    return buffer.nbytes == value.nbytes and buffer.last == value.first
 
 
 def _place(buffers: Sequence[Buffer]) -> None:

@@ -190,11 +190,9 @@ def planned(program: Program) -> MemoryPlan:
 
 
 def _overwritable(program: Program, stored: list[Node], known: Container[Node]) -> dict[Node, list[Node]]:
-    """For each value that a kernel computes those `known` on which it may lie. A piece of an array is one only
-    where most of the array is overwritten so, as it stays alive."""
+    """For each value that a kernel computes those `known` on which it may lie: whole arrays of its size."""
     group_of = {node: group for group in program.groups for node in group.outputs}
     found: dict[Node, list[Node]] = {}
-    pieces: dict[Node, dict[Node, int]] = {}
     for node in stored:
         if node not in group_of or node in program.aliases.lies_in:
             continue
@@ -204,14 +202,8 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
             source = program.aliases.source(value)
             if len(group.outputs) > 1 and program.graph.dtypes[value] == "bool":
                 continue  # they are read where they are used, behind stores too: see `schedule.codegen`
-            if value in known and program.nbytes(value) == size and read[source] == 1:
+            if value in known and program.nbytes(value) == program.nbytes(source) == size and read[source] == 1:
                 found.setdefault(node, []).append(value)
-                if program.nbytes(source) != size:
-                    pieces.setdefault(source, {})[value] = size
-    few = {source for source, own in pieces.items() if 2 * sum(own.values()) < program.nbytes(source)}
-    for node, values in found.items():  # pieces first: what is whole serves elsewhere
-        chosen = [value for value in values if program.aliases.source(value) not in few]
-        found[node] = sorted(chosen, key=lambda value: program.aliases.source(value) not in pieces)
     return found
 
 
