@@ -23,9 +23,9 @@ from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size
 from ..sums import LEVEL, in_parts
 from ..target import Machine, Rule
-from . import padding, reduction
+from . import reduction
 from .dots import grouped
-from .padding import Images
+from .images import Images
 from .product import Loops
 from .tiles import FINER, LIES, PACKED, WINDOWS, Tile, choose, wanted
 
@@ -43,20 +43,6 @@ class Contraction:
     def made(self) -> dict[ir.Var, Stage]:
         """The stages before it, by their buffers."""
         return {one.buffer: one for one in self.before}
-
-    @cached_property
-    def paddings(self) -> tuple[list[padding.Padding], bool]:
-        """The padding of the images that it reads through windows, and whether they have no other zeros."""
-        for one in (self.product.a, self.product.b):
-            if one.windows and one.value.source in self.made:
-                images = self.made[one.value.source]
-                found, whole = padding.paddings(one.value, self.product.stage, images)
-                return found, whole and not any(load.source in self.made for load in images.loads())
-        return [], False
-
-    def choose(self, machine: Machine) -> tuple[Product, Tile]:
-        """`tiles.choose`."""
-        return choose(self.product, machine, self.made, self.paddings[0])
 
     def in_parts(self, parts: Mapping[int, int]) -> Contraction:
         """That of parts of its terms, which are added up after it. `parts`: how many indices of axes a part has."""
@@ -87,17 +73,11 @@ class Contraction:
 
     def written(self, p: Product, tile: Tile, machine: Machine) -> list[Stage | tirx.Stmt]:
         """The loops of the product, as it is or transposed, and the others."""
-        found, whole = self.paddings
-        skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
-        p = padding.ordered(p, skips)
-        inside = tile.a == WINDOWS and whole and len(skips) == len(found)  # no zero around the images is read
         by_batch = p.batch and tile.b in (LIES, PACKED, WINDOWS)
-        reader = None if inside else p.a if tile.a == WINDOWS else p.b if by_batch else None
+        reader = p.a if tile.a == WINDOWS else p.b if by_batch else None
         p, images, before = self.fused(p, reader, p.a if tile.a == LIES else None)
-        if inside:
-            p = replace(p, a=replace(p.a, value=padding.without_zeros(p.a.value)))
         result = next((one for one in self.after[:1] if not one.reduced), None)
-        nests = Loops(p, images, result, skips, tile, machine).nests()
+        nests = Loops(p, images, result, tile, machine).nests()
         return [*before, *nests, *self.after[result is not None :]]
 
 
@@ -108,10 +88,10 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     p = found.product
     if min(p.extents) < 1 or min(map(p.size, (p.m, p.n, p.k))) < 2:
         return None
-    q, tile = found.choose(machine)
+    q, tile = choose(p, machine, found.made)
     if parts := parts_of(p, missing_parts(q, machine, tile)):
         found = found.in_parts(parts)
-        q, tile = found.choose(machine)
+        q, tile = choose(found.product, machine, found.made)
     return reduction.finish(func, machine, found.written(q, tile, machine))
 
 

@@ -23,8 +23,8 @@ from ..products import Axes, Operand, Product
 from ..squares import SIDE, turned
 from ..stages import Expr, Stage
 from ..target import Machine
+from .images import Images
 from .indices import Names, Part, Place, Read
-from .padding import Images, Padding
 from .tile_code import TileCode
 from .tiles import BEFORE, PACKED, Tile, group
 
@@ -33,15 +33,14 @@ class Loops(TileCode):
     """The loops of a product in tiles."""
 
     def __init__(
-        self, p: Product, images: Images | None, result: Stage | None, skips: Sequence[Padding], tile: Tile,
-        machine: Machine,
-    ) -> None:  # fmt: skip
+        self, p: Product, images: Images | None, result: Stage | None, tile: Tile, machine: Machine
+    ) -> None:
         """`images`: those that are made before, for a factor to read. The others: see `TileCode`."""
         # a thread has one batch after another
         self.alone: bool = bool(p.batch) and (tile.by_batch or not tile.parallel)
         if images is not None and self.alone and (own := images.of_batch(p)):
             images, p = own
-        super().__init__(p, result, skips, tile, machine)
+        super().__init__(p, result, tile, machine)
         self.batch: tuple[int, ...] = p.shape(p.batch)
         self.images = images
         self.shares: tuple[int, int] = tile.shares(p)

@@ -24,7 +24,7 @@ from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
-from .padding import Images
+from .images import Images
 from .tiles import least_parts
 
 ROWS = 8  # that are read at once where registers hold no row's sums

@@ -5,7 +5,7 @@ B's panel, as vectors, and an element of A for each of the tile's rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -17,24 +17,22 @@ from ..squares import SIDE, turned
 from ..stages import Expr, Stage
 from ..target import Machine
 from .indices import Indices, Names, Part, Place, Read, Term, placed
-from .padding import CHANNELS, Padding
 from .tiles import LIES, TERMS, WINDOWS, Tile
+
+CHANNELS = 16  # fewer are too short a loop to stand inside those over taps, and are unrolled where side by side
 
 
 class TileCode(Indices):
     """The code of a product's tiles, so many along the rows. Between two parts of the terms they lie in an array."""
 
-    def __init__(
-        self, product: Product, result: Stage | None, skips: Sequence[Padding], tile: Tile, machine: Machine
-    ) -> None:
-        """`result`: the stage of what is made of each sum, at the same index; None where that is the sum itself.
-        `skips`: the paddings of A's images that are left out."""
+    def __init__(self, product: Product, result: Stage | None, tile: Tile, machine: Machine) -> None:
+        """`result`: the stage of what is made of each sum, at the same index; None where that is the sum itself."""
         super().__init__(product)
         self.result: Stage | None = result
         self.tile: Tile = tile
         self.machine: Machine = machine
         self.tiles: int = -(-self.m // tile.rows)
-        self.terms: _Terms = _Terms(self, skips)
+        self.terms: _Terms = _Terms(self)
         shape = (tile.panels, tile.block, tile.rows, tile.columns)
         self.between: Any | None = self.array(shape, "between") if self.terms.count > 1 else None
 
@@ -58,9 +56,9 @@ class TileCode(Indices):
 
         def all_of(value: Callable[[Expr, Expr], Expr]) -> tirx.Stmt:
             """The sums with other values."""
-            return self._over(0, rows, computed, lambda r, c: tirx.BufferStore(sums, value(r, c), [r, c]))
+            return self._over(rows, computed, lambda r, c: tirx.BufferStore(sums, value(r, c), [r, c]))
 
-        def add(first: int, last: int, term: Term) -> tirx.Stmt:
+        def add(term: Term) -> tirx.Stmt:
             def one(r: Expr, c: Expr) -> tirx.Stmt:
                 value = read_a(place, r, term) * read_b(place, c, term)
                 return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
@@ -68,9 +66,9 @@ class TileCode(Indices):
             def group(r: Expr, c: Expr, lanes: int) -> tirx.Stmt:
                 return self._by_intrinsic(sums, r, c, lanes, read_a(place, r, term), lambda at: read_b(place, at, term))
 
-            return self._over(first, last, computed, one, group if self.product.intrinsic else None)
+            return self._over(rows, computed, one, group if self.product.intrinsic else None)
 
-        clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
+        clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place.part, add)
         stored = self._stored(place, rows, width, sums)
         if between is None:
             return sequence([tirx.AllocBuffer(sums), clear, terms, stored])
@@ -80,7 +78,7 @@ class TileCode(Indices):
         both = all_of(lambda r, c: earlier(r, c) + tirx.BufferLoad(sums, [r, c]))
         added = tirx.IfThenElse(place.part.number > 0, both, None)
         is_last = place.part.number == self.number(self.terms.count - 1)
-        kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
+        kept = tirx.IfThenElse(is_last, stored, self._over(rows, computed, keep))
         return sequence([tirx.AllocBuffer(sums), clear, terms, added, kept])
 
     def _by_intrinsic(
@@ -96,8 +94,7 @@ class TileCode(Indices):
 
     def _over(
         self,
-        first: int,
-        last: int,
+        rows: int,
         width: int,
         body: Callable[[Expr, Expr], tirx.Stmt],
         vector: Callable[[Expr, Expr, int], tirx.Stmt] | None = None,
@@ -111,7 +108,7 @@ class TileCode(Indices):
             full = [self.loop(whole, lambda v: lanes(r, v * own, own), UNROLLED, "vector")] if whole else []
             return sequence([*full, *([lanes(r, self.number(whole * own), rest)] if rest else [])])
 
-        return self.loop(last - first, lambda r: row(first + r), UNROLLED, "row")
+        return self.loop(rows, row, UNROLLED, "row")
 
     # Operands where they lie
 
@@ -155,7 +152,7 @@ class TileCode(Indices):
         if apart:  # a loop over a copied tile, or its squares, whose rows behind the tile's are not stored
             copied = self.array((SIDE if squares else rows, computed), "copied", "local")
             copy = lambda r, c: tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])  # noqa: E731
-            made = [tirx.AllocBuffer(copied), self._over(0, rows, computed, copy)]
+            made = [tirx.AllocBuffer(copied), self._over(rows, computed, copy)]
 
         def put(r: Expr, c: Expr) -> tirx.Stmt:
             return self._result(place, r, c, tirx.BufferLoad(copied if apart else sums, [r, c]))
@@ -168,7 +165,7 @@ class TileCode(Indices):
             return sequence([*made, *(self._square_stored(place, rows, first, copied) for first in parts)])
         if self._by_columns:
             return sequence([*made, self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), name="column")])
-        return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(0, rows, width, put)])
+        return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(rows, width, put)])
 
     def _square_stored(self, place: Place, rows: int, first: int, copied: Any) -> tirx.Stmt:
         """The stores of a copied tile's columns from a first one on, which are rows of C."""
@@ -180,19 +177,15 @@ class TileCode(Indices):
 
 
 class _Terms:
-    """The loops over k of one tile, in `count` parts of `depth` terms, each added up by itself. Taps that meet only the
-    zeros around images are left out."""
+    """The loops over k of one tile, in `count` parts of `depth` terms, each added up by itself."""
 
-    def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
+    def __init__(self, code: TileCode) -> None:
         self.of, p, tile = code, code.product, code.tile
         self.sizes, self.apart = p.shape(p.k), WINDOWS in (tile.a, tile.b)  # in a loop for each axis, else in one
-        self.skips = [next((one for one in skips if one.tap == axis), None) for axis in p.k]
-        self.by_tap = [skip is not None and skip.position == p.m[-1] for skip in self.skips]
         self.lengths = self._cut()
         self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
         few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
-        few = few and self.skips[-1] is None and not any(self.by_tap)
         unrolled = len(p.k) if tile.b == WINDOWS else int(few)  # of the innermost loops
         self.kinds = [SERIAL] * (len(p.k) - unrolled) + [UNROLLED] * unrolled
 
@@ -203,7 +196,7 @@ class _Terms:
             if inner * size > 2 * TERMS:
                 most = max(TERMS // inner, 1)
                 whole = min(near_divisor(size, most) or most, size)
-                return [*[1] * i, 1 if self.by_tap[i] else whole, *self.sizes[i + 1 :]]
+                return [*[1] * i, whole, *self.sizes[i + 1 :]]
             inner *= size
         return list(self.sizes)
 
@@ -218,38 +211,24 @@ class _Terms:
         found = zip(part.starts.values(), self.sizes, self.lengths, strict=True)
         return [tirx.min(length, size - start) if size % length else length for start, size, length in found]
 
-    def code(self, place: Place, rows: int, add: Callable[[int, int, Term], tirx.Stmt]) -> tirx.Stmt:
-        """The terms of a part of a tile's sums; `add` adds one to some of its rows."""
-        code, part, k = self.of, place.part, self.of.product.k
+    def code(self, part: Part, add: Callable[[Term], tirx.Stmt]) -> tirx.Stmt:
+        """The terms of a part of a tile's sums; `add` adds one of them."""
+        code, k = self.of, self.of.product.k
         starts, ends = list(part.starts.values()), self.ends(part)
 
-        def loops(i: int, names: Names, first: int, last: int) -> tirx.Stmt:
-            """Those from number `i` on, for some rows."""
+        def loops(i: int, names: Names) -> tirx.Stmt:
+            """Those from number `i` on."""
             if i == len(k):
-                return add(first, last, Term(names, code.flat(k, names)))
-            size, length, skip = self.sizes[i], self.lengths[i], self.skips[i]
-
-            def step(at: Expr, first: int = first, last: int = last) -> tirx.Stmt:
-                return loops(i + 1, {**names, k[i]: code.simple(at)}, first, last)
-
-            if skip is not None and self.by_tap[i]:
-                taps = [(tap, *skip.rows_met(tap, first, last)) for tap in range(size)]
-                made = [(tap, step(code.number(tap), *own)) for tap, *own in taps if own[0] < own[1]]
-                cases = [x if length == size else tirx.IfThenElse(starts[i] == tap, x, None) for tap, x in made]
-                return sequence(cases) if cases else tirx.Evaluate(0)
-            low, high = starts[i], starts[i] + ends[i]
-            if skip is not None:
-                met = skip.taps_met(code.at(code.product.m, place.tile * code.tile.rows)[skip.position])
-                low, high = code.simple(tirx.max(met[0], low)), code.simple(tirx.min(met[1], high))
-            count = high - low if skip is None else tirx.max(high - low, 0)
-            return code.loop_to(count, length, lambda k: step(low + k), self.kinds[i], "k")
+                return add(Term(names, code.flat(k, names)))
+            step = lambda at: loops(i + 1, {**names, k[i]: code.simple(starts[i] + at)})  # noqa: E731
+            return code.loop_to(ends[i], self.lengths[i], step, self.kinds[i], "k")
 
         def term(number: Expr) -> tirx.Stmt:
             """One of all axes."""
             own = zip(k, starts, unravelled(number, self.lengths), strict=True)
             names = {axis: code.simple(start + at) for axis, start, at in own}
-            return add(0, rows, Term(names, code.simple(part.first + number)))
+            return add(Term(names, code.simple(part.first + number)))
 
         if self.apart:
-            return loops(0, {}, 0, rows)
+            return loops(0, {})
         return code.loop_to(math.prod(ends), self.depth, term, name="k")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from ..common import SHORT
 from ..products import Operand, Product
 from ..squares import CONSTANTS, SIDE
 from ..target import Machine
-from .padding import Padding, share
 
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
@@ -73,15 +72,13 @@ class Tile:
         return int(p.size(p.batch) * (1 if self.by_batch else math.prod(self.shares(p))))
 
 
-def choose(
-    p: Product, machine: Machine, made: Container[Any] = (), paddings: Sequence[Padding] = ()
-) -> tuple[Product, Tile]:
+def choose(p: Product, machine: Machine, made: Container[Any] = ()) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
-    to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
+    to be stored somewhere before it is read again."""
     least, best = wanted(machine, p), None
     sizes = ((way, whole) for way in ways(p) for whole in _sizes(way, machine, made))
     for q, whole in sizes:
-        work = arithmetic(q, whole, machine, paddings)
+        work = arithmetic(q, whole, machine)
         if best is not None and best[0] <= (0, work / machine.threads):
             continue
         for tile in _shared(q, whole, machine):
@@ -218,12 +215,12 @@ def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
     return [*([LIES] if along_m else []), PACKED, *windows]
 
 
-def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding] = ()) -> float:
-    """Cycles of the multiply-adds of all tiles; `paddings`: see `choose`."""
+def arithmetic(p: Product, tile: Tile, machine: Machine) -> float:
+    """Cycles of the multiply-adds of all tiles."""
     batch, m, n, k = p.sizes
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
-    if tile.a == WINDOWS:
-        step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
+    if tile.a == WINDOWS and not p.a.windows:
+        step *= ONE_TAP
     if _is_across(p, tile):
         step = max(step, -(-m // tile.rows) * -(-n // tile.columns) * _line_cycles(p, tile, machine))
     return batch * step * k

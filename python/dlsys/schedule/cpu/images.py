@@ -1,15 +1,11 @@
-"""Taps of a convolution that meet only the zeros around the images are left out of its loops.
-
-Of 3 x 3 filters over images of 14 x 14 a tenth of the products are with zeros. Where a tile lies in one row of the
-result, the loop over a filter's rows runs over those that meet the image. Where it is a whole row, the loop over a
-filter's columns is unrolled, each multiplied into those of the tile's rows that it meets. With both the images are read
-where they lie; else they are set into zeros before. An infinity or NaN in a filter then meets no zero, as in PyTorch.
+"""Images with their borders of zeros, which a convolution reads through windows: they are made before the loops that
+read them, those of one batch after another where a thread has whole batches.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -18,87 +14,9 @@ from tvm import ir, sym, tirx
 
 from .. import common
 from ..codegen import PARALLEL, SERIAL, array, lanes, unravelled
-from ..common import SHORT, divisor, is_branch, linear, reads, renamed, rewritten, with_loads
+from ..common import SHORT, divisor, is_branch, reads, renamed, with_loads
 from ..products import Product
 from ..stages import Stage, extents, loads_of
-
-CHANNELS = 16  # fewer are too short a loop to stand inside those over taps, and are unrolled where side by side
-
-
-@dataclass(frozen=True)
-class Padding:
-    """Where windows meet images: start <= scale * position + step * tap < stop."""
-
-    position: int  # an axis of the contraction, as is `tap`
-    tap: int
-    scale: int
-    step: int
-    start: int
-    stop: int
-
-    def meets(self, position: int, tap: int) -> bool:
-        """Whether a tap of the window at a position lies within the image."""
-        return self.start <= self.scale * position + self.step * tap < self.stop
-
-    def rows_met(self, tap: int, first: int, last: int) -> tuple[int, int]:
-        """Of the positions from a first to a last one those at which a tap lies within the image."""
-        low, high = (-((self.step * tap - edge) // self.scale) for edge in (self.start, self.stop))
-        return max(first, low), min(last, high)
-
-    def taps_met(self, position: Any) -> tuple[Any, Any]:
-        """The first tap that lies within the image at a position, and the end of those that do."""
-        low, high = (
-            tirx.floordiv(edge - self.scale * position + self.step - 1, self.step) for edge in (self.start, self.stop)
-        )
-        return low, high
-
-
-def paddings(load: Any, reader: Stage, padded: Stage) -> tuple[list[Padding], bool]:
-    """The padding of images that `padded` sets into zeros and a product reads through windows by `load`; and whether
-    nothing else in `padded` is zero."""
-    borders, whole = _borders(padded)
-    variables = [v.var for v in reader.iters]
-    summed = [v.iter_type == tirx.IterVar.CommReduce for v in reader.iters]
-    found = []
-    for i, (low, high) in borders.items():
-        if (low, high) == (0, int(padded.iters[i].dom.extent)):
-            continue
-        factors, rest = linear(load.indices[i], variables) or ((), None)
-        used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
-        if [summed[i] for i in used] != [False, True] or min(factors) < 0 or not isinstance(rest, tirx.IntImm):
-            whole = False  # the index is no sum of a position and a tap
-            continue
-        (position, tap), first = used, int(rest)
-        found.append(Padding(position, tap, factors[position], factors[tap], low - first, high - first))
-    return found, whole
-
-
-def skipped(found: Sequence[Padding], p: Product, rows: int) -> list[Padding]:
-    """Those of the paddings that tiles of so many rows leave out. None where rows of the product are more than
-    positions of windows: in a filter's gradient, whose positions are its taps."""
-    if any(p.extents[i] > 1 and not any(i in window for window in p.a.windows) for i in p.m):
-        return []
-    across, width = p.m[-1], p.extents[p.m[-1]]
-    channels = max((p.extents[i] for i in p.k if all(i != one.tap for one in found)), default=1)
-    in_row = [one for one in found if one.position in p.m[-2:-1] and width % rows == 0]
-    return [*in_row, *(b for b in found if b.position == across and rows == width and channels >= CHANNELS)]
-
-
-def ordered(p: Product, skips: Sequence[Padding]) -> Product:
-    """With the loops over taps outside of those over channels, where the former are unrolled."""
-    if all(one.position != p.m[-1] for one in skips):
-        return p
-    taps = [one.tap for one in skips]
-    return replace(p, k=(*taps, *(i for i in p.k if i not in taps)))
-
-
-def share(found: Sequence[Padding], p: Product, rows: int) -> float:
-    """The part of all products that tiles of so many rows do not leave out."""
-    part = 1.0
-    for one in skipped(found, p, rows):
-        positions, taps = range(p.extents[one.position]), range(p.extents[one.tap])
-        part *= sum(one.meets(place, t) for place in positions for t in taps) / (len(positions) * len(taps))
-    return part
 
 
 @dataclass(frozen=True)
@@ -188,11 +106,6 @@ def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
         if inside:
             found[i] = (inside[0], inside[-1] + 1)
     return found, exact
-
-
-def without_zeros(code: Any) -> Any:
-    """An expression that reads images without the condition that the place lies within."""
-    return rewritten(code, {ir.Call: lambda call: call.args[1] if _is_set_into_zeros(call) else call})
 
 
 def _is_set_into_zeros(call: ir.Call) -> bool:
