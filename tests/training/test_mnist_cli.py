@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import mnist_dlsys
 import numpy as np
 import pytest
 from dlsys.data import MNIST, one_hot
+from dlsys.data.mnist import stand_in
 from helpers import on_threads
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +74,7 @@ def test_main_job_on_the_embedded_digits():
     status, out, err = call("-l", "-m", "all", "-e", "1", "-c", "cpu")
     assert (status, err) == (0, ""), err
     assert out.count("scikit-learn's digits, augmented to its shape.\n") == 1
+    assert "Data: scikit-learn's digits, augmented; step: 0.5\n" in out
     assert len(EPOCH.findall(out)) == len(COMPILE.findall(out)) == len(ACCURACY.findall(out)) == 2, out
     assert all(float(accuracy) > 0.7 for accuracy in ACCURACY.findall(out)), out
 
@@ -84,6 +87,7 @@ def test_numpy_context_a_ragged_batch_and_a_plot(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert err == "" and path.read_bytes().startswith(b"\x89PNG") and str(path) in out
     assert "loss =" not in out and out.count("Time taken this epoch") == 2  # without -l no loss
+    assert "Data: drawn; step: 0.5\n" in out
     assert float(ACCURACY.findall(out)[0]) > 0.7
 
 
@@ -255,6 +259,28 @@ def test_divergence_is_said():
     with contextlib.redirect_stdout(io.StringIO()) as out, np.errstate(all="ignore"):
         mnist_dlsys.train(mnist_dlsys.mlp(), small_data(), dl.numpy(), options)
     assert "diverged" in out.getvalue()
+
+
+# The main job's ten epochs ----------------------------------------------------------------------------------
+
+
+def ordered(data: MNIST, seed: int) -> MNIST:
+    """The data with the rows of each batch of 1,000 in a drawn order: the same steps but for rounding."""
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([begin + rng.permutation(1000) for begin in range(0, len(data.train_labels), 1000)])
+    return replace(data, train_images=data.train_images[rows], train_labels=data.train_labels[rows])
+
+
+@pytest.mark.slow
+def test_the_default_step_learns_the_digits_in_any_order_of_a_batchs_rows(capsys):
+    data = stand_in()
+    for seed in range(3):
+        with replaced("mnist", lambda directory, seed=seed: ordered(data, seed)):
+            assert mnist_dlsys.main(["-l", "-m", "mlp"]) == 0
+        out = capsys.readouterr().out
+        losses = [float(loss) for loss in EPOCH.findall(out)]
+        assert len(losses) == 10 and all(b <= 3 * min(losses[:i]) for i, b in enumerate(losses) if i), losses
+        assert float(ACCURACY.findall(out)[0]) >= 0.95, out
 
 
 # MNIST itself ----------------------------------------------------------------------------------------------

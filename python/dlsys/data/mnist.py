@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError, DTypeError
-from .digits import augmented_digits
+from .digits import SOURCE, augmented_digits
 from .files import Collection, UnavailableError, load, read
 
 UNSIGNED_BYTE = 0x08
@@ -127,7 +127,7 @@ def stand_in() -> MNIST:
     """scikit-learn's digits as 50,000 / 10,000 / 10,000 images in MNIST's form."""
     parts = augmented_digits((50_000, 10_000, 10_000))
     train, valid, test = ((scaled(images), labels) for images, labels in parts)
-    return MNIST(*train, *valid, *test, "scikit-learn's digits, augmented")
+    return MNIST(*train, *valid, *test, SOURCE)
 
 
 def scaled(images: np.ndarray) -> np.ndarray:
