@@ -235,25 +235,6 @@ def test_killed_at_any_moment_the_file_is_whole(folder: Path):
             assert name == "checkpoint" or name.endswith(".tmp")
 
 
-class Model:
-    def state_dict(self) -> dict[str, np.ndarray]:
-        return {}
-
-
-def test_arguments_that_do_not_fit_are_named(folder: Path):
-    path = str(folder / "a.safetensors")
-    for words, function, args in (
-        (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
-        ("save Model's state_dict()", save, (Model(), path)),
-        ("'nets.0': save Model's state_dict()", save, ({"nets": [Model()]}, path)),
-        ("save: the path must be text or a pathlib.Path, not int", save, ({"a": np.ones(2)}, 3)),
-        ("load: the path must be text", load, (np.ones(2),)),
-    ):
-        told = error_of(DTypeError, function, *args)
-        assert words in told, told
-    assert os.listdir(folder) == []
-
-
 def test_header_limit_is_told_before_anything_is_written(folder: Path):
     with mock.patch.object(serialization, "HEADER_LIMIT", 200):
         assert "the format allows 200" in error_of(DataError, save, {"k": "v" * 300}, folder / "a")

@@ -326,24 +326,6 @@ def test_state_of_another_loader_is_refused():
     assert "batch 7 of 6" in error_of(DataArgumentError, loader.load_state_dict, {**state, "batch": 7})
 
 
-def test_bad_arguments_are_named():
-    for arguments, words in (
-        ({"batch_size": 0}, "batch_size must be an integer >= 1, not 0"),
-        ({"batch_size": 2.0}, "batch_size must be an integer >= 1, not 2.0"),
-        ({"prefetch": -1}, "prefetch must be an integer >= 0, not -1"),
-        ({"seed": -3}, "seed must be an integer >= 0, not -3"),
-        ({"seed": "a"}, "'a'"),
-        ({"transform": 3}, "transform must be a function, not 3"),
-        ({"collate_fn": "x"}, "collate_fn must be a function"),
-        ({"dataset": 5}, "dataset has no __len__: int"),
-        ({"num_workers": -1}, "num_workers must be an integer >= 0, not -1"),
-        ({"sampler": [0], "shuffle": True}, "sampler excludes shuffle"),
-        ({"sampler": iter([0])}, "sampler has no length"),
-    ):
-        assert words in error_of(ValueError, DataLoader, **{"dataset": DATA, **arguments}), arguments
-    assert "epoch" in error_of(ValueError, DataLoader(DATA).set_epoch, -1)
-
-
 # Transforms ------------------------------------------------------------------------------------------------
 
 

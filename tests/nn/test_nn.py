@@ -82,18 +82,6 @@ def test_a_wrong_state_dict_says_all_that_is_wrong_and_changes_nothing() -> None
     np.testing.assert_array_equal(network.head[1].weight.value, before["head.1.weight"] + 1)
 
 
-def test_a_wrong_width_names_the_modules_path() -> None:
-    network = Network()
-    told = error_of(ShapeError, network, np.zeros((32, 64), "float32"))
-    assert told.startswith("layers.0.ff: Linear(8, 32) got (32, 64)"), told
-    x = ad.Variable("x")  # a shape that is known only at the run
-    told = error_of(ShapeError, ad.Executor([network(x)]).run, {x: np.zeros((32, 64), "float32")})
-    assert "test_nn.py:" in told and "in layers.0.ff: Linear(8, 32)" in told, told
-    declared = ad.Variable("d", (32, 9))
-    assert error_of(ShapeError, network, declared).startswith("layers.0.ff: Linear(8, 32) got (32, 9)")
-    error_of(GraphError, nn.ModuleList([nn.Identity()]), x)
-
-
 def test_attributes_are_what_they_were_set_to() -> None:
     layer = nn.Linear(2, 2)
     layer.bias = None

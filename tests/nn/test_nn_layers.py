@@ -159,51 +159,6 @@ def test_a_padding_index_has_no_gradient_and_at_first_the_vector_zero() -> None:
     error_of(GraphError, nn.Embedding, 4, 3, 4)
 
 
-class Encoder(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        self.layers = nn.ModuleList([nn.Identity(), layer])
-
-    def forward(self, x: Any) -> Any:
-        return self.layers[1](self.layers[0](x))
-
-
-def test_wrong_shapes_name_the_path() -> None:
-    for layer, label, shape in (
-        (nn.Conv2d(3, 8, 3, 2, 1), "Conv2d(3, 8, 3, stride=2, padding=1)", (2, 4, 8, 8)),
-        (nn.Conv2d(3, 8, 1, bias=False), "Conv2d(3, 8, 1, bias=False)", (4, 8, 8)),
-        (nn.Conv2d(3, 8, (3, 5), dilation=2), "Conv2d(3, 8, (3, 5), dilation=2)", (2, 3, 5, 8)),
-        (nn.BatchNorm2d(3, momentum=None), "BatchNorm2d(3, momentum=None)", (2, 4, 8, 8)),
-        (nn.BatchNorm1d(3, affine=False), "BatchNorm1d(3, affine=False)", (2, 3, 4, 4)),
-        (nn.BatchNorm1d(3), "BatchNorm1d(3)", (1, 3)),  # no variance of one value
-        (nn.LayerNorm((4, 6)), "LayerNorm((4, 6))", (2, 6, 4)),
-        (nn.MaxPool2d(3, 2), "MaxPool2d(3, stride=2)", (1, 1, 2, 8)),
-        (nn.AvgPool2d((2, 3)), "AvgPool2d((2, 3), stride=(2, 3))", (4, 4)),
-        (nn.AdaptiveAvgPool2d(2), "AdaptiveAvgPool2d(2)", (4, 4)),
-    ):
-        told = error_of(ShapeError, Encoder(layer), np.zeros(shape, "float32"))
-        assert told.startswith(f"layers.1: {label} got {shape}"), told
-        declared = ad.Variable("d", shape, "float32")
-        assert error_of(ShapeError, Encoder(layer), declared).startswith(f"layers.1: {label} got {shape}")
-    told = error_of(ShapeError, nn.MSELoss(), np.zeros((4, 1)), np.zeros(4))
-    assert told.startswith("MSELoss() got (4, 1)") and "beside (4,)" in told, told
-    told = error_of(ShapeError, nn.CrossEntropyLoss(), np.zeros((4, 3)), np.zeros(3, "int64"))
-    assert told.startswith("CrossEntropyLoss() got (4, 3)") and "beside (3,)" in told, told
-
-
-def test_wrong_settings_are_refused() -> None:
-    for words, kind, args, kwargs in (
-        ("kernel_size", nn.Conv2d, (3, 4, 0), {}),
-        ("more than half", nn.MaxPool2d, (2,), {"padding": 2}),
-        ("output_size", nn.AdaptiveAvgPool2d, (0,), {}),
-        ("normalized_shape", nn.LayerNorm, ((),), {}),
-        ("ignore_index", nn.CrossEntropyLoss, (), {"ignore_index": 0.5}),
-        ("reduction", nn.MSELoss, ("average",), {}),
-    ):
-        assert words in error_of(GraphError, kind, *args, **kwargs), words
-    x = ad.Variable("x")
-    assert "running_mean" in error_of(GraphError, F.batch_norm, x, None, None, axes=(0,))
-
-
 @pytest.mark.slow
 def test_attention() -> None:
     theirs = torch.nn.functional.scaled_dot_product_attention

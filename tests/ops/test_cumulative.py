@@ -8,8 +8,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys.errors import DTypeError, GraphError, ShapeError
-from helpers import error_of, on_threads
+from helpers import on_threads
 from optional import optional
 
 torch = optional("torch")
@@ -130,11 +129,3 @@ def test_sums_and_products_of_pytorchs_programs_are_read() -> None:
     x = torch.tensor(drawn(3, 5))
     network, _ = dl.from_torch(torch.export.export(Network(), (x,)))
     np.testing.assert_allclose(np.asarray(network(x.numpy())), Network()(x).numpy(), rtol=1e-5, atol=1e-6)
-
-
-def test_what_is_no_axis_or_no_number_is_named() -> None:
-    x = dl.ones(2, 3)
-    assert "cumsum: axis 2 is out of range for 2 dimensions" in error_of(ShapeError, x.cumsum, 2)
-    assert "cumprod: the axis" in error_of(GraphError, x.cumprod, 0.5)
-    assert "shapes differ" in error_of(ShapeError, lambda: ad.recurrence_op(x, dl.ones(3, 2)).numpy())
-    assert "is bool" in error_of(DTypeError, lambda: ad.cumsum_op(x > 0, 0).numpy())

@@ -407,36 +407,6 @@ def test_products_of_integers_that_share_a_matrix() -> None:
         np.testing.assert_array_equal(found, [a @ c, b @ c])
 
 
-def test_wrong_dtypes_and_arguments_are_named() -> None:
-    x, y = ad.Variable("x"), ad.Variable("y")
-    wrong = [
-        (ad.clip_op(x, 0.5), ["int64"], "0.5 is no int64"),
-        (x / y, ["int32", "int32"], "x is int32"),
-        (ad.sum_op(x), ["bool"], "x is bool"),
-        (x < y, ["float32", "int32"], "dtypes differ"),
-        (ad.logical_and_op(x, y), ["float32", "bool"], "x is float32, not one of bool"),
-        (ad.where_op(x, y, y), ["float32"] * 3, "input x is float32, not one of bool"),
-        (ad.where_op(x, y, x), ["bool", "float32", "bool"], "y is float32, x is bool"),
-    ]
-    for node, dtypes, part in wrong:
-        assert part in error_of(DTypeError, node.op.infer_dtype, node, dtypes)
-    for node, dtype, part in (
-        (x + 0.5, "int32", "add: the constant 0.5 is no int32, which x is"),
-        (x + -1, "uint32", "-1 is no uint32"),
-        (ad.equal_op(x, 3), "bool", "3 is not a boolean, as the other operand is"),
-    ):
-        assert part in error_of(DTypeError, ad.Executor([node], "numpy").run, {x: np.ones(3, dtype)})
-    assert "approximate" in error_of(GraphError, ad.gelu_op, x, "erf")
-    assert "neither" in error_of(GraphError, ad.clip_op, x)
-    assert "NaN" in error_of(GraphError, ad.clip_op, x, np.nan)
-    assert "complex64" in error_of(GraphError, ad.cast_op, x, "complex64")
-    assert "axis" in error_of(GraphError, ad.argmax_op, x, (0, 1))
-    assert "axis" in error_of(GraphError, ad.softmax_op, x, None)
-    assert "input 1 must be a node" in error_of(GraphError, ad.maximum_op, x, "1")
-    error_of(TypeError, lambda: x < "1")
-    assert ad.softmax_op(x).op is ad.softmax_op(x, -1).op and ad.softmax_op(x).attrs == {}
-
-
 def test_the_softmax_of_an_array_of_integers_is_that_of_floats() -> None:
     x = np.array([[0, 1, 2], [5, 5, -7]])
     for dtype in ("int64", "uint8", "bool"):

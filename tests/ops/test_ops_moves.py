@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
+from dlsys.errors import GraphError, IndexRangeError, ShapeError
 from dlsys.graph import INTEGERS, OPS, Node, Shape
 from helpers import error_of, evaluate, on_threads
 from hypothesis import given, settings
@@ -268,71 +267,3 @@ def on_each_number_of_threads(executor: ad.Executor, feed: dict[Node, np.ndarray
         with on_threads(count):
             found += executor.run(feed, convert_to_numpy_ret_vals=True)
     return found
-
-
-def test_arguments_that_are_refused() -> None:
-    x, i = ops.Variable("x"), ops.Variable("i")
-    graph_errors: list[tuple[str, Any]] = [
-        ("a step of 0", lambda: x[::0]),
-        ("shape that is known", lambda: x[0, np.array([1, 2])]),
-        ("shape that is known", lambda: x[i, i]),
-        ("shape that is known", lambda: x[True]),
-        ("not 1.5", lambda: x[1.5]),
-        ("not 'a'", lambda: x["a"]),
-        ("shape that is known", lambda: x[np.array([True, False])]),
-        ("of integers or booleans, not float64", lambda: x[[0.5]]),
-        ("negative", lambda: ops.pad_op(x, ((0, -1),))),
-        ("a pair", lambda: ops.pad_op(x, 1)),
-        ("real number", lambda: ops.pad_op(x, ((1, 1),), "a")),
-        ("axis", lambda: ops.concatenate_op([x], 0.5)),
-        ("axes", lambda: ops.flip_op(x, 0.5)),
-        ("list of one node or more", lambda: ops.concatenate_op([])),
-        ("list of one node or more", lambda: ops.stack_op(x)),
-        ("stack: input 1 must be a node", lambda: ops.stack_op([x, 1])),
-        ("parts >= 1", lambda: ops.split_op(x, 0)),
-        ("parts >= 1", lambda: ops.split_op(x, None)),
-        ("integer", lambda: ops.take_op(x, i, None)),
-        (">= 0", lambda: ops.one_hot_op(i, -1)),
-        ("dtype float16", lambda: ops.one_hot_op(i, 3, "float16")),
-        ("integers, not None", lambda: ops.expand_dims_op(x, None)),
-        ("an integer, not 'b'", lambda: ops.swapaxes_op(x, 0, "b")),
-    ]
-    for words, function in graph_errors:
-        text = error_of(GraphError, function)
-        assert words in text, (words, text)
-
-
-def test_shapes_and_dtypes_that_do_not_fit_are_named() -> None:
-    x, y, z = ops.Variable("x"), ops.Variable("y"), ops.Variable("z")
-    wrong: list[tuple[Node, list[Shape], str]] = [
-        (x[5], [(5, 2)], "index 5 is out of range for axis 0 of (5, 2)"),
-        (x[..., -3], [(5, 2)], "index -3 is out of range for axis 1 of (5, 2)"),
-        (x[0, :, 0], [(5, 2)], "3 indices for an input of 2 dimensions"),
-        (ops.split_op(x, 3)[0], [(5, 2)], "axis 0 of (5, 2) does not split into 3 equal parts"),
-        (ops.flip_op(x, 2), [(5, 2)], "3 indices for an input of 2 dimensions"),
-        (ops.pad_op(x, ((1, 1),)), [(5, 2)], "1 pairs of padding for 2 dimensions"),
-        (ops.concatenate_op([x, y]), [(5, 2), (5, 3)], "(5, 2) and (5, 3) do not join along axis 0"),
-        (ops.concatenate_op([x, y]), [(), ()], "axis 0 is out of range for 0 dimensions"),
-        (ops.concatenate_op([x, y], 1), [(5, 2), (5,)], "(5, 2) and (5,) do not join"),
-        (ops.stack_op([x, y]), [(5, 2), (5, 3)], "shapes differ: (5, 2) and (5, 3)"),
-        (ops.squeeze_op(x, 0), [(5, 1)], "axis 0 of (5, 1) has extent 5, not 1"),
-        (ops.flatten_op(x, 1, 0), [(5, 1)], "axis 1 of (5, 1) lies behind axis 0"),
-        (ops.expand_dims_op(x, (0, 0)), [(5,)], "name one axis twice"),
-        (ops.take_op(x, y, 2), [(5, 2), (3,)], "axis 2 is out of range"),
-        (ops.take_op(x, y), [(0, 2), (3,)], "axis 0 of (0, 2) has no element to take"),
-        (
-            ops.take_along_axis_op(x, y, 1),
-            [(5, 2), (4, 2)],
-            "indices of (4, 2) do not fit (5, 2) along axis 1",
-        ),
-        (OPS["take_gradient"].make([x, y, z], {"axis": 0}), [(2, 2), (3,), (5, 2)], "(2, 2)"),
-    ]
-    for node, shapes, words in wrong:
-        text = error_of(ShapeError, node.op.infer_shape, node, shapes)
-        assert words in text and text.endswith(f" [node {node.name}, made at {node.location}]"), text
-    for node, dtypes, words in [
-        (ops.take_op(x, y), ["float32", "float32"], "input y is float32, not one of int8, int32, int64"),
-        (ops.one_hot_op(x, 3), ["bool"], "input x is bool, not one of int8, int32"),
-        (ops.concatenate_op([x, y]), ["float32", "int32"], "dtypes differ"),
-    ]:
-        assert words in error_of(DTypeError, node.op.infer_dtype, node, dtypes)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
-from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, KernelArgumentError, ShapeError
+from dlsys.errors import DlsysError, FeedError, GraphError
 from dlsys.graph import Node
 from dlsys.relax.build import kernels_of
 from helpers import error_of, every_case, python
@@ -212,29 +212,7 @@ def test_inputs_have_names_of_their_own() -> None:
     assert [str(value.name) for value in module["main"].params] == ["w", "w_1", "w_1_1", "a_b", "a_b_1", "_1"]
 
 
-def test_mistakes_are_told() -> None:
-    x, y, loss, parameters = mlp()
-    compiled = dl.relax.compile(loss, feed_shapes={x: (8, 12), y: (8, 4)})
-    images, labels = drawn(8, 12), drawn(8, 4)
-    assert "takes 5 arrays, x, y, w1, bias, w2; got 1" in error_of(KernelArgumentError, compiled, images)
-    assert "y must be (8, 4), " in error_of(KernelArgumentError, compiled, images, labels[:3])
-    assert "not (8, 4) float64" in error_of(KernelArgumentError, compiled, images, labels.astype("float64"))
-    assert "not an array of numbers" in error_of(DTypeError, compiled, images, "labels")
-    assert "y was not fed" in error_of(FeedError, dl.relax.compile, loss, feed_shapes={x: (8, 12)})
-    assert "must be a tuple of extents" in error_of(ShapeError, dl.relax.compile, loss, feed_shapes={x: 8, y: (8, 4)})
-    assert "takes nodes, not int" in error_of(GraphError, dl.relax.to_relax, [3], {})
-    assert "takes nodes, not int" in error_of(GraphError, dl.relax.compile, 3)
-    assert "is a dictionary from nodes, not list" in error_of(FeedError, dl.relax.to_relax, loss, [x])
-    other = dl.relax.to_relax(loss, {x: (8, 12), y: (8, 4)})
-    other["network"] = other["main"]
-    del other["main"]
-    assert "has no function main, but " in error_of(GraphError, dl.relax.compile, other)
-    assert "ends in .so" in error_of(OSError, compiled.export, "model")
-    assert "cannot be written" in error_of(OSError, compiled.export, "/nowhere/model.so")
-    assert "schedule is one of" in error_of(GraphError, dl.relax.compile, loss, schedule="best")
-    shapes = {x: (8, 12), y: (8, 4)}
-    assert "params is one of" in error_of(GraphError, dl.relax.to_relax, loss, shapes, "values")
-    step = optim.SGD(parameters, lr=0.1).minimize(loss)
-    assert "cannot be a constant" in error_of(GraphError, dl.relax.to_relax, [loss, step], shapes, "constants")
-    names = [str(parameter.name) for parameter in dl.relax.to_relax(loss, shapes)["main"].params]
-    assert names == ["x", "y", "w1", "bias", "w2"] and not hasattr(dl.relax, "nothing")
+def test_parameters_keep_the_names_of_the_graph() -> None:
+    x, y, loss, _ = mlp()
+    names = [str(parameter.name) for parameter in dl.relax.to_relax(loss, {x: (8, 12), y: (8, 4)})["main"].params]
+    assert names == ["x", "y", "w1", "bias", "w2"]

@@ -62,24 +62,6 @@ def test_indices_of_every_kind() -> None:
     assert "index 4 is out of range for an axis of 4" in told
 
 
-def test_indices_that_do_not_fit() -> None:
-    x = dl.tensor(random(3, 4))
-    wrong = [
-        (lambda: x[3], "index 3 is out of range for axis 0 of parameter"),
-        (lambda: x[:, -5], "index -5 is out of range for axis 1"),
-        (lambda: x[[0, 7]], "index 7 is out of range for axis 0"),
-        (lambda: x[[0, 1], [1, 4]], "index 4 is out of range for an axis of 4"),
-        (lambda: x.gather(1, dl.tensor([[4], [0], [0]])), "index 4"),
-        (lambda: dl.nn.Embedding(3, 2)(dl.tensor([1, 3])), "index 3 is out of range"),
-    ]
-    for call, words in wrong:
-        assert words in error_of(IndexRangeError, call), words
-        error_of(IndexError, call)
-    assert "a mask of shape (4,)" in error_of(ShapeError, lambda: x[np.ones(4, bool)])
-    assert "do not fit each other" in error_of(ShapeError, lambda: x[[0, 1], [0, 1, 2]])
-    assert "variable" in error_of(GraphError, lambda: ad.Variable("v", (3,))[ad.Variable("m", 3, "bool")])
-
-
 def test_leaves_are_written_and_computed_tensors_are_not() -> None:
     x = dl.zeros(2, 3)
     x[0] = 1.0
