@@ -175,7 +175,7 @@ def _of_targets(op: type[Op], more: Callable[[Shape], tuple[Shape, ...]]) -> lis
     cases = []
     for number, (logits, targets, classes, ignored) in enumerate(TARGETS):
         fixed = ((1, ("int32", "int64", "uint8")[number % 3], 0, classes),)
-        attrs = {"ignore_index": ignored}
+        attrs = {"ignore_index": ignored, "axes": (1,)}
         cases.append(Case(lambda *v, a=attrs: op.make(v, a), (logits, targets, *more(targets)), fixed=fixed))
     return cases
 

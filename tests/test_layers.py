@@ -36,6 +36,7 @@ LAYERS = [
     ("executor",),
     ("tensors",),
     ("autodiff", "relax"),
+    ("operator_check",),
     ("random",),
     ("distributions", "optim"),
     ("data", "nn", "serialization"),

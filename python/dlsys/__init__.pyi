@@ -43,6 +43,7 @@ from .errors import FeedError as FeedError
 from .errors import GraphError as GraphError
 from .errors import IndexRangeError as IndexRangeError
 from .errors import KernelArgumentError as KernelArgumentError
+from .errors import OperatorError as OperatorError
 from .errors import ShapeError as ShapeError
 from .errors import StateError as StateError
 from .errors import TargetError as TargetError
@@ -51,6 +52,7 @@ from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
 from .exchange import to_onnx as to_onnx
+from .operator_check import check_operator as check_operator
 from .ops.scan import scan as scan
 from .random import Generator as Generator
 from .random import manual_seed as manual_seed

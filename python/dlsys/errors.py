@@ -30,6 +30,10 @@ class StateError(ShapeError, GraphError, RuntimeError):
     """A `state_dict` whose names or shapes are not a module's; PyTorch raises RuntimeError."""
 
 
+class OperatorError(DlsysError, AssertionError):
+    """Parts of an operator that do not agree: its formula, reference, gradient, shape rule or kind."""
+
+
 class FeedError(DlsysError, ValueError):
     """A feed that is missing or not an array, or feeds that are no dictionary from nodes."""
 

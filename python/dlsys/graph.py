@@ -42,6 +42,12 @@ class IndexRange(NamedTuple):
     besides: int | None = None
 
 
+KINDS = (
+    *("elementwise", "reduction", "rows", "contraction", "view", "join", "scan", "loop", "communication", "single"),
+)
+"""How an operator uses its inputs, see `Op.kind`."""
+
+
 class Op:
     """An operator: all that dlsys knows about one formula. `register` makes a subclass's one instance."""
 
@@ -332,6 +338,8 @@ def register(cls: OpClass) -> OpClass:
     name = getattr(cls, "name", None)
     if not (isinstance(cls, type) and issubclass(cls, Op) and isinstance(name, str)):
         raise GraphError(f"{cls!r} is not the class of an operator, which is derived from `Op` and has a `name`")
+    if cls.kind not in KINDS:
+        raise GraphError(f"operator {name}: its kind {cls.kind!r} is not one of {', '.join(KINDS)}")
     before = OPS.get(name)
     if before is not None:
         owner, own = (f"{kind.__module__}.{kind.__qualname__}" for kind in (type(before), cls))

@@ -170,7 +170,7 @@ def class_losses(
 ) -> tuple[Made, Made]:
     """The cross-entropy with each class number, times its class's weight, and what each counts in a mean. Raises
     ShapeError for a weight that is not (C,)."""
-    losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
+    losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored, "axes": (1,)}))
     counts = cast_like_op(_counts(targets, ignored), losses)
     if weight is None:
         return losses, counts

@@ -106,7 +106,6 @@ class SyncNormalize(Normalize):
     counted."""
 
     name = "sync_normalize"
-    kind = "opaque"
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         x, mean, var, _, *affine = node.inputs
