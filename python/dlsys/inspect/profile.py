@@ -30,7 +30,7 @@ class Row:
     Attributes:
         groups: the keys of the groups that it computes.
         calls: how often it is called in a step.
-        name, kind: the kernel's name, and its groups' kind, with what a search has gained.
+        name, kind: the kernel's name, and its groups' kind.
         seconds: of all its calls in a step, the median of the runs, without the time of calling it from Python.
         flop: operations of its calls: a multiply-add is two, every other operation one, a transcendental function too.
         nbytes: bytes that its calls read and write, each input and output counted once. Small arrays come from caches,

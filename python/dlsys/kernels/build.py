@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, s_tir, te, tirx
 from tvm.runtime import Module
 from tvm.target import Target
@@ -93,11 +92,6 @@ def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
         outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
     function = any_alignment(te.create_prim_func([*inputs, *outputs]))
     return function.with_attr("tirx.noalias", False) if spec.in_place else function
-
-
-def loops_hash(function: tirx.PrimFunc) -> str:
-    """The structural hash of a function's loops: names and attributes change nothing."""
-    return f"{tvm_ffi.structural_hash(tirx.PrimFunc(function.params, function.body)):016x}"
 
 
 def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -43,7 +43,6 @@ class Kernel:
     ) -> None:
         """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
         self.name: str = spec.name
-        self.spec = spec
         self.inputs: tuple[ArrayType, ...] = spec.inputs
         self.flat: bool = spec.flat
         self.symbol: str = spec.symbol

@@ -73,7 +73,6 @@ class TargetName:
         text: tells it from others, in the names of kernels on disk too.
         made: makes TVM's `Target` of it, which needs the compiler.
         refusal: why its code can be read here and not run; empty where it runs.
-        machine: the CPU or GPU, its caches, the number of threads, and whether denormal results are flushed, as text.
         rules: the number of the rules and instructions in use, see `schedule.version`; 0 for those of dlsys.
     """
 
@@ -81,7 +80,6 @@ class TargetName:
     text: str
     made: Callable[[], Any] = field(compare=False)
     refusal: str
-    machine: str
     ours: bool
     checked: bool
     rules: int = 0
@@ -105,16 +103,16 @@ def target_name(target: Any, checked: bool = False) -> TargetName:
     ours = scopes.own_schedules
     if isinstance(target, str) and target == "llvm" and cpu():
         threads, flush = get_num_threads(), flushes_denormal()
-        kind, refusal, machine = "llvm", "", f"caches {cache_sizes()}\n{threads} threads, flushes {flush}"
-        text, made = cpu(), lambda: with_compiler("schedule").host_target(threads, flush)
+        kind, refusal, text = "llvm", "", f"{cpu()}\ncaches {cache_sizes()}\n{threads} threads, flushes {flush}"
+        made = lambda: with_compiler("schedule").host_target(threads, flush)  # noqa: E731
     else:
         targets = with_compiler("schedule.target")
         found = targets.resolve_target(target)
-        kind, refusal, machine = found.kind.name, targets.refusal(found), targets.machine_of(found)
-        text, made = found, lambda: found
-    machine, rules = f"{text}\n{machine}", _rules(kind)
-    told = f"{machine}\nours {ours}, checked {checked}, rules {rules}"
-    return TargetName(kind, told, made, refusal, machine, ours, checked, rules)
+        kind, refusal, text = found.kind.name, targets.refusal(found), f"{found}\n{targets.machine_of(found)}"
+        made = lambda: found  # noqa: E731
+    rules = _rules(kind)
+    told = f"{text}\nours {ours}, checked {checked}, rules {rules}"
+    return TargetName(kind, told, made, refusal, ours, checked, rules)
 
 
 def _rules(kind: str) -> int:

@@ -16,7 +16,7 @@ from ..checks import integer
 from ..errors import GraphError, TargetError
 from ..executor import Executor
 from ..graph import Node
-from ..kernels.build import any_alignment, loops_hash, prim_func
+from ..kernels.build import any_alignment, prim_func
 from ..schedule import resolve_target
 from ..schedule.target import refusal
 from .build import fused_kernels
@@ -83,10 +83,10 @@ def tune(
         functions = [(spec.name, prim_func(spec)) for spec in what.specs(feed_shapes)]
     else:
         functions = [(name, any_alignment(made)) for name, made in fused_kernels(what, found, feed_shapes)]
-    kernels, calls = dict[str, tuple[str, tirx.PrimFunc]](), dict[str, int]()
+    kernels, calls = dict[int, tuple[str, tirx.PrimFunc]](), dict[int, int]()
     for name, function in functions:
         if _has_sums(function) and not _in_place(function):
-            key = loops_hash(function)
+            key = tvm_ffi.structural_hash(tirx.PrimFunc(function.params, function.body))  # without names
             calls[key] = calls.get(key, 0) + 1
             kernels.setdefault(key, (name, function))
     if kernels:

@@ -55,7 +55,7 @@ class Remote:
         self.cpu: str = facts["cpu"]
         target = device_target(facts["target"], {int(level): size for level, size in facts["caches"].items()})
         text, refusal, ours = str(target), f"compiled for {where}", scopes.own_schedules
-        self.how = TargetName("llvm", text, lambda: target, refusal, facts["machine"], ours, False)
+        self.how = TargetName("llvm", text, lambda: target, refusal, ours, False)
 
     def __repr__(self) -> str:
         return f"remote({self.name!r})   # {self.cpu}"

@@ -28,7 +28,7 @@ import tvm_ffi
 from tvm.rpc import server
 
 from ..errors import DeviceError
-from ..kernels import disk, target_name
+from ..kernels import disk
 from ..schedule import host_target
 from ..schedule.target import described
 from ..system import THREADS, at_fork, cache_sizes, setting
@@ -49,7 +49,7 @@ def versions() -> str:
 def facts() -> str:
     """The CPU of this process as JSON: what code for it is compiled with."""
     target, caches = json.loads(str(host_target())), cache_sizes()
-    cpu = {"cpu": described(host_target()), "machine": target_name("llvm").machine, "target": target, "caches": caches}
+    cpu = {"cpu": described(host_target()), "target": target, "caches": caches}
     return json.dumps({**cpu, "versions": versions()})
 
 
