@@ -2,8 +2,7 @@
 
 In turn, until the time is over: drawn graphs, with gradients, under every combination of passes, threads and
 repeated runs, against NumPy's rules and PyTorch; the samples of PyTorch's operator, module and optimizer databases
-for what dlsys offers; flipped bits in every kind of file; hostile files, made of valid ones, read in a process of
-limited memory and time; training runs ended at random moments; forks while other threads compile; several threads on
+for what dlsys offers; training runs ended at random moments; forks while other threads compile; several threads on
 one leaf; bad arguments by the hundred. A failure prints the seed that repeats it (`--only graphs --seed 17 --seconds
 0`); a drawn graph is made as small as still fails.
 
@@ -19,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import campaign_arguments
-import campaign_files
 import campaign_graphs
 import campaign_processes
 import campaign_torch
@@ -32,14 +30,12 @@ PARTS: dict[str, Part] = {
     "operators": campaign_torch.operators,
     "modules": campaign_torch.modules,
     "optimizers": campaign_torch.optimizers,
-    "files": campaign_files.damaged,
-    "hostile": campaign_files.hostile,
     "kills": campaign_processes.kills,
     "forks": campaign_processes.forks,
     "leaf": campaign_processes.leaf,
     "junk": campaign_arguments.junk,
 }
-REPEATED = {"junk": 100, "files": 8, "operators": 8, "hostile": 24, "leaf": 3}
+REPEATED = {"junk": 100, "operators": 8, "leaf": 3}
 """Tries of a part in a round, where they are quick."""
 RARE = {"kills": 20, "forks": 4}
 """Parts that are slow: among others once in so many rounds."""
@@ -67,7 +63,6 @@ def campaign(seconds: float, seed: int, only: list[str], rounds: int = 1) -> dic
                     tell(f"{type(error).__name__}: {error}")
         number += 1
         if time.monotonic() >= end and number >= seed + rounds:
-            campaign_files.READER.stop()
             return counts
 
 
@@ -78,7 +73,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="how long")
     parser.add_argument("--rounds", type=int, default=1, help="how many rounds at least")
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, e.g. graphs,files")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, e.g. graphs,junk")
     options = parser.parse_args()
     only = options.only.split(",")
     if unknown := set(only) - PARTS.keys():

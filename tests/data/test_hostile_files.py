@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import gzip
 import json
@@ -11,7 +10,7 @@ import pickle
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,7 +20,6 @@ import dlsys.needle as ndl
 import numpy as np
 from dlsys import serialization, system
 from dlsys.data import files, read_idx
-from dlsys.data.mnist import parse_idx
 from dlsys.errors import DataError
 from dlsys.needle import pickled
 from dlsys.serialization import CHECKSUM, TREE, load
@@ -85,52 +83,15 @@ def test_the_memory_of_a_limited_process() -> None:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-# safetensors -----------------------------------------------------------------------------------------------
-
+# One table -------------------------------------------------------------------------------------------------
 
 def safetensors(entries: dict[str, Any], data: bytes = b"") -> bytes:
     header = json.dumps(entries).encode()
     return struct.pack("<Q", len(header)) + header + data
 
 
-def test_shapes_that_no_array_has() -> None:
-    for shape, data in (([0, 1 << 62], b""), ([0, 1 << 63], b""), ([1] * 100, bytes(4))):
-        for dtype in ("F32", "BF16", "I64", "BOOL")[: 3 if shape == [0, 1 << 62] else 4]:
-            size = {"F32": 4, "BF16": 2, "BOOL": 1, "I64": 8}[dtype] if data else 0
-            entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
-            with file_of(safetensors({"w": entry}, bytes(size))) as path:
-                told = error_of(DataError, load, path)
-                assert str(path) in told and "'w' is of shape" in told
-
-
-def test_booleans_of_any_byte_are_zeros_and_ones() -> None:
-    entry = {"w": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}
-    with file_of(safetensors(entry, b"\0\1\2\xff")) as path:
-        assert load(path)["w"].view(np.uint8).tolist() == [0, 1, 1, 1]
-
-
-def test_a_tree_that_is_nested_without_end() -> None:
-    for tree in ("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"tuple":' * 50_000 + "[]" + "}" * 50_000):
-        content = safetensors({"__metadata__": {TREE: tree, CHECKSUM: "0" * 64}})
-        with file_of(serialization._with_checksum(content.replace(b'": "', b'":"'))) as path:
-            assert str(path) in error_of(DataError, load, path)
-
-
-# IDX and gzip ----------------------------------------------------------------------------------------------
-
-
 def idx(*shape: int) -> bytes:
     return bytes((0, 0, 8, len(shape))) + b"".join(extent.to_bytes(4, "big") for extent in shape)
-
-
-def test_idx_of_shapes_that_no_array_has() -> None:
-    for shape in ((1,) * 255, (0,) * 255, (0, *[(1 << 32) - 1] * 3), (1,) * 65):
-        content = idx(*shape) + bytes(0 not in shape)
-        for stored in (content, gzip.compress(content)):
-            with file_of(stored) as path:
-                told = error_of(DataError, read_idx, path)
-                assert str(path) in told and f"{len(shape)} dimensions" in told
-    assert parse_idx(idx(0, 5), "empty").shape == (0, 5)
 
 
 def bomb(start: bytes, size: int) -> bytes:
@@ -140,42 +101,6 @@ def bomb(start: bytes, size: int) -> bytes:
     parts = [packer.compress(start), *(packer.compress(piece) for _ in range(size >> 20)), packer.flush()]
     return b"".join(parts)
 
-
-def test_gzip_is_unpacked_no_further_than_its_header_says() -> None:
-    unpacked: list[int] = []
-
-    class Counting(gzip.GzipFile):
-        def read(self, size: int | None = -1) -> bytes:
-            unpacked.append(len(found := super().read(size)))
-            return found
-
-    with file_of(bomb(idx(3, 5), 16 << 20)) as path, mock.patch.object(gzip, "GzipFile", Counting):
-        assert path.stat().st_size < 1 << 20
-        assert f"{path} unpacks to more than 27 bytes" in error_of(DataError, read_idx, path)
-        assert 27 < sum(unpacked) <= 1 << 20
-    with file_of(bomb(idx(2, GIB), 1 << 20)) as path:
-        assert "says that it has 2147483660 bytes" in error_of(DataError, read_idx, path)
-    with mock.patch.object(files, "MOST_BYTES", 3 << 20):
-        with file_of(bomb(b"", 5 << 20)) as path:
-            assert "unpacks to more than 3145728 bytes" in error_of(DataError, files.read, path)
-        with file_of(bomb(b"", 3 << 20)) as path:
-            assert files.read(path) == bytes(3 << 20)
-    damaged = bytearray(gzip.compress(idx(3) + b"abc"))
-    damaged[-5] ^= 1  # of the checksum
-    with file_of(bytes(damaged)) as path:
-        assert "damaged gzip" in error_of(DataError, read_idx, path)
-
-
-def test_a_mirror_that_does_not_end_is_given_up() -> None:
-    with (
-        sandbox(),
-        mock.patch.object(files, "MOST_BYTES", 1000),
-        server({"a.txt.gz": bytes(100_000), "b.bin.gz": b""}) as (url, _),
-    ):
-        assert "sends more than 1000 bytes" in error_of(files.UnavailableError, files.load, at(url))
-
-
-# Pickles ---------------------------------------------------------------------------------------------------
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), np.uint8)
 
@@ -196,38 +121,6 @@ def of_python_2(labels: list[int]) -> bytes:
     return b"\x80\x02}q\x01(U\x04data" + data + b"U\x06labelsq\x07" + numbers + b"u."
 
 
-def test_batches_of_every_protocol_are_read() -> None:
-    batch = {b"data": PIXELS, b"labels": [3, 0, 9, 1], b"filenames": [b"a.png"] * 4, b"batch_label": b"one of 5"}
-    turned = {**batch, b"data": np.asfortranarray(PIXELS)}
-    for content in (
-        *(pickle.dumps(batch, protocol) for protocol in range(5)),
-        pickle.dumps(turned, 2),
-        of_python_2([3, 0, 9, 1]),
-    ):
-        pixels, labels = read_pickle(content)
-        assert np.array_equal(pixels, PIXELS) and labels.tolist() == [3, 0, 9, 1] and labels.dtype == np.int64
-
-
-def test_labels_that_are_none_are_named() -> None:
-    nested: Any = 1
-    for _ in range(60):  # as long as 2**60 numbers, of which `np.asarray` makes an array
-        nested = [nested, nested]
-    for labels, told in (
-        (nested, "no list of integers"),
-        ([nested] * 4, "no list of integers"),
-        ([1.0, 2.0, 3.0, 4.0], "no list of integers"),
-        ([True] * 4, "no list of integers"),
-        ("1234", "no list of integers"),
-        ([1, 2, 3], "4 images and 3 labels"),
-        ([1, 2, 3, 10], "labels are 1 to 10, expected 0 to 9"),
-        ([-1, 2, 3, 4], "labels are -1 to 4"),
-        ([1, 2, 3, 2**100], "expected 0 to 9"),
-    ):
-        for protocol in (0, 2, 4):
-            content = pickle.dumps({b"data": PIXELS, b"labels": labels}, protocol)
-            assert told in error_of(DataError, read_pickle, content), told
-
-
 class Runs:
     """Whoever unpickles this calls a function."""
 
@@ -238,30 +131,89 @@ class Runs:
         return self.call[0], self.call[1:]
 
 
-def test_pickles_that_run_code_are_named() -> None:
-    for told, call in (
-        ("posix.system", (os.system, "false")),
-        ("an array of 'O'", (np.dtype, "O")),
-        ("the encoding 'hex'", (codecs.encode, b"a", "hex")),
-        ("builtins.eval", (eval, "1")),
-        ("not callable", (np.ndarray, (1 << 40,))),
+def tensor_of(shape: list[int]) -> bytes:
+    size = 0 if 0 in shape else 4
+    return safetensors({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}, bytes(size))
+
+
+def tree_of(tree: str) -> bytes:
+    content = safetensors({"__metadata__": {TREE: tree, CHECKSUM: "0" * 64}})
+    return serialization._with_checksum(content.replace(b'": "', b'":"'))
+
+
+def batch_of(labels: Any) -> bytes:
+    return pickle.dumps({b"data": PIXELS, b"labels": labels}, 2)
+
+
+def damaged(content: bytes) -> bytes:
+    """A gzip file with a bit of its checksum changed."""
+    packed = bytearray(gzip.compress(content))
+    packed[-5] ^= 1
+    return bytes(packed)
+
+
+def nested(times: int = 60) -> Any:
+    """As long as 2**times numbers, of which `np.asarray` makes an array."""
+    return [nested(times - 1)] * 2 if times else 1
+
+
+TABLE: list[tuple[Callable[[Path], Any], bytes, str]] = [  # who reads, what is in the file, words of the error
+    (load, tensor_of([1] * 100), "'w' is of shape"),
+    (load, tensor_of([0, 1 << 63]), "'w' is of shape"),
+    (load, tree_of("[" * 100_000 + "]" * 100_000), "file"),
+    (read_idx, idx(*[1] * 255) + b"a", "255 dimensions"),
+    (read_idx, gzip.compress(idx(0, *[(1 << 32) - 1] * 3)), "4 dimensions"),
+    (read_idx, bomb(idx(3, 5), 16 << 20), "unpacks to more than 27 bytes"),
+    (read_idx, bomb(idx(2, GIB), 1 << 20), "says that it has 2147483660 bytes"),
+    (read_idx, damaged(idx(3) + b"abc"), "damaged gzip"),
+    (pickled.read_batch, batch_of(nested()), "no list of integers"),
+    (pickled.read_batch, batch_of([True] * 4), "no list of integers"),
+    (pickled.read_batch, batch_of([1, 2, 3]), "4 images and 3 labels"),
+    (pickled.read_batch, batch_of([1, 2, 3, 2**100]), "expected 0 to 9"),
+    (pickled.read_batch, pickle.dumps({b"data": Runs(os.system, "false"), b"labels": []}), "posix.system"),
+    (pickled.read_batch, pickle.dumps({b"data": Runs(eval, "1"), b"labels": []}), "builtins.eval"),
+    (pickled.read_batch, pickle.dumps({b"data": Runs(np.dtype, "O"), b"labels": []}), "an array of 'O'"),
+    (pickled.read_batch, b"no pickle", "no batch of CIFAR-10"),
+    (pickled.read_batch, b"", "no batch of CIFAR-10"),
+]
+
+
+def test_each_is_named_with_the_cause() -> None:
+    for read, content, words in TABLE:
+        with file_of(content) as path:
+            assert words in error_of(DataError, read, path), words
+
+
+def test_gzip_is_unpacked_no_further_than_its_header_says() -> None:
+    unpacked: list[int] = []
+
+    class Counting(gzip.GzipFile):
+        def read(self, size: int | None = -1) -> bytes:
+            unpacked.append(len(found := super().read(size)))
+            return found
+
+    with file_of(bomb(idx(3, 5), 16 << 20)) as path, mock.patch.object(gzip, "GzipFile", Counting):
+        error_of(DataError, read_idx, path)
+        assert 27 < sum(unpacked) <= 1 << 20
+
+
+def test_booleans_of_any_byte_are_zeros_and_ones() -> None:
+    entry = {"w": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}
+    with file_of(safetensors(entry, b"\0\1\2\xff")) as path:
+        assert load(path)["w"].view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
+def test_batches_of_every_protocol_are_read() -> None:
+    batch = {b"data": PIXELS, b"labels": [3, 0, 9, 1], b"filenames": [b"a.png"] * 4, b"batch_label": b"one of 5"}
+    for content in (*(pickle.dumps(batch, protocol) for protocol in range(5)), of_python_2([3, 0, 9, 1])):
+        pixels, labels = read_pickle(content)
+        assert np.array_equal(pixels, PIXELS) and labels.tolist() == [3, 0, 9, 1] and labels.dtype == np.int64
+
+
+def test_a_mirror_that_does_not_end_is_given_up() -> None:
+    with (
+        sandbox(),
+        mock.patch.object(files, "MOST_BYTES", 1000),
+        server({"a.txt.gz": bytes(100_000), "b.bin.gz": b""}) as (url, _),
     ):
-        content = pickle.dumps({b"data": Runs(*call), b"labels": []})
-        assert told in error_of(DataError, read_pickle, content), told
-    head = b"\x80\x02}"
-    for content in (b"", b"no pickle", b".", head, head + b".", b"\x80\x02e.", b"\x80\x02t.", pickle.dumps([1])):
-        assert "no batch of CIFAR-10" in error_of(DataError, read_pickle, content)
-
-
-def test_readers_of_pickles_end_whatever_they_are_given() -> None:
-    draw = np.random.default_rng(0)
-    good = pickle.dumps({b"data": PIXELS[:1], b"labels": [3]}, 2)
-    read = 0
-    for _ in range(300):
-        changed = bytearray(good)
-        for place in draw.integers(0, min(len(good), 400), 3):
-            changed[place] = draw.integers(256)
-        with contextlib.suppress(DataError):
-            read_pickle(bytes(changed))
-            read += 1
-    assert 0 < read < 300  # some changes are of pixels
+        assert "sends more than 1000 bytes" in error_of(files.UnavailableError, files.load, at(url))
