@@ -105,6 +105,9 @@ class Op:
     onnx: ClassVar[str] = ""
     """ONNX's operator of the same inputs and meaning; or several, each of which is applied to the result of the one
     before."""
+    by_numpy: ClassVar[bool] = False
+    """Whether its kernel is the reference, which runs on the host and has no formula. Such a kernel computes one node.
+    """
     never: ClassVar[str] = ""
     """Why it has no formula, for errors; empty if it has one."""
     builtin: ClassVar[bool] = False

@@ -236,7 +236,7 @@ def test_broadcasts_and_their_sums() -> None:
 
 
 def test_every_rule_has_a_form_and_gives_its_reason() -> None:
-    """But for one of `test_reasons.py` and one of sorts; other passes' are there, in test_padding.py and of bytes."""
+    """But for one of `test_reasons.py`; other passes' are there, in test_padding.py and of bytes."""
     SEEN.clear()
     for forms in (
         test_shapes_are_held, test_constants_are_folded, test_arithmetic_with_constants, test_moves,

@@ -124,6 +124,15 @@ def every_operator() -> None:
 
 
 @check
+def sorts_on_the_host() -> None:
+    """NumPy sorts between a GPU's kernels: the arrays are copied to the host and back, in each run."""
+    x = ad.Variable("x")
+    (values, places), (first, _) = ad.sort_op(ad.exp_op(x)), ad.topk_op(x, 3, 0)
+    executor = agree([values * 2.0, places, ad.sum_op(first, 1)], {x: RANDOM})
+    close(executor.run({x: -RANDOM}, True)[:1], [2 * np.sort(np.exp(-RANDOM), -1)])
+
+
+@check
 def constants_of_float64() -> None:
     """Those that TVM's CUDA C cuts off after 15 decimals, and the sines of huge arguments that are made of them."""
     x, y = ad.Variable("x"), ad.Variable("y")

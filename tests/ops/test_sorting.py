@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import dlsys
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
+from dlsys.errors import GraphError
+from helpers import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,11 +84,40 @@ def test_long_rows_are_sorted_and_give_gradients() -> None:
 
 
 def test_places_and_values_of_one_sort_agree() -> None:
-    """-0 and 0 are equal where places are wanted; of values alone both are there, as often as before."""
+    """-0 and 0 are equal, and stay as they stand where places are wanted; both are among the values."""
     x, v = np.array([0.0, 1.0, -0.0, np.nan, -0.0, -1.0], "float32"), ad.Variable("x")
     values, places = ad.Executor(list(ad.sort_op(v))).run({v: x}, convert_to_numpy_ret_vals=True)
-    (alone,) = ad.Executor([ad.sort_op(v)[0]]).run({v: x}, convert_to_numpy_ret_vals=True)
     np.testing.assert_array_equal(places, [5, 0, 2, 4, 1, 3])
-    np.testing.assert_array_equal(np.signbit(values[:5]), [True, False, True, True, False])
-    np.testing.assert_array_equal(alone, values)
-    assert np.signbit(alone[:5]).sum() == 3
+    np.testing.assert_array_equal(values, x[places])
+    assert np.signbit(values[:5]).sum() == 3
+
+
+def test_a_sort_in_a_larger_graph_runs_in_its_place() -> None:
+    """Between kernels, of slices and of values in the arena, in a loop, and fed again."""
+    x, v = np.random.default_rng(0).standard_normal((6, 40)).astype("float32"), ad.Variable("x", (6, 40), "float32")
+    whole = ad.exp_op(v)
+    nodes = [ad.sort_op(whole[1:4], -1, True)[0] * 2.0, ad.sort_op(ad.transpose_op(v, (1, 0)), 0)[0] + 1.0]
+    nodes.append(ad.sum_op(ad.topk_op(whole, 3)[0] - whole[:, :3], 1))
+    wants = [np.sort(np.exp(x)[1:4], 1)[:, ::-1] * 2, np.sort(x.T, 0) + 1]
+    wants.append((np.sort(np.exp(x), 1)[:, :-4:-1] - np.exp(x)[:, :3]).sum(1))
+    for ctx in ("cpu", "numpy"):
+        executor = ad.Executor(nodes, ctx)
+        for _ in range(2):
+            for found, want in zip(executor.run({v: x}, convert_to_numpy_ret_vals=True), wants, strict=True):
+                np.testing.assert_allclose(found, want, rtol=2e-5, atol=1e-6)
+    start = dlsys.tensor(np.zeros(6, "float32"))
+    last, steps = dlsys.scan(lambda h, row: ((h + row).sort()[0],) * 2, start, dlsys.tensor(x.T[:, :6].copy()))
+    h = np.zeros(6, "float32")
+    for row, step in zip(x.T[:, :6], steps.numpy(), strict=True):
+        h = np.sort(h + row)
+        np.testing.assert_allclose(step, h, rtol=1e-5)
+    np.testing.assert_allclose(last.numpy(), h, rtol=1e-5)
+
+
+def test_what_numpy_computes_is_in_no_library_and_no_relax_module(tmp_path: Path) -> None:
+    v = ad.Variable("x", (2, 3), "float32")
+    executor = ad.Executor([ad.sort_op(v)[0] + 1.0])
+    told = "NumPy computes it on the host"
+    assert told in error_of(GraphError, executor.export, tmp_path / "sorted", {v: (2, 3)})
+    assert told in error_of(GraphError, dlsys.relax.to_relax, [ad.sort_op(v)[0]], {v: (2, 3)})
+    assert "on the host" in executor.script() and "on the host" in executor.source()

@@ -175,25 +175,12 @@ CORES = simulated("skylake-avx512", 16)
 
 
 def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_them_out() -> None:
-    def sort(x: Node) -> list[Node]:
-        return [ad.argsort_op(x, -1)]
-
     def scatter(x: Node, i: Node) -> list[Node]:
         return ad.gradients(ad.take_op(x, i, 0), [x])
 
-    long = ((1000, 300), "float32")
-    function, rule = _scheduled(sort, long)
-    assert (rule, _parts(function)) == ("sorts", 125)  # a lane each
-    assert _parts(_scheduled(sort, ((20, 3000), "float32"))[0]) == 20  # of a row
-    launches = _scheduled(sort, long, target="cuda")[0].script()
-    assert 'T.thread_binding(64, thread="threadIdx.x")' in launches and "T.parallel" not in launches
-    first, rule = _scheduled(lambda x: [ad.topk_op(x, 2)[1]], long)
-    memory = sorted(tuple(map(int, array.shape)) for array in first.body.block.alloc_buffers)
-    assert rule == "sorts" and memory == [(64, 1), (64, 2), (64, 2)]  # of a thousand rows 64 at once
     for columns, parts in ((512, [1000, 8]), (500, [1000, 8]), (64, [])):  # zeros by rows, sums by 64 columns
         function, rule = _scheduled(scatter, ((1000, columns), "float32"), ((2000,), "int64"))
         assert (rule, _regions(function)) == ("loops", parts), columns
-    assert _parts(_scheduled(sort, ((4, 10), "float32"))[0]) == 1  # too little work
 
 
 def test_a_loop_that_reads_what_another_index_stored_is_ordered() -> None:

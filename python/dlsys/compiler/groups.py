@@ -221,6 +221,9 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         elementwise=group.kind == "elementwise" and len(outputs) == 1,
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
+    if nodes[0].op.by_numpy:
+        own = steps[0][0]
+        return replace(spec, host=lambda *inputs: own.op.numpy(own, list(inputs)))
     foreign = tuple(node.op for node in nodes if not node.op.builtin)
     if foreign:
         return replace(spec, key=(spec.key, _digest(spec, foreign)))

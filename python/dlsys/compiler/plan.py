@@ -221,6 +221,9 @@ class Plan:
         program, export = self.program, with_compiler("kernels.export")
         if node := next((node for node in program.graph.nodes if node.op.kind == "communication"), None):
             raise error_at(node, GraphError, "exchanges values with other processes, which a library cannot")
+        for node in program.graph.nodes:
+            if node.op.by_numpy:
+                raise error_at(node, GraphError, "NumPy computes it on the host, which a library cannot")
         updated = {parameter: None for parameter, _ in program.graph.updates}
         if constants and updated:
             raise error_at(next(iter(updated)), GraphError, "is assigned, so it cannot be a constant")
@@ -251,7 +254,8 @@ class Plan:
             to_function(self.function_of(call)) if isinstance(call, Callback) else next(made).function
             for call in kernels.each_call(calls)
         ]
-        kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
+        on_host = any(spec.host is not None for spec in self.specs.values())  # which a GPU's graph cannot have
+        kind = Runner if self.ctx.kind == "cpu" or on_host else kernels.Replay
         with collecting_later():
             return kind(calls, functions, len(self.given), self.arena, self.exchange)
 

@@ -3,8 +3,8 @@ taps of convolutions.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
 taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
-that zeros of both signs come in another order where values alone are sorted, that several constant factors become one
-to rounding, and that a sum of equal values, or a product of matrices of such, is the value times the count.
+that several constant factors become one to rounding, and that a sum of equal values, or a product of matrices of such,
+is the value times the count.
 Folded constants are `full`, one value at every index, so no array is made for them, however large their shape.
 """
 
@@ -249,21 +249,6 @@ MOVES = [
     Rule("computed once, then repeated", OF_REPEATED, _sunk),
 ]  # fmt: skip
 
-# Sorts -----------------------------------------------------------------------------------------------------
-
-
-def _are_sorted(m: Match) -> bool:
-    """Whether elements are taken in their order, all along the one axis, and nothing else reads their places."""
-    rank = len(m.shape)
-    return m.count is None and m.axis % rank == m.along % rank and m.graph.uses[m.node.inputs[1]] <= 1
-
-
-SORTS = [
-    Rule("the places in order are not needed",
-         p.take_along_axis("x", p.argsort("x", axis="axis", descending="down", count="count"), axis="along"),
-         p.sort("x", axis=lambda m: m.axis, descending=lambda m: m.down), _are_sorted),
-]  # fmt: skip
-
 # Taps of convolutions --------------------------------------------------------------------------------------
 #
 # A 3 x 3 filter with a padding of 1 over images of one element is its middle tap; networks that halve their images
@@ -316,7 +301,7 @@ TAPS = [
 
 TABLE = {
     "fold": [Rule("all that it reads is constant", Pattern(test=_reads_constants), _folded)],
-    "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *MOVES, *SORTS],
+    "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *MOVES],
     "taps": TAPS,
 }
 """All rules, by the pass that a user may choose, in the order in which they are tried."""

@@ -14,6 +14,7 @@ import tvm_ffi
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk
+from .host import HostKernel
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
@@ -52,6 +53,10 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     be read; calling its kernel raises TargetError.
     """
     how, directory = target_name(target, checked), disk.cache_directory()
+    in_code = [spec for spec in specs if spec.host is None]
+    if len(in_code) < len(specs):
+        made = iter(get(in_code, how))
+        return [next(made) if spec.host is None else HostKernel(spec, how) for spec in specs]
     keys = [_key(spec, how, directory) for spec in specs]
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}

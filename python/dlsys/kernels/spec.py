@@ -32,6 +32,8 @@ class KernelSpec:
         outputs: as the inputs.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
+        host: a function of NumPy's arrays, the inputs, which returns the output: it is called in a kernel's place, and
+            nothing is compiled.
         elementwise: whether an element of the result is computed from those at its place alone: it may lie on an input.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
@@ -46,6 +48,7 @@ class KernelSpec:
     elementwise: bool = False
     precision: str = ""
     loops: Callable[[], Any] | None = field(default=None, compare=False)
+    host: Callable[..., Any] | None = field(default=None, compare=False)
 
     @property
     def formula(self) -> Hashable:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import compute
 from ..checks import flag, integer
 from ..errors import GraphError
 from ..graph import DTYPES, Formula, Made, Node, Op, Shape, register, shape_error
@@ -20,23 +19,30 @@ def _argsort(x: np.ndarray, axis: int, descending: bool, count: int) -> np.ndarr
     order = np.argsort(np.flip(x, axis) if descending else x, axis, kind="stable")
     if descending:
         order = x.shape[axis] - 1 - np.flip(order, axis)
-    return np.take(order, np.arange(count), axis)
+    return order if count == x.shape[axis] else np.take(order, np.arange(count), axis)
 
 
 def _sort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
-    return np.take_along_axis(x, _argsort(x, axis, descending, x.shape[axis]), axis)
+    found = np.sort(x, axis)
+    return np.flip(found, axis) if descending else found
+
+
+class _ByNumPy(Op):
+    """An operator of an order, along `axis`, which NumPy computes."""
+
+    flops = 0
+    dtypes = DTYPES
+    by_numpy = True
+    never = "NumPy computes it on the host: it has no formula for Relax or exported C"
 
 
 @register
-class Argsort(Op):
-    """Along `axis` the places of the first `count` elements in order, all for None; int64."""
+class Argsort(_ByNumPy):
+    """The places of the first `count` elements in order, all for None; int64."""
 
     name = "argsort"
     result = "int64"
     flat = True
-    flops = 0
-    dtypes = DTYPES
-    formula: ClassVar[Formula] = compute.argsort
     reference: ClassVar[Formula] = _argsort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -51,14 +57,10 @@ class Argsort(Op):
 
 
 @register
-class Sort(Op):
-    """The elements in order along `axis`: `take_along_axis` of a whole `argsort`, made of it where nothing else reads
-    the places."""
+class Sort(_ByNumPy):
+    """The elements in order; gradients go to the places where they were."""
 
     name = "sort"
-    flops = 0
-    dtypes = DTYPES
-    formula: ClassVar[Formula] = compute.sort
     reference: ClassVar[Formula] = _sort
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -67,6 +69,11 @@ class Sort(Op):
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return own_axis(node, len(shape)), node.attrs["descending"]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        (x,), axis = node.inputs, node.attrs["axis"]
+        taken = take_along_axis_op(x, argsort_op(x, axis, node.attrs["descending"]), axis)
+        return [taken.op.gradient(taken, output_grad)[0]]
 
 
 def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Made:
@@ -87,7 +94,7 @@ def sort_op(x: Node, axis: int = -1, descending: bool = False) -> tuple[Made, Ma
     """The elements in order along an axis, and where they were, to which their gradients go. Raises GraphError for an
     axis that is none."""
     places = _places("sort", x, axis, descending, None)
-    return take_along_axis_op(x, places, axis), places
+    return Sort.make([x], {"axis": places.attrs["axis"], "descending": places.attrs["descending"]}), places
 
 
 def topk_op(x: Node, k: int, axis: int = -1, largest: bool = True) -> tuple[Made, Made]:

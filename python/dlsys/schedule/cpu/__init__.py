@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..target import Rule
-from . import contraction, loops, pointwise, reduction, sorts, windows
+from . import contraction, loops, pointwise, reduction, windows
 
 FALLBACK = Rule("fallback", "llvm", reduction.finish)
 """What always works: each stage by itself; loops that are no stage are left to LLVM."""
-RULES = (contraction.RULE, windows.RULE, reduction.RULE, sorts.RULE, loops.RULE, pointwise.RULE, FALLBACK)
+RULES = (contraction.RULE, windows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, FALLBACK)

@@ -17,7 +17,6 @@ from .. import common
 from ..codegen import array, sequence, unravelled
 from ..common import renamed, with_places
 from ..loops import around, is_ordered, nest_of, with_little_memory
-from ..sorts import as_loops, sort_of
 from ..stages import Expr, inlined, with_nests
 from ..target import Machine, Rule
 from .threads import ceil_div, guarded, launch_over
@@ -28,8 +27,6 @@ Loops = list[tuple[tirx.For, int]]
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The launches of a function that is one block of loops. Declines all others."""
-    if sort := sort_of(func):
-        func = as_loops(func, sort)
     code, memory = with_little_memory(func)
     if code is None:
         return None
