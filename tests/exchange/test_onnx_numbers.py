@@ -74,7 +74,7 @@ INTEGERS = st.sampled_from(["int32", "int64"])
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data(), INTEGERS)
 def test_integers_are_divided_exactly(data: Any, dtype: str) -> None:
-    limits = np.iinfo("int32")
+    limits = np.iinfo(dtype)
     ends = st.sampled_from([limits.min, limits.max])
     numbers = st.one_of(st.integers(limits.min, limits.max), st.integers(-9, 9), ends)
     pairs = [(a, b or 7) for a, b in data.draw(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=3))]

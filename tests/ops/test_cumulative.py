@@ -119,13 +119,3 @@ def test_sums_are_written_as_onnx_read_again_and_translated_to_relax(exclusive: 
     np.testing.assert_array_equal(np.asarray(network(x)), wanted)
     (found,) = dl.relax.compile(y, feed_shapes={v: x.shape})(x)
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6)
-
-
-def test_sums_and_products_of_pytorchs_programs_are_read() -> None:
-    class Network(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.cumsum(x, 1) + x.cumprod(0)
-
-    x = torch.tensor(drawn(3, 5))
-    network, _ = dl.from_torch(torch.export.export(Network(), (x,)))
-    np.testing.assert_allclose(np.asarray(network(x.numpy())), Network()(x).numpy(), rtol=1e-5, atol=1e-6)

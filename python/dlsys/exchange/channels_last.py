@@ -65,11 +65,10 @@ def turned(value: np.ndarray | Node, shape: Shape, name: str | None = None) -> N
 
 
 def convolution(
-    conv: Node, filters: np.ndarray, images: Shape, shape: Shape, name: str | None = None, scale: float = 1.0
+    conv: Node, filters: np.ndarray, images: Shape, shape: Shape, name: str | None = None
 ) -> Way | None:
     """How to convolve images NHWC, that are `images` in the order NCHW, with known filters, a leaf of this name, to
-    `shape`; None for what is not done in that order. `scale`: by which the batch is multiplied where
-    a way is chosen."""
+    `shape`; None for what is not done in that order."""
     stride, padding, dilation, groups = geometry = geometry_of(conv)
     if filters.dtype != np.float32 or 0 in shape or 0 in images:
         return None
@@ -80,8 +79,8 @@ def convolution(
         moved = 4 * (math.prod(images) + math.prod(shape))
         return Way(lambda x: conv2d_planes_op(x, f, groups, stride, padding, dilation), PLANES * moved)
     operations = 2 * math.prod(shape) * math.prod(filters.shape[1:])
-    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape, scale):
-        way = partial(winograd.convolution, images=images, filters=filters, name=name, scale=scale)
+    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape):
+        way = partial(winograd.convolution, images=images, filters=filters, name=name)
         return Way(way, WINOGRAD * operations)
     width = filter_columns((shape[2], shape[3]), len(filters), "float32")
     if geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1) and (not width or shape[2:] == (1, 1)):

@@ -21,7 +21,6 @@ from ..ops.linalg import MatMul
 from ..ops.types import number_of
 from ..tensors import tensor
 from . import channels_last
-from .batches import SIZES, any_batch, sized, symbol_of
 from .channels_last import Last
 from .channels_last_ops import FIRST
 from .network import Network, traced
@@ -39,32 +38,18 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     under the names of the parameters that they were computed from.
 
     Args:
-        model: a Module, or a Network of `from_onnx` or `from_torch`.
-        feed_shapes: for a Module a shape or an array for each argument of `forward`, in order; the keys become the
-            inputs' names. A Network has its own. A name in the place of an extent, ("batch", 3, 224, 224), makes a
-            network for any batch, whose layouts are chosen for one of 8.
+        model: a Module.
+        feed_shapes: a shape or an array for each argument of `forward`, in order; the keys become the inputs' names.
+            None for those that an imported model states.
 
-    Raises GraphError for a network that changes state, or for which the extent of any batch decides what is computed;
-    FeedError, ShapeError, DTypeError as `to_onnx` does.
+    Raises GraphError for a network that changes state; FeedError, ShapeError, DTypeError as `to_onnx` does.
     """
-    shapes = model.named_shapes() if isinstance(model, Network) and feed_shapes is None else feed_shapes
-    if isinstance(shapes, Mapping) and symbol_of("freeze", shapes.values()) is not None:
-
-        def of_size(size: int) -> Network:
-            return _frozen(model, {name: sized(shape, size) for name, shape in shapes.items()}, SIZES[0] / size)
-
-        return any_batch("freeze", of_size, [getattr(shape, "shape", shape) for shape in shapes.values()])
-    return _frozen(model, feed_shapes)
-
-
-def _frozen(model: Module, feed_shapes: Mapping[str, Any] | None, scale: float = 1.0) -> Network:
-    """The network for known shapes, with the layouts that are chosen for so many times the rows."""
     inputs, outputs, names = traced("freeze", model, feed_shapes)
     graph = frozen_graph("freeze", inputs, outputs)
-    freezing = _Freezing(graph, names, scale, channels_last=True)
+    freezing = _Freezing(graph, names, channels_last=True)
     found = freezing.outputs()
     if not freezing.gains():
-        freezing = _Freezing(graph, names, scale, channels_last=False)
+        freezing = _Freezing(graph, names, channels_last=False)
         found = freezing.outputs()
     return Network(inputs, found, freezing.named(found)).eval()
 
@@ -102,9 +87,9 @@ Value = Any
 class _Freezing:
     """One graph on its way to a frozen one."""
 
-    def __init__(self, graph: TypedGraph, names: Mapping[Node, str], scale: float, channels_last: bool) -> None:
-        """`names`: of parameters and buffers; `scale`: see `_frozen`."""
-        self._graph, self._scale, self._takes_last = graph, scale, channels_last
+    def __init__(self, graph: TypedGraph, names: Mapping[Node, str], channels_last: bool) -> None:
+        """`names`: of parameters and buffers."""
+        self._graph, self._takes_last = graph, channels_last
         self._saved, self._moved = 0.0, 0  # operations that images NHWC save, and bytes that this order has moved
         self._users = Counter(value for node in graph.nodes for value in value_inputs(node))
         self._users.update(node for node in graph.outputs if node is not None)
@@ -153,7 +138,7 @@ class _Freezing:
         images = self._graph.shapes[conv.inputs[0]]
         name = self._names.get(conv.inputs[1])
         bias = None if name is None else _bias(name)
-        given = conv, filters, images, shape, name, self._scale
+        given = conv, filters, images, shape, name
         of_last = channels_last.convolution(*given) if self._takes_last else None
         if of_last is not None:
             self._saved += of_last.saved
@@ -243,7 +228,7 @@ class _Freezing:
         if b.dtype != np.float32:
             return None
         matrix = b.T if node.matmul_attr_trans_B else b
-        rows = round(math.prod(self._graph.shapes[node][:-1]) * self._scale)
+        rows = math.prod(self._graph.shapes[node][:-1])
         return product(self._node(node.inputs[0]), matrix, rows, self._names.get(node.inputs[1]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..devices import cpu
-from ..errors import DataError, FeedError, GraphError
+from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
 from ..ops.pooling import MaxPool2d
@@ -21,17 +22,20 @@ from ..ops.slicing import region_of
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
-from .batches import SIZES, free_name, sized, symbol_of, with_batch
-from .network import Network, require_known, traced
+from .network import Imported, require_known, traced
 from .onnx_import import BUFFERS, onnx_package
 
 OPSET = 18
 """The operator set of the models."""
 FORMAT = 10
 """The version of the file's format, which programs of 2024 read."""
+SIZES = 211, 223
+"""The batches for which a model of any batch is made, to see that it is the same one."""
 
 
-def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mapping[Any, Any]) -> Any:
+def to_onnx(
+    nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mapping[Any, Any] | None = None
+) -> Any:
     """The ONNX model that computes the nodes, or a module's outputs; also written to `path`, unless that is None.
 
     Args:
@@ -41,21 +45,20 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
         feed_shapes: of nodes, a shape or an array for every variable that is needed; of a module, a shape or an array
             for every argument of `forward`, in order, by the name that the input shall have. Shapes are of float32
             unless the variable declares a dtype. A name in the place of an extent, ("batch", 3, 224, 224), stays open
-            in the model.
+            in the model. None for the shapes that an imported module states.
 
-    Raises GraphError for operators that ONNX has not, all at once, DataError for a path that cannot be written;
-    FeedError, ShapeError, DTypeError as `Executor.infer_shape` does.
+    Raises GraphError for operators that ONNX has not, all at once, and where an extent that stays open decides what is
+    computed; DataError for a path that cannot be written; FeedError, ShapeError, DTypeError as `Executor.infer_shape`
+    does.
     """
     onnx = onnx_package("to_onnx")
-    if not isinstance(feed_shapes, Mapping):
+    if not isinstance(feed_shapes, Mapping) and not (feed_shapes is None and isinstance(nodes, Imported)):
         raise FeedError(f"to_onnx: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
-    if isinstance(nodes, Network) and not feed_shapes:
-        feed_shapes = nodes.named_shapes() or {}
-    if (symbol := symbol_of("to_onnx", feed_shapes.values())) is None:
+    if (symbol := _symbol_of(feed_shapes or {})) is None:
         model = _model(onnx, nodes, feed_shapes)
     else:
-        shapes = [{key: sized(shape, size) for key, shape in feed_shapes.items()} for size in SIZES]
-        model = with_batch(onnx, [_model(onnx, nodes, given) for given in shapes], symbol)
+        model, other = (_model(onnx, nodes, _sized(feed_shapes, size), (symbol, size)) for size in SIZES)
+        _require_equal(model, other, symbol)
     onnx.checker.check_model(model)
     if path is not None:
         try:
@@ -65,8 +68,48 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     return model
 
 
-def _model(onnx: Any, nodes: Any, feed_shapes: Mapping[Any, Any]) -> Any:
-    """The model for known shapes."""
+def _symbol_of(feed_shapes: Mapping[Any, Any]) -> str | None:
+    """The name that stands for an extent in shapes, or None. Raises ShapeError for several."""
+    given = [shape for shape in feed_shapes.values() if isinstance(shape, (tuple, list))]
+    names = sorted({extent for shape in given for extent in shape if isinstance(extent, str)})
+    if len(names) > 1:
+        raise ShapeError(f"to_onnx: one extent may have a name, the batch, not {', '.join(names)}")
+    return names[0] if names else None
+
+
+def _sized(feed_shapes: Any, size: int) -> dict[Any, Any]:
+    """The shapes with this extent in place of the name."""
+    return {
+        key: tuple(size if isinstance(n, str) else n for n in shape) if isinstance(shape, (tuple, list)) else shape
+        for key, shape in feed_shapes.items()
+    }
+
+
+def _require_equal(model: Any, other: Any, symbol: str) -> None:
+    """Raises GraphError, which names what differs between models of two batches but for the names of values."""
+    forms = []
+    for graph in (model.graph, other.graph):
+        place: dict[str, int] = {}
+        form: list[tuple[str, Any]] = []
+        for given in graph.input:
+            place[given.name] = len(place)
+            form.append((given.name, given.type.SerializeToString()))
+        for value in graph.initializer:
+            place[value.name] = len(place)
+            form.append((value.name, (value.data_type, list(value.dims), value.raw_data)))
+        for node in graph.node:
+            read = [place.get(name) for name in node.input]
+            place.update((name, len(place) + at) for at, name in enumerate(node.output))
+            form.append((node.name, (node.op_type, read, [item.SerializeToString() for item in node.attribute])))
+        form += [(given.name, given.type.SerializeToString()) for given in graph.output]
+        forms.append(form)
+    for (name, one), (_, another) in zip_longest(*forms, fillvalue=("", None)):
+        if one != another:
+            raise GraphError(f"to_onnx: the extent {symbol} decides what is computed: {name or 'the number of nodes'}")
+
+
+def _model(onnx: Any, nodes: Any, feed_shapes: Any, batch: tuple[str, int] | None = None) -> Any:
+    """The model for known shapes. `batch`: the name and the size of the extent that stays open."""
     names: dict[Node, str] = {}
     if isinstance(nodes, Module):
         inputs, nodes, names = traced("to_onnx", nodes, feed_shapes)
@@ -79,16 +122,33 @@ def _model(onnx: Any, nodes: Any, feed_shapes: Mapping[Any, Any]) -> Any:
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
     graph = unrolled(analyse(order, roots, fed))
-    return _Writing(onnx, graph, [graph.leaf_of(node) for node in fed], names).model()
+    return _Writing(onnx, graph, [graph.leaf_of(node) for node in fed], names, batch).model()
+
+
+def free_name(taken: set[str], name: str) -> str:
+    """A name that no other value has, taken from now on: `name`, or `name_1`, `name_2`, ..."""
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    taken.add(found)
+    return found
 
 
 class _Writing:
     """One graph on its way to a model."""
 
     def __init__(
-        self, onnx: Any, graph: TypedGraph, feeds: Sequence[Node], names: Mapping[Node, str]
+        self,
+        onnx: Any,
+        graph: TypedGraph,
+        feeds: Sequence[Node],
+        names: Mapping[Node, str],
+        batch: tuple[str, int] | None,
     ) -> None:
-        """`names`: of leaves, in place of their own."""
+        """`names`: of leaves, in place of their own; `batch`: see `_model`."""
+        self._symbol, self._size = batch or ("", 0)
+        self._feeds = feeds
         self._helper, self._arrays, self.graph = onnx.helper, onnx.numpy_helper, graph
         self._nodes: list[Any] = []
         self._initial: list[Any] = []
@@ -157,17 +217,28 @@ class _Writing:
         return self.emit("Cast", [value], to=self.code(dtype))
 
     def reshaped(self, value: str, shape: Sequence[int]) -> str:
-        """A value in another shape."""
+        """A value in another shape; the one extent that is of the batch is what remains."""
+        of_batch = [axis for axis, extent in enumerate(shape) if self._size and extent and extent % self._size == 0]
+        if len(of_batch) == 1 and 0 not in shape:
+            shape = [-1 if axis in of_batch else extent for axis, extent in enumerate(shape)]
         return self.emit("Reshape", [value, self.constant(shape)], allowzero=1)
 
-    def sliced(self, value: str, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> str:
-        """A part of a value along every axis."""
-        numbers = [self.constant(given) for given in (starts, ends, range(len(starts)), steps)]
-        return self.emit("Slice", [value, *numbers])
+    def shape(self, extents: Sequence[int]) -> str:
+        """The name of a shape, of which the batch's extent is that of an input."""
+        if not self._size or self._size not in extents:
+            return self.constant(extents)
+        feed = next(node for node in self._feeds if self._size in self.graph.shapes[node])
+        axis = self.graph.shapes[feed].index(self._size)
+        batch = self.emit("Shape", [self.of(feed)], start=axis, end=axis + 1)
+        parts = [batch if extent == self._size else self.constant([extent]) for extent in extents]
+        return self.emit("Concat", parts, axis=0)
 
     def _info(self, name: str, node: Node) -> Any:
-        graph = self.graph
-        return self._helper.make_tensor_value_info(name, self.code(graph.dtypes[node]), graph.shapes[node])
+        shape: list[Any] = list(self.graph.shapes[node])
+        if self._size:
+            open_extents = {self._size: self._symbol}
+            shape = [open_extents.get(n) if n and n % self._size == 0 else n for n in shape]
+        return self._helper.make_tensor_value_info(name, self.code(self.graph.dtypes[node]), shape)
 
     def _name(self, node: Node) -> str:
         self._names[node] = name = free_name(self._taken, self._own.get(node, node.name))
@@ -209,7 +280,7 @@ writer("reshape", "expand_dims", "squeeze", "flatten")(
     lambda to, node: to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node])
 )
 writer("broadcast_shape")(
-    lambda to, node: to.emit("Expand", [*to.inputs(node), to.constant(to.graph.shapes[node])])
+    lambda to, node: to.emit("Expand", [*to.inputs(node), to.shape(to.graph.shapes[node])])
 )
 
 
@@ -226,7 +297,7 @@ def _clip(to: _Writing, node: Node) -> str:
 @writer("full")
 def _full(to: _Writing, node: Node) -> str:
     shape, dtype = to.graph.shapes[node], to.graph.dtypes[node]
-    return to.emit("Expand", [to.constant(node.attrs["value"], dtype), to.constant(shape)])
+    return to.emit("Expand", [to.constant(node.attrs["value"], dtype), to.shape(shape)])
 
 
 def _require_one_dtype(to: _Writing, node: Node) -> None:
@@ -361,14 +432,20 @@ def _transpose(to: _Writing, node: Node) -> str:
 
 @writer("slice")
 def _slice(to: _Writing, node: Node) -> str:
-    """Writes a Slice with the starts, ends and steps of the region, and a Reshape where axes were dropped or added."""
-    region = region_of(node, to.graph.shapes[node.inputs[0]])
-    ends = [s + n * d for n, s, d in zip(region.counts, region.starts, region.steps, strict=True)]
+    """Writes a Slice with the starts, ends and steps of the axes that are cut, and a Reshape where axes were dropped or
+    added."""
+    extents = to.graph.shapes[node.inputs[0]]
+    region = region_of(node, extents)
+    each = zip(range(len(extents)), extents, region.counts, region.starts, region.steps, strict=True)
     least = np.iinfo("int64").min  # "before the first", where -1 would be the last
-    ends = [least if end < 0 else end for end in ends]
+    cuts = [
+        (start, least if (end := start + count * step) < 0 else end, axis, step)
+        for axis, extent, count, start, step in each
+        if (count, start, step) != (extent, 0, 1)
+    ]
     found = to.of(node.inputs[0])
-    if region.counts:
-        found = to.sliced(found, region.starts, ends, region.steps)
+    if cuts:
+        found = to.emit("Slice", [found, *map(to.constant, zip(*cuts, strict=True))])
     return found if region.counts == region.shape else to.reshaped(found, region.shape)
 
 

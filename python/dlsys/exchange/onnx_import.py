@@ -1,42 +1,41 @@
-"""ONNX models as networks."""
+"""ONNX models as networks, whose `forward` applies the model's nodes."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..errors import DataError, DlsysError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS
-from ..ops.rules import shape_attribute
+from ..errors import DataError, DlsysError, GraphError
+from ..graph import DTYPES, FLOATS, find_topo_sort
+from ..nn import Module
+from ..ops.types import known_dtype
+from ..scopes import scope
 from ..storage import checked_size
-from ..system import memory
-from ..tensors import dtype_of, shape_of
-from ..tensors import tensor as as_leaf
-from . import onnx_indexing, onnx_layers, onnx_operators, onnx_sampling  # noqa: F401  # one table
-from .batches import any_batch, sized, symbol_of
-from .network import Folding, Network, Reader, Value, first_line, require_known
+from ..tensors import dtype_of, shape_of, tensor
+from . import onnx_layers, onnx_operators  # noqa: F401  # one table
+from .network import Imported, place, require_count, require_known
+from .onnx_operators import MOST_FOLDED, OPERATORS, STATIC, Value, dtype_of_code
 
-OLDEST, NEWEST = 13, 28
-"""The first and the last of ONNX's operator sets that are read as they are; a model of an older one is converted
-before, by ONNX."""
+OLDEST = 13
+"""The first of ONNX's operator sets that is read as it is; a model of an older one is converted before, by ONNX."""
 CONVERTED = 17
 BUFFERS = "dlsys.buffers"
 """The property of a model of `to_onnx` that has the names of the values that are not trained, a line each."""
 MOST_BYTES = 2**31
 """Of a model's file: protobuf reads no more. Values may lie in other files beside it."""
-MOST_INLINED = 2**28
-"""Bytes of a model's nodes when those of its functions stand in place of the calls."""
 _MOST_LEVELS = 4  # of operators that ONNX defines by others, and these by others
 _LARGE = 1024  # elements of a constant that is one leaf for all that read it, also where it is taken as it is
+_TOLD = 400  # characters of a message of ONNX's
 _STATISTICS = {"BatchNormalization": slice(3, 5)}
 """The inputs that are not trained."""
 
@@ -51,138 +50,74 @@ def onnx_package(function: str) -> Any:
         raise GraphError(f"{function} needs the package onnx: pip install 'dlsys[relax]'") from None
 
 
-def from_onnx(
-    model: Any, shapes: Mapping[str, Sequence[int]] | None = None
-) -> tuple[Network, dict[str, Parameter]]:
+def from_onnx(model: Any) -> tuple[OnnxNetwork, dict[str, Parameter]]:
     """The network of an ONNX model, and its parameters by name.
 
     Args:
-        model: a file's path, or an `onnx.ModelProto`. Operator sets 13 to 28 are read; older ones are converted.
-        shapes: inputs' shapes by name; needed where the model leaves extents open. Where it has one name for them, as
-            "batch", here or in the model, the network is for any batch.
+        model: a file's path, or an `onnx.ModelProto`. Operator sets from 13 on are read; older ones are converted.
 
     Initializers of floats with more than one element are parameters; batch norm's statistics, and what `to_onnx` has
-    written as a buffer, are buffers; other initializers are constants. Values that depend only on constants and shapes
-    are computed now, as far as `Folding` allows.
+    written as a buffer, are buffers; other initializers are constants.
 
-    Raises DataError, which names the file and the node, for a file that is no ONNX model; GraphError for unsupported
-    operators, all of them in one message, or arguments; ShapeError for extents that are unknown or do not fit.
+    Raises DataError, which names the file and the node, for what ONNX's checker refuses; GraphError for unsupported
+    operators, all of them in one message.
     """
-    onnx = onnx_package("from_onnx")
-    if shapes is not None and not isinstance(shapes, Mapping):
-        raise ShapeError(f"from_onnx: shapes is a dictionary, not {type(shapes).__name__}")
-    source = "from_onnx"
-    if isinstance(model, (str, os.PathLike)):
+    onnx, source = onnx_package("from_onnx"), "from_onnx"
+    is_path = isinstance(model, (str, os.PathLike))
+    if is_path:
         source = f"from_onnx: {os.fspath(model)}"
-        model = _of_file(onnx, Path(model), source)
+        checked_size(Path(model), MOST_BYTES)
     elif not isinstance(model, onnx.ModelProto):
         raise DataError(f"from_onnx: takes a path or an onnx.ModelProto, not {type(model).__name__}")
-    proto, given = _plain(onnx, model, source), dict(shapes or {})
-    stated = {**_stated(proto), **given}
-    names = {extent for shape in stated.values() for extent in shape if isinstance(extent, str)}
-    if (symbol_of(source, given.values()) is None and len(names) != 1) or "" in names:
-        return _Reading(onnx, proto, given, source).network()
-
-    def of_size(size: int) -> Network:
-        known = {name: sized(shape, size) for name, shape in stated.items()}
-        return _Reading(onnx, proto, known, source).network()[0]
-
-    made = any_batch(source, of_size, [tuple(shape) for shape in stated.values()])
-    return made, dict(made.named_parameters())
-
-
-def _stated(proto: Any) -> dict[str, tuple[Any, ...]]:
-    """The shapes of a model's inputs where it states an extent or a name for each."""
-    found = {}
-    initial = {tensor.name for tensor in proto.graph.initializer}
-    for info in proto.graph.input:
-        shape = info.type.tensor_type.shape if info.type.HasField("tensor_type") else None
-        if info.name not in initial and shape is not None and info.type.tensor_type.HasField("shape"):
-            found[info.name] = _extents(shape)
-    return found
-
-
-def _extents(shape: Any) -> tuple[Any, ...]:
-    """A shape's numbers and names; "" for an extent that has neither."""
-    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
-
-
-def _of_file(onnx: Any, path: Path, source: str) -> Any:
-    """The model of a file, with the values that lie in other files. Raises DataError."""
-    checked_size(path, MOST_BYTES)
     try:
-        proto = onnx.load(os.fspath(path), load_external_data=False)
-        apart = [tensor for tensor in _tensors(proto) if onnx.external_data_helper.uses_external_data(tensor)]
-        needed = 0
-        for tensor in apart:
-            size = _bytes_of(onnx, tensor, source)
-            needed += size
-            stated = {item.key: item.value for item in tensor.external_data}
-            if "length" not in stated:
-                tensor.external_data.add(key="length", value=str(size))
-            elif stated["length"] != str(size):
-                told = f"{tensor.name} has {size} bytes by its shape, and {stated['length']} in its file"
-                raise DataError(f"{source}: {told}")
-        if needed > (most := memory() // 2):
-            raise DataError(f"{source}: its values have {needed} bytes, {most} is the most that is read")
-        for tensor in apart:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, os.fspath(path.parent))
+        proto = onnx.load(os.fspath(model)) if is_path else model
+        _check(onnx, proto, source)
+        if proto.functions:
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        if _opset(proto) < OLDEST:
+            proto = onnx.version_converter.convert_version(proto, CONVERTED)
+        proto = _defined_by_others(onnx, proto)
+        if proto.graph.sparse_initializer:
+            raise GraphError(f"{source}: sparse initial values are not supported")
+        known = ("Constant", *OPERATORS)
+        applied = [
+            (f"{n.domain}.{n.op_type}" if n.domain else n.op_type, n.name or f"node {at}",
+             n.domain in ("", "ai.onnx") and n.op_type in known)
+            for at, n in enumerate(proto.graph.node)
+        ]  # fmt: skip
+        require_known(source, applied)
+        network = OnnxNetwork(onnx, proto, source)
     except DlsysError:
         raise
-    except Exception as error:  # noqa: BLE001  # of protobuf's many kinds
-        raise DataError(f"{source} is no ONNX model: {first_line(error)}") from None
-    return proto
+    except Exception as error:  # noqa: BLE001  # protobuf's, the checker's, the inliner's and the converter's own
+        raise DataError(f"{source}: {line(error)}") from None
+    return network.eval(), dict(network.named_parameters())
 
 
-def _tensors(proto: Any) -> Iterator[Any]:
-    """A model's tensors: the graph's, and those of attributes of its nodes and of its functions'."""
-    yield from proto.graph.initializer
-    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
-        for node in nodes:
-            for item in node.attribute:
-                if item.HasField("t"):
-                    yield item.t
-
-
-def _bytes_of(onnx: Any, tensor: Any, owner: str) -> int:
-    """The bytes of a tensor's numbers by its shape and dtype. Raises DataError for what is none, GraphError for a dtype
-    that is not ours."""
+def _check(onnx: Any, proto: Any, source: str) -> None:
+    """Raises DataError, or ONNX's own errors, for what is no model. Of inputs and outputs no shape is asked, which
+    ONNX's checker does."""
+    if (opset := _opset(proto)) > (newest := onnx.defs.onnx_opset_version()):
+        raise DataError(f"{source}: operator set {opset} is newer than {newest}, the last that the package onnx knows")
+    types = [info.type for info in (*proto.graph.input, *proto.graph.output)]
+    kinds = [kind.tensor_type for kind in types if kind.HasField("tensor_type")]
+    without = [kind for kind in kinds if not kind.HasField("shape")]
+    for kind in without:
+        kind.shape.SetInParent()
     try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    except KeyError:
-        raise DataError(f"{owner} is of dtype {tensor.data_type}, of which ONNX knows nothing") from None
-    if str(dtype) not in DTYPES:
-        raise GraphError(f"{owner} is {dtype}, not one of {', '.join(DTYPES)}")
-    if min(tensor.dims, default=0) < 0:
-        raise DataError(f"{owner} has the shape {tuple(tensor.dims)}")
-    return math.prod(tensor.dims) * dtype.itemsize
+        onnx.checker.check_model(proto)
+    finally:
+        for kind in without:
+            kind.ClearField("shape")
+
+
+def line(error: BaseException) -> str:
+    """An error's message in one line; its class if there is none."""
+    return " ".join(str(error).split())[:_TOLD] or type(error).__name__
 
 
 def _opset(proto: Any) -> int:
     return next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), OLDEST)
-
-
-def _plain(onnx: Any, proto: Any, source: str) -> Any:
-    """The model without functions, of an operator set that is read. Raises DataError."""
-    if not proto.graph.output:
-        raise DataError(f"{source}: the model has no outputs")
-    if (opset := _opset(proto)) > NEWEST:
-        raise DataError(f"{source}: operator set {opset} is newer than {NEWEST}, the last that is known")
-    try:
-        if proto.functions:
-            if (size := _inlined_bytes(proto)) > MOST_INLINED:
-                told = f"{size} bytes of nodes, {MOST_INLINED} is the most that is read"
-                raise DataError(f"{source}: its functions' calls of each other make {told}")
-            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-        proto = proto if opset >= OLDEST else onnx.version_converter.convert_version(proto, CONVERTED)
-        return _defined_by_others(onnx, proto)
-    except DlsysError:
-        raise
-    except CycleError:
-        raise DataError(f"{source}: its functions call each other in a circle") from None
-    except Exception as error:  # noqa: BLE001  # the inliner's and the converter's own
-        told = f"operator set {opset} is older than {OLDEST} and not converted" if opset < OLDEST else "not inlined"
-        raise DataError(f"{source}: {told}: {first_line(error)}") from None
 
 
 def _defined_by_others(onnx: Any, proto: Any) -> Any:
@@ -213,231 +148,233 @@ def _defined_by_others(onnx: Any, proto: Any) -> Any:
     return proto
 
 
-def _inlined_bytes(proto: Any) -> int:
-    """The bytes of a model's nodes with those of functions in place of their calls. Raises CycleError."""
+class _Applied(NamedTuple):
+    """A node of a model.
 
-    def named(owner: Any, name: str) -> tuple[str, str, str]:
-        return "" if owner.domain == "ai.onnx" else owner.domain, name, getattr(owner, "overload", "")
+    Attributes:
+        kind: the operator's ONNX name.
+        told: the node in messages.
+        inputs, outputs: names of values, "" for one that is left out.
+        attributes: by name, with `outputs`, their number, for an operator that asks for it.
+    """
 
-    def nested(nodes: Iterable[Any]) -> Iterator[Any]:
-        stack = list(nodes)
-        while stack:
-            node = stack.pop()
-            yield node
-            for item in node.attribute:
-                for graph in (item.g, *item.graphs):
-                    stack.extend(graph.node)
-
-    bodies = {named(function, function.name): list(nested(function.node)) for function in proto.functions}
-    calls = {key: {named(node, node.op_type) for node in body} & bodies.keys() for key, body in bodies.items()}
-    sizes: dict[Any, int] = {}
-    for key in TopologicalSorter(calls).static_order():
-        sizes[key] = sum(sizes.get(named(node, node.op_type), node.ByteSize()) for node in bodies[key])
-    return sum(sizes.get(named(node, node.op_type), node.ByteSize()) for node in nested(proto.graph.node))
+    kind: str
+    told: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
 
 
-def _told(node: Any) -> str:
-    """A node in errors."""
-    return f"{node.op_type} {node.name or next(filter(None, node.output), 'without a name')}"
+class OnnxNetwork(Imported):
+    """A model of ONNX as a module. `forward` applies the model's nodes to its arguments, so that it takes any shapes
+    for which the model is meant, as any batch. What follows from constants and shapes is computed at once.
 
+    Parameters and buffers have the names that they have in the model; optimizers train the parameters. What was for
+    inference stays so: batch norm takes its running statistics, dropout does nothing.
 
-class _Reading(Reader):
-    """One model on its way to a network."""
+    Attributes:
+        inputs: a Variable for each argument, of the name and dtype, and of the shape if the model states it in numbers.
+        shapes: of the inputs as the model states them: numbers, names, "?", or None.
+    """
 
-    unfit = DataError
+    shapes: tuple[tuple[int | str, ...] | None, ...]
+    _source: str
+    _applied: list[_Applied]
+    _constants: dict[str, Value]
+    _leaves: dict[str, Node]
+    _places: list[tuple[str, Module, str]]
+    _outputs: list[str]
 
-    def __init__(self, onnx: Any, proto: Any, shapes: Mapping[str, Sequence[int]], source: str) -> None:
-        super().__init__(source)
-        self._onnx, self._graph = onnx, proto.graph
-        self._values: dict[str, Value] = {"": None}
-        self._leaves: dict[str, Node] = {}
-        self._folding = Folding()
-        self._fixed = {
-            name
-            for node in self._graph.node
-            for name in node.input[_STATISTICS.get(node.op_type, slice(0))]
-        }
-        self._fixed.update(*(item.value.splitlines() for item in proto.metadata_props if item.key == BUFFERS))
-        self._require_order()
-        self._require_operators()
-        self._require_nodes(_opset(proto), proto.ir_version)
-        for initial in self._graph.initializer:
-            found = self._array(initial, initial.name)
-            is_leaf = str(found.dtype) in FLOATS and found.size > 1
-            trained = initial.name not in self._fixed
-            self._values[initial.name] = self._stored(found, initial.name, trained) if is_leaf else found
-        given = [info for info in self._graph.input if info.name not in self._values]
-        if unknown := sorted(shapes.keys() - {info.name for info in given}):
-            names = ", ".join(info.name for info in given)
-            raise ShapeError(f"{source}: shapes has {', '.join(unknown)}, but the inputs are {names}")
-        for info in given:
-            self._values[info.name] = self._input_of(info, shapes.get(info.name))
+    if TYPE_CHECKING:
 
-    def outputs(self) -> list[Node]:
-        for node in self._graph.node:
-            self._apply(node)
-        return [self._node(info.name) for info in self._graph.output]
+        def __getattr__(self, name: str) -> Any: ...  # parameters and modules by the names that the model has
 
-    def _wrong(self, told: str) -> DataError:
-        return DataError(f"{self._source}: {told}")
+    def __init__(self, onnx: Any, proto: Any, source: str) -> None:
+        """`proto`: a checked model of known operators; `source`: the beginning of messages."""
+        graph = proto.graph
+        constants: dict[str, Value] = {"": None}
+        leaves: dict[str, Node] = {}
+        places: list[tuple[str, Module, str]] = []
+        fixed = {name for n in graph.node for name in n.input[_STATISTICS.get(n.op_type, slice(0))]}
+        fixed.update(*(item.value.splitlines() for item in proto.metadata_props if item.key == BUFFERS))
+        initial = {given.name for given in graph.initializer}
+        inputs = [given for given in graph.input if given.name not in initial]
+        self.shapes = tuple(_stated(given, source) for given in inputs)
+        self.inputs = tuple(
+            ad.Variable(given.name, shape if shape is not None and _is_known(shape) else None, _dtype(given, source))
+            for given, shape in zip(inputs, self.shapes, strict=True)
+        )
+        for given in graph.initializer:
+            array, trained = _array(onnx, given, f"{source}: {given.name}"), given.name not in fixed
+            if str(array.dtype) not in FLOATS or array.size < 2:
+                constants[given.name] = array
+                continue
+            leaf = Parameter(array, given.name) if trained else tensor(array, name=given.name)
+            places.append((given.name, *place(self, given.name, leaf, trained)))
+        applied = []
+        for node in graph.node:
+            told = f"{node.op_type} {node.name or next(filter(None, node.output), 'without a name')}"
+            with _applying(source, told):
+                if node.op_type == "Constant":
+                    constants[node.output[0]] = _constant(onnx, node)
+                else:
+                    applied.append(_applied(onnx, node, told))
+        hidden = {
+            "_source": source, "_applied": applied, "_constants": constants, "_leaves": leaves, "_places": places,
+            "_outputs": [info.name for info in graph.output],
+        }  # fmt: skip
+        for name, value in hidden.items():  # where no parameters are looked for
+            object.__setattr__(self, name, value)
 
-    def _require_order(self) -> None:
-        """Raises DataError for values that nothing makes, that are made twice, or read before they are made."""
-        if self._graph.sparse_initializer:
-            raise GraphError(f"{self._source}: sparse initial values are not supported")
-        known = set[str]()
-        for kind, owners in (("initial values", self._graph.initializer), ("inputs", self._graph.input)):
-            found = set[str]()
-            for owner in owners:
-                if not owner.name or owner.name in found:
-                    told = f"two {kind} of the name {owner.name!r}" if owner.name else f"{kind} without a name"
-                    raise self._wrong(f"there are {told}")
-                found.add(owner.name)
-            known |= found
-        made = known.union(*(node.output for node in self._graph.node))
-        for node in self._graph.node:
-            if not any(node.output):
-                raise self._wrong(f"{_told(node)} has no outputs")
-            for name in node.input:
-                if name and name not in known:
-                    told = "it or a later node makes: nodes stand in order, without circles"
-                    told = told if name in made else "nothing makes"
-                    raise self._wrong(f"{_told(node)} reads {name!r}, which {told}")
-            for name in filter(None, node.output):
-                if name in known:
-                    raise self._wrong(f"{_told(node)} makes {name!r}, which is there before")
-                known.add(name)
-        for info in self._graph.output:
-            if info.name not in known:
-                raise self._wrong(f"the output {info.name!r} is made by nothing")
+    def extra_repr(self) -> str:
+        """The inputs with their shapes, and the number of operators."""
+        told = ("of any shape" if shape is None else f"({', '.join(map(str, shape))})" for shape in self.shapes)
+        taken = ", ".join(f"{node.name} {shape}" for node, shape in zip(self.inputs, told, strict=True))
+        return f"{taken}; {len(self._applied)} operators"
 
-    def _require_operators(self) -> None:
-        """Raises GraphError that lists all operators of the file which have no reader here."""
-        known = ("Constant", *onnx_operators.OPERATORS)
-        applied = [
-            (f"{n.domain}.{n.op_type}" if n.domain else n.op_type, n.name or f"node {place}",
-             n.domain in ("", "ai.onnx") and n.op_type in known)
-            for place, n in enumerate(self._graph.node)
-        ]
-        require_known(self._source, applied)
+    def forward(self, *values: Node) -> Any:
+        require_count(self, values)
+        known: dict[str, Value] = {**self._constants}
+        known.update((name, getattr(home, attribute)) for name, home, attribute in self._places)
+        known.update((node.name, value) for node, value in zip(self.inputs, values, strict=True))
+        for node in self._applied:
+            with _applying(self._source, node.told):
+                known.update(zip(node.outputs, self._results(node, known), strict=False))
+        outputs = tuple(self._leaf(name, known[name]) for name in self._outputs)
+        return outputs[0] if len(outputs) == 1 else outputs
 
-    def _require_nodes(self, opset: int, version: int) -> None:
-        """Raises DataError for a node that has not as many inputs and outputs, or the attributes, that ONNX states."""
-        context = type(self._onnx.checker.DEFAULT_CONTEXT)()
-        context.ir_version, context.opset_imports = max(0, min(version, 2**31 - 1)), {"": opset, "ai.onnx": opset}
-        for node in self._graph.node:
-            try:
-                self._onnx.checker.check_node(node, context)
-            except Exception as error:  # noqa: BLE001  # the checker's own
-                raise self._wrong(f"{_told(node)}: {first_line(error)}") from None
-
-    def _array(self, tensor: Any, owner: str) -> np.ndarray:
-        """A tensor's numbers."""
-        owner = f"{self._source}: {owner}"
-        size = _bytes_of(self._onnx, tensor, owner)
-        if self._onnx.external_data_helper.uses_external_data(tensor):
-            raise DataError(f"{owner} lies in another file: give the path of the model")
-        try:
-            self._onnx.checker.check_tensor(tensor)
-            found = self._onnx.numpy_helper.to_array(tensor)
-        except Exception as error:  # noqa: BLE001  # the checker's and NumPy's own
-            raise DataError(f"{owner}: {first_line(error)}") from None
-        if found.nbytes != size:
-            raise DataError(f"{owner} has {found.nbytes} bytes, not {size} as its shape has")
-        return np.asarray(found.view("uint8") != 0) if found.dtype == bool else found  # any byte but 0 is true
-
-    def _node(self, name: str) -> Any:
-        """The value of a name as a node; None for that of an input that is left out."""
-        value = self._values[name]
+    def _leaf(self, name: str, value: Value) -> Any:
+        """The value as a node: of a constant of the model always the same leaf."""
         if not isinstance(value, np.ndarray):
             return value
+        if name not in self._constants:
+            return tensor(value)
         if name not in self._leaves:
-            self._leaves[name] = as_leaf(value)
+            self._leaves[name] = tensor(value)
         return self._leaves[name]
 
-    def _input_of(self, info: Any, shape: Sequence[int] | None) -> Node:
-        """The variable of an input, of the shape that the file states or `shape`. Raises ShapeError where they differ
-        or none is known, DataError for what is no tensor."""
-        told = f"{self._source}: {info.name}"
-        if (held := info.type.WhichOneof("value")) != "tensor_type":
-            raise DataError(f"{told} is no tensor, but {held or 'has no type'}")
-        kind = info.type.tensor_type
-        stated = ["?" if extent == "" else extent for extent in _extents(kind.shape)]
-        if any(isinstance(extent, int) and extent < 0 for extent in stated):
-            raise DataError(f"{told} has the shape ({', '.join(map(str, stated))})")
-        is_stated = kind.HasField("shape")
-        if shape is None and not (is_stated and all(isinstance(extent, int) for extent in stated)):
-            known = f"shape ({', '.join(map(str, stated))})" if is_stated else "no shape"
-            raise ShapeError(f"{told} has {known}: give shapes={{{info.name!r}: ...}}")
-        wanted = tuple(stated) if shape is None else shape_attribute("from_onnx", shape)
-        agree = len(wanted) == len(stated) and all(
-            not isinstance(a, int) or a == b for a, b in zip(stated, wanted, strict=True)
-        )
-        if is_stated and not agree:
-            raise ShapeError(f"{told} has shape ({', '.join(map(str, stated))}), not {wanted}")
-        try:
-            dtype = onnx_operators.dtype_of_code(kind.elem_type)
-        except DlsysError as error:
-            raise type(error)(f"{told}: {error}") from None
-        return self._input(info.name, wanted, dtype)
-
-    def _apply(self, node: Any) -> None:
-        """Compute what the node gives, or make the nodes for it."""
-        told = _told(node)
-        with self._applying(told):
-            found = [self._constant(node)] if node.op_type == "Constant" else self._called(node)
-            for value in found:
-                if isinstance(value, Node):  # what does not fit is told here, with the node's name
-                    shape_of(value), dtype_of(value)
-        self._values.update(zip(node.output, found, strict=False))
-        if unmade := [name for name in node.output[len(found) :] if name]:
-            raise GraphError(f"{self._source}: {told}: its output {unmade[0]} is not supported")
-
-    def _attribute(self, node: Any, item: Any) -> Any:
-        """The value of an attribute: an array of a tensor, text of bytes."""
-        value = self._onnx.helper.get_attribute_value(item)
-        if isinstance(value, self._onnx.TensorProto):
-            return self._array(value, f"{item.name} of {node.op_type} {node.name}")
-        if isinstance(value, bytes):
-            return value.decode()
-        if isinstance(value, list) and value and isinstance(value[0], bytes):
-            return [text.decode() for text in value]
-        return value
-
-    def _constant(self, node: Any) -> np.ndarray:
-        """The array of a Constant. Raises DataError, and GraphError for text and sparse tensors."""
-        if len(node.attribute) != 1:
-            raise DataError(f"a Constant has one attribute, its value, not {len(node.attribute)}")
-        (item,) = node.attribute
-        value = self._attribute(node, item)
-        dtypes = dict.fromkeys(("value_float", "value_floats"), "float32")
-        dtypes |= dict.fromkeys(("value_int", "value_ints"), "int64")
-        if item.name != "value" and item.name not in dtypes:
-            raise GraphError(f"Constant {node.name} has {item.name}, which is no tensor of numbers")
-        return np.asarray(value, dtypes.get(item.name))
-
-    def _called(self, node: Any) -> Sequence[Value]:
-        """The values of the node's outputs."""
-        function, static = onnx_operators.OPERATORS[node.op_type], onnx_operators.STATIC[node.op_type]
-        attributes = {item.name: self._attribute(node, item) for item in node.attribute}
-        signature = inspect.signature(function)
-        if "outputs" in signature.parameters:
-            attributes["outputs"] = len(node.output)
-        values = [self._values[name] for name in node.input]
-        large = [isinstance(value, np.ndarray) and value.size > _LARGE for value in values]
+    def _results(self, node: _Applied, known: Mapping[str, Value]) -> Sequence[Value]:
+        """The values of a node's outputs: arrays where they follow from constants and shapes."""
+        static, values = STATIC[node.kind], [known[name] for name in node.inputs]
         given = [
-            value if place in static and not large[place] else self._node(name)
-            for place, (name, value) in enumerate(zip(node.input, values, strict=True))
+            value if place in static and not _is_large(value) else self._leaf(name, value)
+            for place, (name, value) in enumerate(zip(node.inputs, values, strict=True))
         ]
-        try:
-            bound = signature.bind(*given, **attributes)
-        except TypeError as error:
-            raise GraphError(f"{error} is not supported") from None
-        found = function(*bound.args, **bound.kwargs)
+        found = OPERATORS[node.kind](*given, **node.attributes)
         outputs = [
-            value if isinstance(value, Node) else np.asarray(value)
+            value if isinstance(value, (Node, list)) else np.asarray(value)
             for value in (found if isinstance(found, (list, tuple)) else [found])
         ]
-        if all(value is None or isinstance(value, np.ndarray) for value in values):
-            outputs = self._folding.folded(outputs)
-        return outputs
+        for value in outputs:
+            if isinstance(value, Node):  # what does not fit is told here, with the node's name
+                shape_of(value), known_dtype(value)
+        if unmade := [name for name in node.outputs[len(outputs) :] if name]:
+            raise GraphError(f"its output {unmade[0]} is not supported")
+        is_known = all(value is None or isinstance(value, np.ndarray) for value in values)
+        return _folded(outputs) if is_known else outputs
+
+
+def _is_large(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.size > _LARGE
+
+
+def _folded(values: Sequence[Value]) -> Sequence[Value]:
+    """The values of nodes of constants alone, computed, unless they take more than `MOST_FOLDED` bytes and operations:
+    a file of 200 bytes may tile a constant to 2**36 elements."""
+    nodes = [value for value in values if isinstance(value, Node)]
+    cost = 0
+    for node in find_topo_sort(nodes):
+        if node.cell is None and not node.op.immediate:
+            shape = shape_of(node)
+            cost += math.prod(shape) * np.dtype(dtype_of(node)).itemsize
+            cost += node.op.flop(node, [shape_of(value) for value in node.inputs], shape)
+    if not nodes or cost > MOST_FOLDED:
+        return values
+    found = dict(zip(map(id, nodes), ad.Executor(nodes, ctx="numpy").run({}), strict=True))
+    return [found.get(id(value), value) for value in values]
+
+
+@contextlib.contextmanager
+def _applying(source: str, told: str) -> Iterator[None]:
+    """A context in which the operators of one node are applied, `told` in messages: errors inside name it."""
+    try:
+        with scope(told):
+            yield
+    except DlsysError as error:
+        text = str(error).removeprefix(f"{source}: ")
+        raise type(error)(f"{source}: {text if told in text else f'{told}: {text}'}") from None
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise DataError(f"{source}: {told} has inputs or attributes that do not fit: {line(error)}") from error
+
+
+def _stated(info: Any, source: str) -> tuple[int | str, ...] | None:
+    """The shape of an input: numbers, names, and "?" for an extent that has neither; None where there is none. Raises
+    DataError for negative numbers."""
+    kind = info.type.tensor_type
+    if not kind.HasField("shape"):
+        return None
+    shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim)
+    if any(isinstance(extent, int) and extent < 0 for extent in shape):
+        raise DataError(f"{source}: {info.name} has the shape {shape}")
+    return shape
+
+
+def _is_known(shape: Sequence[int | str]) -> bool:
+    return all(isinstance(extent, int) for extent in shape)
+
+
+def _dtype(info: Any, source: str) -> str:
+    """The dtype of an input. Raises DataError for what is no tensor, GraphError for a dtype that is not ours."""
+    told = f"{source}: {info.name}"
+    if (held := info.type.WhichOneof("value")) != "tensor_type":
+        raise DataError(f"{told} is no tensor, but {held or 'has no type'}")
+    try:
+        return dtype_of_code(info.type.tensor_type.elem_type)
+    except DlsysError as error:
+        raise type(error)(f"{told}: {error}") from None
+
+
+def _array(onnx: Any, given: Any, owner: str) -> np.ndarray:
+    """A tensor's numbers. Raises DataError for what is none, GraphError for a dtype that is not ours."""
+    try:
+        found = onnx.numpy_helper.to_array(given)
+    except Exception as error:  # noqa: BLE001  # ONNX's and NumPy's own
+        raise DataError(f"{owner} of dtype {given.data_type} is no tensor: {line(error)}") from None
+    if str(found.dtype) not in DTYPES:
+        raise GraphError(f"{owner} is {found.dtype}, not one of {', '.join(DTYPES)}")
+    return np.asarray(found.view("uint8") != 0) if found.dtype == bool else found  # any byte but 0 is true
+
+
+def _attribute(onnx: Any, node: Any, item: Any) -> Any:
+    """The value of an attribute: an array of a tensor, text of bytes."""
+    value = onnx.helper.get_attribute_value(item)
+    if isinstance(value, onnx.TensorProto):
+        return _array(onnx, value, f"{item.name} of {node.op_type} {node.name}")
+    if isinstance(value, list):
+        return [text.decode() if isinstance(text, bytes) else text for text in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _constant(onnx: Any, node: Any) -> np.ndarray:
+    """The array of a Constant. Raises DataError for several, GraphError for text and sparse tensors."""
+    if len(node.attribute) != 1:
+        raise DataError(f"a Constant has one attribute, its value, not {len(node.attribute)}")
+    (item,) = node.attribute
+    dtypes = dict.fromkeys(("value_float", "value_floats"), "float32")
+    dtypes |= dict.fromkeys(("value_int", "value_ints"), "int64")
+    if item.name != "value" and item.name not in dtypes:
+        raise GraphError(f"Constant {node.name} has {item.name}, which is no tensor of numbers")
+    return np.asarray(_attribute(onnx, node, item), dtypes.get(item.name))
+
+
+def _applied(onnx: Any, node: Any, told: str) -> _Applied:
+    """A node as it will be applied. Raises GraphError for inputs or attributes that its operator here does not take."""
+    attributes = {item.name: _attribute(onnx, node, item) for item in node.attribute}
+    signature = inspect.signature(OPERATORS[node.op_type])
+    if "outputs" in signature.parameters:
+        attributes["outputs"] = len(node.output)
+    try:
+        signature.bind(*node.input, **attributes)
+    except TypeError as error:
+        raise GraphError(f"{error} is not supported") from None
+    return _Applied(node.op_type, told, tuple(node.input), tuple(node.output), attributes)

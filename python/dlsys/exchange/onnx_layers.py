@@ -14,8 +14,7 @@ from ..nn.recurrent import GATES
 from ..tensors import dtype_of, shape_of
 from . import composed
 from .composed import Windows
-from .network import Value
-from .onnx_operators import axes_of, integers, operator, pairs_of
+from .onnx_operators import Value, axes_of, integers, known, operator, pairs_of
 
 
 def windows_of(
@@ -82,6 +81,44 @@ def _pool(name: str, counted: int | None) -> None:
 
 _pool("MaxPool", None)
 _pool("AveragePool", 0)
+
+
+_RESIZED = {"antialias": 0, "cubic_coeff_a": -0.75, "exclude_outside": 0, "extrapolation_value": 0.0,
+            "keep_aspect_ratio_policy": "stretch"}  # fmt: skip
+_PLACES = {"nearest": ("asymmetric",), "linear": ("half_pixel", "pytorch_half_pixel", "align_corners")}
+
+
+@operator("Resize", 1, 2, 3)
+def resize(
+    x: Node,
+    roi: Value = None,
+    scales: Value = None,
+    sizes: Value = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+    **given: Any,
+) -> Node:
+    """Images in another size, by the element before each place or the two beside it, as `functional.interpolate`."""
+    others = [name for name, value in given.items() if value != _RESIZED.get(name)]
+    places = coordinate_transformation_mode
+    corners, space = places == "align_corners", shape_of(x)[2:]
+    if sizes is None:
+        factors = known(scales, "the scales of Resize").reshape(-1).tolist()[2:]
+        wanted = [factor * extent for factor, extent in zip(factors, space, strict=True)]
+        settings: dict[str, Any] = {"scale_factor": factors}
+    else:
+        wanted = integers(sizes, "the sizes of Resize")[2:]
+        settings = {"size": wanted}
+    alone = places == "pytorch_half_pixel" and any(math.floor(n) == 1 for n in wanted)
+    between = corners and any(n != math.floor(n) for n in wanted)
+    is_known = places in _PLACES.get(mode, ()) and (mode == "linear" or nearest_mode == "floor")
+    if not is_known or others or alone or between:
+        told = ", ".join([mode, places, nearest_mode, *others])
+        raise GraphError(f"Resize by {settings} with {told} is not supported")
+    if mode == "linear":
+        settings |= {"mode": "bilinear", "align_corners": corners}
+    return functional.interpolate(x, **settings)
 
 
 def _space(x: Node) -> tuple[int, ...]:

@@ -22,10 +22,14 @@ from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Op
 from ..nn import functional
 from ..ops import constant_op
 from ..ops.rules import broadcast_rule
+from ..ops.types import known_dtype
 from ..tensors import Tensor, dtype_of, shape_of, tensor
 from . import composed
-from .network import MOST_FOLDED, Value
 
+Value = Any
+"""An input: an `np.ndarray` where it follows from constants and shapes, else a node; None where it is left out."""
+MOST_FOLDED = 2**28
+"""Bytes and operations of a value that is computed while a model's nodes are applied."""
 OPERATORS: dict[str, Callable[..., Any]] = {}
 STATIC: dict[str, frozenset[int]] = {}
 """Of an operator the places of the inputs that it takes as they are."""
@@ -56,11 +60,11 @@ def dtype_of_code(code: int) -> str:
 
 
 def known(value: Value, what: str) -> np.ndarray:
-    """The value of an input that must be known when the model is read. Raises GraphError."""
+    """The value of an input that must follow from constants and shapes. Raises GraphError."""
     if isinstance(value, Node) and value.cell is not None:
         return np.asarray(value.value)  # type: ignore[attr-defined]
     if not isinstance(value, np.ndarray):
-        raise GraphError(f"{what} must be known when the model is read")
+        raise GraphError(f"{what} must follow from constants and shapes")
     return value
 
 
@@ -133,9 +137,9 @@ for _op in OPS.values():
 def _quotient(a: Value, b: Value) -> Node:
     """a / b; of integers rounded toward zero."""
     a, b = operands(a, b)
-    if a.op.immediate or b.op.immediate or dtype_of(a) in FLOATS:
+    if a.op.immediate or b.op.immediate or known_dtype(a) not in INTEGERS:
         return ad.div_op(a, b)
-    return Tensor.div(a, b, rounding_mode="trunc")
+    return ad.quotient_op(a, b)
 
 
 _FAR = 1e8
@@ -208,44 +212,22 @@ def _infinite(x: Node, negative: int, positive: int) -> Node:
 
 
 @operator("Mod", 0, 1)
-def modulo(a: Value, b: Value, fmod: int = 0) -> Value:
+def modulo(a: Value, b: Value, fmod: int = 0) -> Node:
     """The remainder, of the second operand's sign, or with `fmod` of the first one's."""
     if isinstance(b, np.ndarray) and str(b.dtype) in INTEGERS and not b.all():
         raise DataError("Mod by 0")
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        with np.errstate(invalid="ignore"):
-            return (np.fmod if fmod else np.mod)(a, b)
-    x, y = node(a), node(b)
-    if fmod and dtype_of(x) in FLOATS:
-        return ad.fmod_op(x, y)
-    found = Tensor.remainder(x, y)
-    return ad.where_op((found != 0) & ((x < 0) != (y < 0)), found - y, found) if fmod else found
+    return (ad.fmod_op if fmod else Tensor.remainder)(node(a), node(b))
 
 
 @operator("Pow", 0, 1)
 def power(a: Value, b: Value) -> Node:
     """a ** b, of a's dtype."""
     base, exponent = node(a), node(b)
-    kind, kinds = dtype_of(base), (dtype_of(base) in FLOATS, dtype_of(exponent) in FLOATS)
-    if kinds == (False, False):
-        return _whole_power(base, exponent)
-    if isinstance(b, np.ndarray) and b.size == 1 and (kinds[0] or b.reshape(-1)[0] == int(b.reshape(-1)[0]) >= 0):
-        return base ** b.reshape(-1)[0].item()
-    wide = kind if kinds[0] else "float64"
+    if isinstance(b, np.ndarray) and b.size == 1 and known_dtype(base) not in INTEGERS:
+        return base ** b.item()
+    kind = dtype_of(base)
+    wide = "float64" if kind in INTEGERS and dtype_of(exponent) in FLOATS else kind
     return ad.cast_op(ad.power_op(ad.cast_op(base, wide), ad.cast_op(exponent, wide)), kind)
-
-
-def _whole_power(base: Node, exponent: Node) -> Node:
-    """base ** exponent of integers, by squares. A negative exponent gives 1 / base ** -exponent, rounded toward zero;
-    what the dtype cannot hold is undefined."""
-    kind, size = dtype_of(base), ad.abs_op(exponent)
-    size = ad.where_op(size > 63, 62 + (size & 1), size)  # beyond, 0, 1 and -1 alone have a power that fits
-    base = ad.where_op((exponent < 0) & (ad.abs_op(base) > 1), ad.zeroslike_op(base), base)
-    found: Node = ad.oneslike_op(base)
-    for bit in range(6):
-        taken = ad.cast_op(size & (1 << bit), "bool")
-        found, base = found * ad.where_op(taken, base, ad.oneslike_op(base)), base * base
-    return ad.cast_op(found, kind)
 
 
 @operator("Clip", 1, 2)
@@ -256,7 +238,9 @@ def clip(x: Node, low: Value = None, high: Value = None) -> Node:
 
 
 operator("Cast")(lambda x, to, saturate=1: ad.cast_op(x, dtype_of_code(to)))
-operator("CastLike")(lambda x, like, saturate=1: ad.cast_op(x, dtype_of(like)))
+operator("CastLike", 0)(
+    lambda x, like, saturate=1: x.astype(dtype_of(like)) if isinstance(x, np.ndarray) else ad.cast_op(x, dtype_of(like))
+)
 
 
 @operator("Dropout", 1, 2)
@@ -374,6 +358,27 @@ def reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
     return ad.reshape_op(x, tuple(wanted))
 
 
+@operator("Hardmax")
+def hardmax(x: Node, axis: int = -1) -> Node:
+    """1 at the first maximum along an axis, 0 elsewhere."""
+    rank = len(shape_of(x))
+    (axis,) = axes_of(rank, [axis])
+    found = ad.one_hot_op(ad.argmax_op(x, axis), shape_of(x)[axis], dtype_of(x))
+    return ad.transpose_op(found, (*range(axis), rank - 1, *range(axis, rank - 1)))
+
+
+@operator("OneHot", 1, 2)
+def one_hot(indices: Node, depth: Value, values: Value, axis: int = -1) -> Node:
+    """The second of two values at the indices along a new axis, the first elsewhere."""
+    classes, rank = int(one_of(depth, "the depth of OneHot")), len(shape_of(indices)) + 1
+    (axis,) = axes_of(rank, [axis])
+    off, on = (node(values)[i] for i in (0, 1))
+    whole = ad.cast_op(indices, "int64")
+    whole = ad.where_op(whole < 0, whole + classes, whole)
+    steps = tensor(np.arange(classes).reshape(-1, *(1,) * (rank - 1 - axis)))
+    return ad.where_op(ad.equal_op(ad.expand_dims_op(whole, axis), steps), on, off)
+
+
 @operator("Flatten")
 def flatten(x: Node, axis: int = 1) -> Node:
     """x as a matrix: the axes before `axis`, and the others."""
@@ -419,6 +424,21 @@ def split(
         if len(widths) != outputs or min(widths) < 0 or sum(widths) != extent:
             raise DataError(f"Split of extent {extent} into {outputs} outputs of sizes {widths}")
     return list(Tensor.split(x, widths, axis))
+
+
+@operator("SplitToSequence", 1)
+def split_to_sequence(x: Node, sizes: Value = None, axis: int = 0, keepdims: int = 1) -> list[list[Node]]:
+    """Parts of x along an axis, of these sizes, of one size, or of extent 1, as one value."""
+    (axis,) = axes_of(len(shape_of(x)), [axis])
+    extent = shape_of(x)[axis]
+    widths = [1] if sizes is None else integers(sizes, "the sizes of SplitToSequence")
+    if sizes is None or np.ndim(sizes) == 0:
+        widths = [min(widths[0], extent - start) for start in range(0, extent, widths[0])]
+    parts: list[Node] = list(Tensor.split(x, widths, axis))
+    return [[ad.squeeze_op(part, axis) for part in parts] if sizes is None and not keepdims else parts]
+
+
+operator("SequenceAt", 1)(lambda parts, place: parts[int(one_of(place, "the place of SequenceAt"))])
 
 
 @operator("Slice", 1, 2, 3, 4)

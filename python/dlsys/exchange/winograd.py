@@ -38,20 +38,16 @@ def takes(geometry: Any, filters: Shape) -> bool:
     return geometry == ((1, 1), (1, 1), (1, 1), 1) and filters[2:] == (3, 3)
 
 
-def pays(images: Shape, filters: Shape, scale: float = 1.0) -> bool:
-    """Whether it is faster than the convolution of images (N, C, H, W), padded by 1, with filters (O, C, 3, 3), N times
-    `scale`."""
-    (batch, c, h, w), o = images, filters[0]
-    n = batch * scale
+def pays(images: Shape, filters: Shape) -> bool:
+    """Whether it is faster than the convolution of images (N, C, H, W), padded by 1, with filters (O, C, 3, 3)."""
+    (n, c, h, w), o = images, filters[0]
     tiles = n * -(-h // TILE) * -(-w // TILE)
     direct = 18 * n * h * w * c * o + 36 * o * c * _BYTE
     own = _POSITIONS * tiles * (2 * c * o * _PRODUCTS + c * _INPUT + o * _OUTPUT)
     return own + 4 * _POSITIONS * o * c * _BYTE < direct
 
 
-def convolution(
-    x: Node, images: Shape, filters: np.ndarray, name: str | None = None, scale: float = 1.0
-) -> Node:
+def convolution(x: Node, images: Shape, filters: np.ndarray, name: str | None = None) -> Node:
     """conv2d of images (N, H, W, C), `images` being their shape in the order NCHW, padded by 1, with known filters (O,
     C, 3, 3), whose transform is a leaf of this name: (N, H, W, O)."""
     (n, c, h, w), o = images, len(filters)
@@ -64,6 +60,6 @@ def convolution(
     found = transform_tiles_op(found, of_images, 3, columns, TILE, 1)
     tiles = n * rows * columns
     found = ad.reshape_op(found, (_POSITIONS, tiles, c))
-    found = any_product(found, of_filters.astype(filters.dtype), round(tiles * scale), name)
+    found = any_product(found, of_filters.astype(filters.dtype), tiles, name)
     found = join_tiles_op(ad.reshape_op(found, (_PATCH, _PATCH, n, rows, columns, o)), of_results, 3, w)
     return join_tiles_op(found, of_results, 1, h)
