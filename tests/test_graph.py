@@ -95,9 +95,14 @@ def test_locations_are_the_users_lines() -> None:
     assert x.location == line
     y = 2 / (x + 1); line = here()  # noqa: E702
     assert [node.location for node in find_topo_sort([y]) if node.inputs] == [line, line]
-    old = set(find_topo_sort([y]))
-    grad = gradients(ops.softmax_op(y), [x])[0]; line = here()  # noqa: E702
-    assert {node.location for node in set(find_topo_sort([grad])) - old} == {line}
+    lines = {node.name: line for node in find_topo_sort([y])}
+    output = ops.softmax_op(y); lines[output.name] = here()  # noqa: E702
+    old = set(find_topo_sort([output]))
+    (grad,) = gradients(output, [x])
+    made = [node for node in find_topo_sort([grad]) if node not in old and node.gradient_of is not None]
+    assert {node.gradient_of for node in made} >= {output.name, *(node.name for node in old if node.op.name == "div")}
+    for node in made:  # which have the line of what is differentiated
+        assert node.location == f"{lines[node.gradient_of]}, gradient of {node.gradient_of}"
     total = sum_node_list([x, y]); line = here()  # noqa: E702
     assert total.location == line
 

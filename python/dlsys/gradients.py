@@ -10,7 +10,7 @@ from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
 from .ops.joining import joined_gradients
-from .scopes import precision
+from .scopes import precision, scopes
 
 
 def sum_node_list(node_list: Sequence[Node]) -> Node:
@@ -31,7 +31,8 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
 
     `node_list` may hold any nodes: variables, inner nodes, `output_node` itself, a node twice. A node on which the
     output does not depend, or only through nodes with `no_grad`, has gradient zeros. The gradients are nodes of the
-    same operators, so they can be differentiated again. Takes time linear in the graph.
+    same operators, so they can be differentiated again. Each has the source line of the node of which it is a part of the
+    gradient. Takes time linear in the graph.
 
     Raises GraphError for an argument that is no node.
     """
@@ -69,8 +70,8 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     grads: dict[Node, Node] = {}
     for node in reversed(order):
         if node in partials:
-            grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
-            if not (node.no_grad or dependent.isdisjoint(node.inputs)):
-                with precision(node.attrs.get("precision")):
+            with scopes.inside("differentiated", node), precision(node.attrs.get("precision")):
+                grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
+                if not (node.no_grad or dependent.isdisjoint(node.inputs)):
                     give(node.inputs, node.op.checked(node, node.op.gradient(node, grad)))
     return [grads.get(node) for node in node_list]

@@ -66,19 +66,21 @@ class Node:
         name: the user's, or `<op>_<id>`.
         line: `train.py:31`, the user's line that made it.
         part: the module call in whose `forward` it was made, as text, see `scopes.scope`; None outside.
+        gradient_of: the name of the node of whose gradient it is a part, which has this line; None for other nodes.
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
         types: its shape and its dtype, set by `dlsys.ops.types` once they are known.
     """
 
-    __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
+    __slots__ = ("attrs", "cell", "gradient_of", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
     name: str
     line: str
     part: str | None
+    gradient_of: str | None
     no_grad: bool
     id: int
     cell: Any
@@ -93,20 +95,25 @@ class Node:
         self.name = name if name is not None else f"{op.name}_{self.id}"
         if (origin := scopes.origin) is not None:
             self.placed_as(origin)
+        elif (differentiated := scopes.differentiated) is not None:
+            self.placed_as(differentiated)
+            self.gradient_of, self.no_grad = differentiated.name, scopes.no_grad
         else:
             part = scopes.part
             self.line, self.part, self.no_grad = _user_line(), None if part is None else str(part), scopes.no_grad
+            self.gradient_of = None
         self.cell = None
         self.types = [None, None]
 
     @property
     def location(self) -> str:
-        """Where it was made: `train.py:31 in encoder.ff: Linear(8, 32)`."""
-        return self.line if self.part is None else f"{self.line} in {self.part}"
+        """Where it was made: `train.py:31 in encoder.ff: Linear(8, 32), gradient of matmul_9`."""
+        place = self.line if self.part is None else f"{self.line} in {self.part}"
+        return place if self.gradient_of is None else f"{place}, gradient of {self.gradient_of}"
 
     def placed_as(self, other: Node) -> None:
-        """Take the source line, module call and `no_grad` of another node, which this one replaces."""
-        self.line, self.part, self.no_grad = other.line, other.part, other.no_grad
+        """Take the source line, module call, `gradient_of` and `no_grad` of another node, which this one replaces."""
+        self.line, self.part, self.gradient_of, self.no_grad = other.line, other.part, other.gradient_of, other.no_grad
 
     @property
     def known_value(self) -> Any:

@@ -24,6 +24,7 @@ class _Scopes(threading.local):
         precision: the dtype of HALVES to which products may round float32 inputs on a GPU; None for float32.
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
+        differentiated: the node of whose gradient new nodes are a part; None usually.
         deals: whether a loader deals its batches out to the ranks of a group.
         samples: how many samples of its batch this rank counts, a node of shape (); None for all.
     """
@@ -35,6 +36,7 @@ class _Scopes(threading.local):
         self.precision: str | None = None
         self.own_schedules = True
         self.origin: Any = None
+        self.differentiated: Any = None
         self.deals = False
         self.samples: Any = None
 
