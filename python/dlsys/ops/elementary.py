@@ -117,7 +117,7 @@ quotient_op: OfNodes = binary(
     "quotient",
     "a / b of integers, rounded towards 0, in their dtype: 0 where b is 0; -a, which wraps around, where it is -1.",
     compute.quotient, _quotient, ZERO,
-    operands=number_pair, dtypes=INTEGERS, costly=True, onnx="Div",
+    operands=number_pair, dtypes=INTEGERS, onnx="Div",
 )
 
 
