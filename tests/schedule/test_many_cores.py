@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +25,7 @@ from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, host_target, resolve_target
 from dlsys.schedule.loops import is_ordered
 from dlsys.schedule.machine_code import compiled
-from dlsys.schedule.target import machine_of, with_threads
+from dlsys.schedule.target import device_target, machine_of
 from helpers import on_threads
 from machines import simulated
 from tvm import te, tirx
@@ -219,42 +221,43 @@ def test_schedules_for_many_cores_run_right_on_two() -> None:
                 np.testing.assert_allclose(a, b, rtol=0, atol=off * np.abs(b).max(), err_msg=f"{name}, {cores}")
 
 
-SUMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], tuple[int, ...]], bool]] = {
-    "a long sum": (lambda a, b: compute.matmul(a, b, True), ((4096, 64), (4096, 64)), True),
+SUMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]] = {
+    "a long sum": (lambda a, b: compute.matmul(a, b, True), ((4096, 64), (4096, 64)), (1, 2, 7)),
     "filters of two images": (
         lambda x, g: compute.conv2d_filter_gradient(x, g, (16, 16, 3, 3), padding=(1, 1)),
         ((2, 16, 56, 56), (2, 16, 56, 56)),
-        True,
+        (1,),
     ),
-    "a product": (compute.matmul, ((300, 784), (784, 256)), False),
-    "a convolution": (lambda x, f: compute.conv2d(x, f, (1, 1), (1, 1)), ((2, 32, 28, 28), (64, 32, 3, 3)), False),
+    "a product": (compute.matmul, ((300, 784), (784, 256)), (1, 2, 7, 8, 64)),
+    "a convolution": (lambda x, f: compute.conv2d(x, f, (1, 1), (1, 1)), ((2, 32, 28, 28), (64, 32, 3, 3)), (1,)),
 }
-"""Formulas, shapes, and whether many threads have too little to share but parts of the sums."""
+"""Formulas, shapes, and the numbers of threads that give the same bits."""
+CACHES = {1: 32 << 10, 2: 256 << 10, 3: 4 << 20}, {1: 64 << 10, 2: 2 << 20, 3: 320 << 20}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUMS)
 def test_bits_depend_on_the_number_of_threads_only_where_docs_performance_says_so(name: str) -> None:
-    """From eight threads on, of sums of products that are cut in parts: then by rounding alone."""
-    formula, shapes, is_cut = SUMS[name]
+    """Of convolutions, and from eight threads on of products whose sums are cut in parts: then by rounding alone. This
+    CPU with other caches, which decide how images are read."""
+    formula, shapes, same = SUMS[name]
     random = np.random.default_rng(0)
     values = [random.standard_normal(shape).astype("float32") for shape in shapes]
     inputs = [te.placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
     function = te.create_prim_func([*inputs, formula(*inputs)])
     out_shape = tuple(map(int, function.params[-1].shape))
-    found = {}
-    for threads in (1, 2, 7, 8, 64):
-        target = with_threads(host_target(), threads)
+    found, host = {}, json.loads(str(host_target()))
+    for (caches, sizes), threads in itertools.product(enumerate(CACHES), (1, 2, 7, 8, 64)):
+        target = device_target({**host, "num-cores": threads}, sizes)
         module = compiled({"k": apply(function, target)[0].with_attr("global_symbol", "k")}, target)
         out = tvm.runtime.empty(out_shape, "float32")
         module["k"](*map(tvm.runtime.tensor, values), out)
-        found[threads] = out.numpy()
-    assert all(np.array_equal(found[threads], found[1]) for threads in (2, 7))
-    assert is_cut or all(np.array_equal(found[threads], found[1]) for threads in (8, 64))
-    for threads in (8, 64):
-        np.testing.assert_allclose(found[threads], found[1], rtol=0, atol=1e-6 * float(np.abs(found[1]).max()))
+        found[caches, threads] = out.numpy()
+    for (caches, threads), value in found.items():
+        assert threads not in same or np.array_equal(value, found[caches, 1]), (caches, threads)
+        np.testing.assert_allclose(value, found[0, 1], rtol=0, atol=1e-6 * float(np.abs(value).max()))
     page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert "From eight threads on the bits of a product" in " ".join(page.split())
+    assert "The bits of a convolution, and from eight threads on those of a product" in " ".join(page.split())
 
 
 @pytest.mark.slow
