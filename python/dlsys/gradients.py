@@ -31,8 +31,8 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
 
     `node_list` may hold any nodes: variables, inner nodes, `output_node` itself, a node twice. A node on which the
     output does not depend, or only through nodes with `no_grad`, has gradient zeros. The gradients are nodes of the
-    same operators, so they can be differentiated again. Each has the source line of the node of which it is a part of the
-    gradient. Takes time linear in the graph.
+    same operators, so they can be differentiated again. Each has the source line of the node of whose gradient it is a
+    part. Takes time linear in the graph.
 
     Raises GraphError for an argument that is no node.
     """
