@@ -16,7 +16,7 @@ from .fuse import fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
 from .messages import is_message
-from .passes import NAMES, PASSES, run_passes, select, swept
+from .passes import NAMES, PASSES, run_passes, select
 from .plan import Plan
 from .products import Columns, pack
 from .program import Arena, Key, Program

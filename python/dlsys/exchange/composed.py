@@ -1,4 +1,4 @@
-"""Convolutions and poolings as ONNX and torch.export have them, of several of our operators. Shapes are known."""
+"""Convolutions and poolings as ONNX has them, of several of our operators. Shapes are known."""
 
 from __future__ import annotations
 

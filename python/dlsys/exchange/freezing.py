@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,23 +45,16 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     Raises GraphError for a network that changes state; FeedError, ShapeError, DTypeError as `to_onnx` does.
     """
     inputs, outputs, names = traced("freeze", model, feed_shapes)
-    graph = frozen_graph("freeze", inputs, outputs)
+    given = {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs}
+    graph = unrolled(analyse(find_topo_sort(outputs), outputs, given))  # panels of a loop's constants are made now, too
+    if graph.updates:
+        raise GraphError(f"freeze: the network assigns {graph.updates[0][0].name}")
     freezing = _Freezing(graph, names, channels_last=True)
     found = freezing.outputs()
     if not freezing.gains():
         freezing = _Freezing(graph, names, channels_last=False)
         found = freezing.outputs()
     return Network(inputs, found, freezing.named(found)).eval()
-
-
-def frozen_graph(function: str, inputs: Sequence[Node], outputs: Sequence[Node]) -> TypedGraph:
-    """A network's graph, with its loops unrolled. Raises GraphError where it changes state."""
-    given = {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs}
-    order = find_topo_sort(outputs)
-    graph = unrolled(analyse(order, outputs, given))  # panels of constants are made now, of a loop's too
-    if graph.updates:
-        raise GraphError(f"{function}: the network assigns {graph.updates[0][0].name}")
-    return graph
 
 
 class _Product:
