@@ -35,8 +35,7 @@ def program(
     scratch: Sequence[tuple[Shape, str]] = (),
 ) -> te.Tensor:
     """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
-    It may not be empty; an input is memory or a constant. Of `scratch` each step of the outermost loop has its
-    part."""
+    It may not be empty; an input is memory or a constant."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):

@@ -9,10 +9,8 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
-from .codegen import SERIAL, array
-from .common import found_in, linear, places_of, reads, renamed, with_places
+from .common import found_in, linear, places_of, reads
 from .stages import loads_of
-from .sums import PARTS
 
 
 def loops_of(func: tirx.PrimFunc) -> tirx.Stmt | None:
@@ -67,30 +65,3 @@ def around(loops: Sequence[tirx.For], body: tirx.Stmt) -> tirx.Stmt:
     for loop in reversed(loops):
         body = tirx.For(loop.loop_var, 0, loop.extent, loop.kind, body)
     return body
-
-
-def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt | None, list[ir.Var]]:
-    """`loops_of` a function, and the arrays that they work in, which have memory for PARTS steps of the outermost loop
-    at most, where each step has its own: steps that follow each other have the same."""
-    outer, memory = loops_of(func), list(func.body.block.alloc_buffers)
-    if not memory or not isinstance(outer, tirx.For) or (steps := int(outer.extent)) <= PARTS:
-        return outer, memory
-    part, step = tirx.Var("part", "int32"), tirx.Var("step", "int32")
-    each = -(-steps // PARTS)
-    number, own = part * each + step, dict[Any, Any]()
-    for item in found_in(outer.body, tirx.BufferStore):
-        if item.buffer in memory:
-            pairs = zip(item.buffer.shape, item.indices, strict=True)
-            shape = [PARTS if at.same_as(outer.loop_var) else extent for extent, at in pairs]
-            own[item.buffer] = array(shape, item.buffer.dtype, item.buffer.name)
-
-    def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
-        if buffer not in own:
-            return buffer, indices
-        return own[buffer], [part if at.same_as(outer.loop_var) else at for at in indices]
-
-    code = renamed(with_places(outer.body, place), {outer.loop_var: number})
-    if steps % PARTS:
-        code = tirx.IfThenElse(number < steps, code, None)
-    within = tirx.For(step, 0, each, SERIAL, code)
-    return tirx.For(part, 0, PARTS, SERIAL, within), [own[one] for one in memory]

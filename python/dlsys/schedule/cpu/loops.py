@@ -11,7 +11,7 @@ from tvm import sym, tirx
 from .. import common
 from ..codegen import PARALLEL, SERIAL, block_of, sequence, unravelled
 from ..common import PARALLEL_WORK, enough, renamed, statements, with_places
-from ..loops import around, is_ordered, nest_of, with_little_memory
+from ..loops import around, is_ordered, loops_of, nest_of
 from ..stages import with_nests
 from ..sums import PARTS
 from ..target import Machine, Rule
@@ -22,7 +22,7 @@ CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The formula's loops, shared out. Declines all others."""
-    (code, _), parts = with_little_memory(func), least_parts(machine)
+    code, parts = loops_of(func), least_parts(machine)
     if code is None:
         return None
     big = _work(code) >= PARALLEL_WORK

@@ -16,7 +16,7 @@ from tvm import ir, sym, tirx
 from .. import common
 from ..codegen import array, sequence, unravelled
 from ..common import renamed, with_places
-from ..loops import around, is_ordered, nest_of, with_little_memory
+from ..loops import around, is_ordered, loops_of, nest_of
 from ..stages import Expr, inlined, with_nests
 from ..target import Machine, Rule
 from .threads import ceil_div, guarded, launch_over
@@ -27,9 +27,9 @@ Loops = list[tuple[tirx.For, int]]
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The launches of a function that is one block of loops. Declines all others."""
-    code, memory = with_little_memory(func)
-    if code is None:
+    if (code := loops_of(func)) is None:
         return None
+    memory = list(func.body.block.alloc_buffers)
     if not memory:
         code, memory = _in_parts(code)
     name = common.blocks_of(func)[0].name_hint
