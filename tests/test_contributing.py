@@ -21,7 +21,8 @@ for name in set(helpers.CASES) - {own}:
     del helpers.CASES[name]
 for name, test in vars(test_ops).items():
     if name.startswith("test_") and "each_case" in test.__code__.co_names and "own" not in name:
-        test()
+        for arguments in zip(range(test_ops.CHUNKS)) if test.__code__.co_argcount else [()]:
+            test(*arguments)
 print("tried", *helpers.CASES)
 """
 
@@ -48,7 +49,7 @@ def test_an_operator_needs_the_four_files_of_the_page(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for folder in ("python", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    formula, operator, _ = re.findall(r"^```python\n(.*?)^```$", OPERATORS, re.MULTILINE | re.DOTALL)
+    formula, operator, *_ = re.findall(r"^```python\n(.*?)^```$", OPERATORS, re.MULTILINE | re.DOTALL)
     (cases,) = re.findall(r"^```py\n(.*?)^```$", OPERATORS, re.MULTILINE | re.DOTALL)
     files = re.findall(r"^\| `([\w./]+)` \|", OPERATORS.split("touches four files")[1], re.MULTILINE)[:4]
     parts = (
