@@ -27,6 +27,7 @@ class HostKernel(Kernel):
     rule = SimpleNamespace(name="numpy")
 
     def __init__(self, spec: KernelSpec, how: TargetName) -> None:
+        assert spec.host is not None
         function = tvm_ffi.convert(partial(_run, spec.host))
         super().__init__(spec, replace(how, checked=False), {spec.symbol: function}, 0)
 
@@ -54,4 +55,4 @@ def _memory(tensor: Any) -> np.ndarray:
     without which DLPack ends the process."""
     shape, dtype = tuple(map(int, tensor.shape)), np.dtype(str(tensor.dtype))
     memory = (ctypes.c_byte * (math.prod(shape) * dtype.itemsize)).from_address(tensor.data_ptr())
-    return np.frombuffer(memory, dtype).reshape(shape)
+    return np.frombuffer(memoryview(memory), dtype).reshape(shape)
