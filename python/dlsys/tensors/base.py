@@ -255,9 +255,7 @@ class Values(TensorNode):
             return repr(self)
 
 
-class Tensor(
-    Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs
-):
+class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
