@@ -65,11 +65,10 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
         parameter.grad = None if set_to_none or parameter.grad is None else _zero_gradient(parameter)
 
 
-def compiled_backward(
-    output: TensorNode, weight: TensorNode | None, found: Trace
-) -> tuple[trace.Compiled, list[Any]]:
-    """A trace compiled to compute its outputs and the gradients of one, times a weight, and the arrays to run it with.
-    The gradients are built once for each structure, of a copy of the graph."""
+def _backward_of_trace(output: TensorNode, weight: TensorNode | None) -> None:
+    """Computes the output, and leaves its gradients, times a weight, in the leaves. They are built once for each
+    structure, of a copy of the graph."""
+    found = Trace([output] if weight is None else [output, weight], differentiated=True)
     places = tuple([found.place[node] for node in found.outputs])
     of_weight = -1 if weight is None else found.place_of(weight)
     before = tuple([at for at, _ in found.leaves if found.entries[at][2] and found.nodes[at].grad is not None])
@@ -97,18 +96,11 @@ def compiled_backward(
         return [*(copies[at] for at in places), *totals], others, result
 
     compiled, given = trace.compiled(found, ("backward", root, places, of_weight, before), build)
-    return compiled, [*given, *arrays_of([cast("Tensor", found.nodes[at].grad) for at in compiled.result.added])]
-
-
-def _backward_of_trace(output: TensorNode, weight: TensorNode | None) -> None:
-    """Computes the output, and leaves its gradients in the leaves."""
-    found = Trace([output] if weight is None else [output, weight], differentiated=True)
-    compiled, given = compiled_backward(output, weight, found)
     result: _Result = compiled.result
     for at in result.places:
         if at in found.changed:
             raise _changed(found.nodes[at], found.changed[at])
-    values = compiled.run(given)
+    values = compiled.run([*given, *arrays_of([cast("Tensor", found.nodes[at].grad) for at in result.added])])
     keep(found, values)
     for at, value in zip(result.places, values[len(found.outputs) :], strict=True):
         parameter = found.nodes[at]

@@ -18,7 +18,7 @@ from ..ops import known_dtype, leaf
 from ..ops.state import State, Updates
 from . import state, trace
 from .node import TensorNode
-from .trace import Compiled, Trace, require_not_overwritten
+from .trace import Trace, require_not_overwritten
 
 
 def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array | None]:
@@ -28,21 +28,12 @@ def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array 
     with variables, and what the operators raise."""
     found = Trace(nodes, differentiated)
     if found.outputs:
-        compiled, given = compiled_values(found)
+        places = tuple([found.place[node] for node in found.outputs])
+        compiled, given = trace.compiled(found, places, lambda copies: ([copies[at] for at in places], [], None))
         keep(found, compiled.run(given))
         for node in () if differentiated else found.place:
             node.computed = True
     return [value_of(node) for node in nodes]
-
-
-def compiled_values(found: Trace) -> tuple[Compiled, list[Any]]:
-    """A trace compiled to compute its outputs, and the arrays to run it with."""
-    places = tuple([found.place[node] for node in found.outputs])
-
-    def build(copies: list[Node]) -> tuple[list[Node], list[Node], None]:
-        return [copies[place] for place in places], [], None
-
-    return trace.compiled(found, places, build)
 
 
 def keep(found: Trace, values: Sequence[Array]) -> None:
