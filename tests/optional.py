@@ -1,4 +1,4 @@
-"""PyTorch and onnxruntime, of the extra `test-all`: where one is not installed, the tests that use it are skipped."""
+"""PyTorch and what goes with it, of the extra `test-all`: where one is not installed, the tests that use it are skipped."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ def optional(name: str) -> Any:
         return Lacking(name)
 
 
-torch, onnxruntime = optional("torch"), optional("onnxruntime")
+torch, onnxruntime, onnxscript = optional("torch"), optional("onnxruntime"), optional("onnxscript")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from dlsys import errors
-from optional import torch
+from optional import onnxscript, torch
 from PIL import Image
 from test_layers import RANK
 
@@ -52,6 +52,8 @@ def test_the_code_of_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> 
     text = page.read_text(encoding="utf-8")
     if "import torch" in text:
         assert torch.nn  # or skipped
+    if "from_torch" in text:
+        assert onnxscript.script
     printed = docs.run(page, tmp_path)
     made = {path.name for path in tmp_path.iterdir()}
     assert not docs.wrong(page, printed), "\n".join(docs.wrong(page, printed))

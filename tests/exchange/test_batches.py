@@ -14,7 +14,7 @@ from dlsys import nn, optim
 from dlsys.errors import GraphError, ShapeError
 from dlsys.exchange import onnx_export
 from helpers import error_of
-from optional import onnxruntime, torch
+from optional import onnxruntime, onnxscript, torch
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -123,6 +123,7 @@ class OfPyTorch(torch.nn.Module):
 
 @pytest.mark.slow
 def test_from_pytorch_for_any_batch() -> None:
+    assert onnxscript.script  # or skipped
     torch.manual_seed(0)
     network = OfPyTorch().eval()
     batch = torch.export.Dim("batch")

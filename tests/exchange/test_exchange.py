@@ -26,7 +26,7 @@ from dlsys.tensors import shape_of
 from helpers import CASES, error_of
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
-from optional import onnxruntime, torch
+from optional import onnxruntime, onnxscript, torch
 
 RANDOM = np.random.default_rng(0)
 
@@ -140,6 +140,7 @@ def as_onnx(network: Any, x: Any, **settings: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["images", "text", "encoder", "LSTM", "GRU", "RNN"])
 def test_networks_of_pytorch_by_onnx_and_by_export(name: str) -> None:
+    assert onnxscript.script  # or skipped
     network, x = networks()[name]
     wanted = flat(network(x))
     for opset in {"images": (13, 20), "text": (14,)}.get(name, (17,)):
@@ -191,6 +192,7 @@ class Operators(torch.nn.Module):
 
 @pytest.mark.slow
 def test_operators_of_pytorch() -> None:
+    assert onnxscript.script  # or skipped
     torch.manual_seed(0)
     module, x = Operators().eval(), torch.randn(2, 3, 6, 6)
     read, _ = dl.from_torch(module, (x,))
@@ -199,6 +201,7 @@ def test_operators_of_pytorch() -> None:
 
 @pytest.mark.slow
 def test_an_imported_network_is_trained() -> None:
+    assert onnxscript.script  # or skipped
     network, x = networks()["images"]
     read, parameters = dl.from_torch(network, (x,))
     names = dict(network.named_parameters())
@@ -342,6 +345,7 @@ def test_every_operator_that_onnx_has() -> None:
 
 @pytest.mark.slow
 def test_bits_of_integers_go_to_onnx_and_come_from_pytorch() -> None:
+    assert onnxscript.script  # or skipped
     class Bits(torch.nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return x & y, x | y, x ^ y, ~x, x & 6
@@ -433,6 +437,12 @@ def test_mistakes_are_told() -> None:
         GraphError, called, "MaxPool", [(1, 2, 8, 8)], kernel_shape=[2, 2], dilations=[2, 2]
     )
     assert "Unrecognized attribute: banana" in error_of(DataError, read, "Relu", [(1, 2)], banana=1)
+    floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    for scales, settings in (([1, 2, 2, 2], floor), ([1, 1, 2, 2], {}), ([1, 1, 2, 2], {**floor, "mode": "cubic"})):
+        given = [np.zeros(0, "f4"), np.float32(scales)]
+        assert "Resize it: Resize of (1, 2, 3, 3) to " in error_of(
+            GraphError, called, "Resize", [(1, 2, 3, 3)], given, **settings
+        )
     assert "must follow from constants and shapes" in error_of(GraphError, called, "Reshape", [(1, 2), (2,)])
     assert "float16" in error_of(GraphError, read, "Add", [(1, 2)], [np.ones(2, "float16")])
     assert "MatMul it" in error_of(ShapeError, called, "MatMul", [(2, 3), (4, 5)])
@@ -738,6 +748,7 @@ def test_a_mistake_within_forward_keeps_its_traceback() -> None:
 
 @pytest.mark.slow
 def test_what_pytorch_does_not_export_is_refused() -> None:
+    assert onnxscript.script  # or skipped
     assert "takes a torch.nn.Module or an ExportedProgram, not int" in error_of(GraphError, dl.from_torch, 3)
     network, x = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)), torch.randn(4, 3)
     for trained, given in ((network.train(), (x,)), (torch.export.export(network, (x,)), ())):

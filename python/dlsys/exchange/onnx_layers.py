@@ -102,20 +102,20 @@ def resize(
     """Images in another size, by the element before each place or the two beside it, as `functional.interpolate`."""
     others = [name for name, value in given.items() if value != _RESIZED.get(name)]
     places = coordinate_transformation_mode
-    corners, space = places == "align_corners", shape_of(x)[2:]
+    corners, shape = places == "align_corners", shape_of(x)
     if sizes is None:
-        factors = known(scales, "the scales of Resize").reshape(-1).tolist()[2:]
-        wanted = [factor * extent for factor, extent in zip(factors, space, strict=True)]
-        settings: dict[str, Any] = {"scale_factor": factors}
+        factors = known(scales, "the scales of Resize").reshape(-1).tolist()
+        wanted = [factor * extent for factor, extent in zip(factors, shape, strict=True)]
+        settings: dict[str, Any] = {"scale_factor": factors[2:]}
     else:
-        wanted = integers(sizes, "the sizes of Resize")[2:]
-        settings = {"size": wanted}
-    alone = places == "pytorch_half_pixel" and any(math.floor(n) == 1 for n in wanted)
-    between = corners and any(n != math.floor(n) for n in wanted)
-    is_known = places in _PLACES.get(mode, ()) and (mode == "linear" or nearest_mode == "floor")
-    if not is_known or others or alone or between:
+        wanted = integers(sizes, "the sizes of Resize")
+        settings = {"size": wanted[2:]}
+    is_known = places in _PLACES.get(mode, ()) and (mode == "linear" or nearest_mode == "floor") and not others
+    whole = all(n == math.floor(n) for n in wanted) or not corners
+    alone = places == "pytorch_half_pixel" and 1 in map(math.floor, wanted[2:])
+    if not is_known or not whole or alone or tuple(wanted[:2]) != shape[:2]:
         told = ", ".join([mode, places, nearest_mode, *others])
-        raise GraphError(f"Resize by {settings} with {told} is not supported")
+        raise GraphError(f"Resize of {shape} to {wanted} with {told} is not supported")
     if mode == "linear":
         settings |= {"mode": "bilinear", "align_corners": corners}
     return functional.interpolate(x, **settings)
