@@ -1,4 +1,4 @@
-"""PyTorch and what goes with it, of the extra `test-all`: where one is not installed, the tests that use it are skipped."""
+"""PyTorch and what goes with it, of the extra `test-all`: a test that uses what is not installed is skipped."""
 
 from __future__ import annotations
 
