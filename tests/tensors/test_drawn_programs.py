@@ -27,7 +27,8 @@ class Reference:
         self.value = np.asarray(value, np.float64)
         kept = [(x, gradient) for x, gradient in inputs if x.needs_gradient]
         self.inputs: list[Any] = kept if Reference.enabled else []
-        self.requires_grad, self.is_leaf, self.grad = requires_grad, is_leaf, None
+        self.requires_grad, self.is_leaf = requires_grad, is_leaf
+        self.grad: Reference | None = None
 
     @property
     def needs_gradient(self) -> bool:
