@@ -44,6 +44,7 @@ from .errors import GraphError as GraphError
 from .errors import IndexRangeError as IndexRangeError
 from .errors import KernelArgumentError as KernelArgumentError
 from .errors import OperatorError as OperatorError
+from .errors import PlanError as PlanError
 from .errors import ShapeError as ShapeError
 from .errors import StateError as StateError
 from .errors import TargetError as TargetError

@@ -34,6 +34,10 @@ class OperatorError(DlsysError, AssertionError):
     """Parts of an operator that do not agree: its formula, reference, gradient, shape rule or kind."""
 
 
+class PlanError(DlsysError, AssertionError):
+    """A memory plan in which values that are needed at the same time have bytes in common."""
+
+
 class FeedError(DlsysError, ValueError):
     """A feed that is missing or not an array, or feeds that are no dictionary from nodes."""
 

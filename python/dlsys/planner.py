@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .errors import PlanError
+
 ALIGNMENT = 64
 """Bytes; every buffer begins at a multiple (a cache line, the widest vector register)."""
 
@@ -81,6 +83,39 @@ class MemoryPlan:
         """Where a value begins in the arena, in bytes."""
         return self.buffer_of[value].offset + self.within.get(value, 0)
 
+    def check(self) -> None:
+        """Prove that no value loses a byte that is still read, however the plan was made.
+
+        Values may have bytes in common if they are never needed at the same step, if they are views of one value, or if
+        one is computed in the place of an input, which must be allowed (`Value.in_place`), of the same size, and not
+        read after that step.
+
+        Raises PlanError, with the two values, their bytes and their steps.
+        """
+        values = {value.id: value for buffer in self.buffers for value in buffer.values}
+        root: dict[Hashable, Hashable] = {}
+        for value in sorted(values.values(), key=lambda value: value.first):
+            root[value.id] = value.id if value.alias is None else root[value.alias]
+            start = 0 if value.alias is None else self.offset(value.alias) + value.offset
+            end = self.offset(value.id) + value.nbytes
+            if end > self.bytes_planned or (value.alias is not None and self.offset(value.id) != start):
+                raise PlanError(f"{_place_of(value, self)} is not where it belongs: the arena has {self.bytes_planned}")
+
+        def overwrites(old: Value, new: Value) -> bool:
+            """Whether a value may be computed where another one is read for the last time."""
+            inputs = (values[other] for other in new.in_place if root[other] == root[old.id])
+            whole = (x for x in inputs if x.nbytes == new.nbytes and self.offset(x.id) == self.offset(new.id))
+            return old.last == new.first and any(x.last == new.first for x in whole)
+
+        near: list[Value] = []  # those whose bytes reach beyond the last one's first byte
+        for b in sorted(values.values(), key=lambda value: self.offset(value.id)):
+            near = [a for a in near if self.offset(a.id) + a.nbytes > self.offset(b.id)]
+            for a in near if b.nbytes else ():
+                together = a.first <= b.last and b.first <= a.last
+                if together and root[a.id] != root[b.id] and not (overwrites(a, b) or overwrites(b, a)):
+                    raise PlanError(f"{_place_of(a, self)} and {_place_of(b, self)} are needed at the same time")
+            near.append(b)
+
     def summary(self) -> str:
         """The three numbers, in one line."""
         saved = self.bytes_unplanned / self.bytes_planned if self.bytes_planned else 1.0
@@ -96,6 +131,12 @@ class MemoryPlan:
             names = ", ".join(str(getattr(value.id, "name", value.id)) for value in buffer.values)
             rows.append((str(buffer.offset), str(buffer.nbytes), f"{buffer.first}-{buffer.last}", names))
         return f"{table(rows, '>>><')}\n{self.summary()}"
+
+
+def _place_of(value: Value, plan: MemoryPlan) -> str:
+    """`add_5 (bytes 0 to 400, steps 1 to 4)`."""
+    begin, name = plan.offset(value.id), getattr(value.id, "name", value.id)
+    return f"{name} (bytes {begin} to {begin + value.nbytes}, steps {value.first} to {value.last})"
 
 
 def table(rows: Sequence[Sequence[str]], align: str) -> str:

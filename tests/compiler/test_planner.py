@@ -14,6 +14,7 @@ from dlsys import autodiff as ad
 from dlsys.compiler import PASSES, Group, Program, TypedGraph, fuse, make_program, run_passes, single_groups
 from dlsys.compiler.groups import is_elementwise, kernel_spec
 from dlsys.compiler.order import SHARING, list_schedule
+from dlsys.errors import PlanError
 from dlsys.graph import OPS, Node, Shape
 from dlsys.kernels.build import prim_func
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory
@@ -24,9 +25,9 @@ from hypothesis import strategies as st
 from tvm import ir, tirx
 
 
-def random_program(rng: random.Random, steps: int) -> list[Value]:
+def random_program(rng: random.Random, steps: int, most: int = 6) -> list[Value]:
     """Values of one step each, some of them views of pieces."""
-    sizes = [0, 4, 64, 100, 4096, 65536]
+    sizes = [0, 4, 64, 100, 4096, 65536][:most]
     values: list[Value] = []
     reads: list[list[int]] = []
     for step in range(steps):
@@ -50,32 +51,9 @@ def random_program(rng: random.Random, steps: int) -> list[Value]:
     return [replace(value, last=last[value.id]) for value in values]
 
 
-def check(values: list[Value], plan: MemoryPlan) -> None:
-    """Replays the program on a map of whose each byte is: nobody may lose a byte that is still needed. Values that lie
-    in others have their place there."""
-    root: dict[object, object] = {}
-    where: dict[object, int] = {}  # in the root
-    for value in values:
-        root[value.id] = value.id if value.alias is None else root[value.alias]
-        where[value.id] = 0 if value.alias is None else where[value.alias] + value.offset
-    for value in values:
-        offset = plan.offset(value.id)
-        assert offset >= 0 and offset + value.nbytes <= plan.bytes_planned
-        assert plan.buffer_of[value.id].offset % ALIGNMENT == 0
-        assert offset == plan.offset(root[value.id]) + where[value.id]
-
-    def overlap(a: Value, b: Value) -> bool:
-        low, high = plan.offset(a.id), plan.offset(b.id)
-        return low < high + b.nbytes and high < low + a.nbytes
-
-    for i, a in enumerate(values):
-        for b in values[i + 1 :]:  # written later than a
-            # what lies in one array is itself there
-            if root[a.id] == root[b.id] or not overlap(a, b) or a.last < b.first:
-                continue
-            over = [other for other in b.in_place if plan.offset(other) == plan.offset(b.id)]
-            assert a.last == b.first and any(root[other] == root[a.id] for other in over), (a, b)
-            assert any(v.id in over and v.last == b.first and v.nbytes == b.nbytes for v in values)
+def check(plan: MemoryPlan) -> None:
+    plan.check()
+    assert all(buffer.offset % ALIGNMENT == 0 for buffer in plan.buffers)
 
 
 def test_no_two_values_alive_at_once_overlap() -> None:
@@ -83,7 +61,7 @@ def test_no_two_values_alive_at_once_overlap() -> None:
         rng = random.Random(seed)
         values = random_program(rng, rng.randint(1, 60))
         plan = plan_memory(values)
-        check(values, plan)
+        check(plan)
         assert plan.bytes_unplanned == sum(value.nbytes for value in values)
         assert plan.lower_bound <= plan.bytes_planned
 
@@ -92,7 +70,77 @@ def test_no_two_values_alive_at_once_overlap() -> None:
 @settings(max_examples=50, deadline=None)
 def test_drawn_programs(rng: random.Random, steps: int) -> None:
     values = random_program(rng, steps)
-    check(values, plan_memory(values))
+    check(plan_memory(values))
+
+
+def _moved(plan: MemoryPlan, value: str, offset: int) -> MemoryPlan:
+    """The plan, but for the offset of the buffer in which a value is."""
+    plan.buffer_of[value].offset = offset
+    return plan
+
+
+def test_wrong_plans_are_told() -> None:
+    values = [
+        Value("a", 64, 0, 2),
+        Value("b", 64, 1, 2, in_place=("a",)),
+        Value("c", 64, 2, 3),
+        Value("d", 64, 3, 4),
+    ]
+    plan_memory(values).check()
+    (at,) = {plan_memory(values).offset("a")}
+    with pytest.raises(
+        PlanError, match=r"a \(bytes \d+ to \d+, steps 0 to 2\) and b \(.*steps 1 to 2\) are needed at the"
+    ):
+        _moved(plan_memory(values), "b", at).check()  # a is read after b is computed
+    with pytest.raises(PlanError, match=r"and c .* are needed at the same time"):
+        _moved(plan_memory(values), "c", at + 32).check()
+    with pytest.raises(PlanError, match=r"d .* is not where it belongs: the arena has 192"):
+        _moved(plan_memory(values), "d", 1024).check()
+    over = [Value("a", 64, 0, 1), Value("b", 64, 1, 2, in_place=("a",))]
+    plan_memory(over).check()
+    with pytest.raises(PlanError, match="are needed at the same time"):  # the kernel may not run in place
+        _moved(plan_memory([over[0], replace(over[1], in_place=())]), "b", 0).check()
+
+
+@given(st.randoms(use_true_random=False), st.integers(2, 12))
+@settings(max_examples=200, deadline=None)
+def test_a_check_finds_what_a_replay_finds(rng: random.Random, steps: int) -> None:
+    """Of plans of which one buffer was moved: a map of whose each byte is says whether a value loses one."""
+    values = random_program(rng, steps, 4)
+    plan = plan_memory(values)
+    buffer = rng.choice(plan.buffers)
+    buffer.offset = ALIGNMENT * rng.randrange(plan.bytes_planned // ALIGNMENT + 1)
+    root: dict[object, object] = {}
+    for value in values:
+        root[value.id] = value.id if value.alias is None else root[value.alias]
+    memory: dict[int, object] = {}
+    lost = any(plan.offset(value.id) + value.nbytes > plan.bytes_planned for value in values)
+    for step in range(steps + 1):
+        for (
+            value
+        ) in values:  # what is read or written at this step is still there, or is overwritten by its reader
+            owners = [memory.get(plan.offset(value.id) + byte) for byte in range(0, value.nbytes, 4)]
+            if value.first < step <= value.last:
+                lost |= any(owner != root[value.id] for owner in owners)
+        for value in values:
+            if value.first == step and value.alias is None:
+                for byte in range(0, value.nbytes, 4):
+                    before = memory.get(at := plan.offset(value.id) + byte)
+                    for other in values:  # an input that is read now
+                        begin = plan.offset(other.id)
+                        if (
+                            other.first < step <= other.last
+                            and root[other.id] == before
+                            and begin <= at < begin + other.nbytes
+                        ):
+                            alike = begin == plan.offset(value.id) and other.nbytes == value.nbytes
+                            lost |= not (other.last == step and other.id in value.in_place and alike)
+                    memory[at] = value.id
+    if lost:
+        with pytest.raises(PlanError):
+            plan.check()
+    else:
+        plan.check()
 
 
 def test_a_value_read_later_is_not_overwritten() -> None:
@@ -115,7 +163,7 @@ def test_pieces_lie_in_what_they_are_pieces_of() -> None:
         Value("b", 128, 1, 3, in_place=("low",)),  # a piece is no whole buffer
     ]
     plan = plan_memory(values)
-    check(values, plan)
+    check(plan)
     assert plan.offset("high") == plan.offset("a") + 128 and plan.bytes_planned == 256 + 128
 
 
@@ -166,7 +214,9 @@ def test_costly_functions_of_each_other_are_one_kernel() -> None:
     assert behind(sigmoid(product) * tanh(c)) == ["matmul_add_sigmoid_tanh_mul"]
     assert behind(exp(tanh(product))) == ["matmul_add_tanh_exp"]
     cell = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    assert behind(sigmoid(product) * tanh(cell)) == ["matmul_add_sigmoid_sigmoid_6more_mul"]  # an LSTM's last step
+    assert behind(sigmoid(product) * tanh(cell)) == [
+        "matmul_add_sigmoid_sigmoid_6more_mul"
+    ]  # an LSTM's last step
     assert behind(sigmoid(product) + cell) == ["matmul_add_sigmoid_sigmoid_5more_add"]
 
 
