@@ -5,6 +5,7 @@
     build.py    formulas -> loops -> machine code, on all cores; it alone needs TVM's compiler, and is loaded for that
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
+    host.py     a kernel that is a function of NumPy's arrays, as a sort's
     runner.py   many calls as one table, worked through by one compiled function; on a GPU as one CUDA graph
     progress.py what compiling tells: lines of a log, a progress bar
     peak.py     what this machine can do at most, measured

@@ -14,7 +14,6 @@ import tvm_ffi
 from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk
-from .host import HostKernel
 from .kernel import Kernel
 from .spec import KernelSpec, TargetName, target_name
 
@@ -55,6 +54,8 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     how, directory = target_name(target, checked), disk.cache_directory()
     in_code = [spec for spec in specs if spec.host is None]
     if len(in_code) < len(specs):
+        from .host import HostKernel
+
         made = iter(get(in_code, how))
         return [next(made) if spec.host is None else HostKernel(spec, how) for spec in specs]
     keys = [_key(spec, how, directory) for spec in specs]
