@@ -9,6 +9,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import devices
 from dlsys import executor as executors
+from dlsys.errors import PlanError
 from dlsys.graph import FLOATS
 from dlsys.nn import functional as F
 from drawn import Drawn
@@ -297,6 +299,19 @@ def test_feeds_that_are_not_needed_are_left_unread() -> None:
 
 
 @pytest.mark.slow
+def test_plans_are_checked_of_nodes() -> None:
+    x, w = ad.Variable("x"), ad.Parameter(np.ones((8, 8), "float32"), "w")
+    y = ad.relu_op(x @ w) @ w
+    executor = ad.Executor([y, *ad.gradients(ad.softmax_op(y + x), [w, x])])
+    memory = executor.memory_plan({x: (8, 8)})
+    memory.check()
+    first, second = [buffer for buffer in memory.buffers if buffer.nbytes][:2]
+    second.offset, second.first, second.last = first.offset, first.first, first.last
+    second.values[0] = replace(second.values[0], first=first.first, last=first.last)
+    with pytest.raises(PlanError, match=r"\w+_\d+ \(bytes 0 to \d+, .* are needed at the same time"):
+        memory.check()
+
+
 def test_a_deep_graph_runs() -> None:
     a = ad.Variable("a")
     node = a

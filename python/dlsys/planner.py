@@ -93,17 +93,18 @@ class MemoryPlan:
         Raises PlanError, with the two values, their bytes and their steps.
         """
         values = {value.id: value for buffer in self.buffers for value in buffer.values}
-        root: dict[Hashable, Hashable] = {}
+        root: dict[Hashable, Value] = {}  # in whose memory a value is
         for value in sorted(values.values(), key=lambda value: value.first):
-            root[value.id] = value.id if value.alias is None else root[value.alias]
+            root[value.id] = value if value.alias is None else root[value.alias]
             start = 0 if value.alias is None else self.offset(value.alias) + value.offset
             end = self.offset(value.id) + value.nbytes
             if end > self.bytes_planned or (value.alias is not None and self.offset(value.id) != start):
                 raise PlanError(f"{_place_of(value, self)} is not where it belongs: the arena has {self.bytes_planned}")
 
         def overwrites(old: Value, new: Value) -> bool:
-            """Whether a value may be computed where another one is read for the last time."""
-            inputs = (values[other] for other in new.in_place if root[other] == root[old.id])
+            """Whether a value, or that of which it is a view, may be computed where another is read for the last time."""
+            new = root[new.id]
+            inputs = (values[other] for other in new.in_place if root[other] is root[old.id])
             whole = (x for x in inputs if x.nbytes == new.nbytes and self.offset(x.id) == self.offset(new.id))
             return old.last == new.first and any(x.last == new.first for x in whole)
 
@@ -112,7 +113,7 @@ class MemoryPlan:
             near = [a for a in near if self.offset(a.id) + a.nbytes > self.offset(b.id)]
             for a in near if b.nbytes else ():
                 together = a.first <= b.last and b.first <= a.last
-                if together and root[a.id] != root[b.id] and not (overwrites(a, b) or overwrites(b, a)):
+                if together and root[a.id] is not root[b.id] and not (overwrites(a, b) or overwrites(b, a)):
                     raise PlanError(f"{_place_of(a, self)} and {_place_of(b, self)} are needed at the same time")
             near.append(b)
 
