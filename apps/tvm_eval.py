@@ -17,11 +17,14 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import cli, timing
+from dlsys import cli
 from dlsys.charts import COLOURS, chart
 from dlsys.errors import DlsysError
 from dlsys.kernels import disk
 from dlsys.system import cache_folder
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import timing
 
 TOLERANCE = 1e-3
 ROUNDS, SECONDS = 12, 0.02  # times that each is timed, and how long, the contenders in turn

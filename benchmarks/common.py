@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dlsys.timing import Runner, Timing, in_turn, repeat, summary  # noqa: F401 - the benchmarks' names
+from timing import Runner, Timing, in_turn, repeat, summary  # noqa: F401 - the benchmarks' names
 
 # Seconds before a turn. Thread pools spin after their last task: OpenBLAS's for 0.1 s, on a core that the next needs.
 PAUSE = 0.2 if os.environ.get("OPENBLAS_NUM_THREADS") != "1" else 0.02

@@ -2,7 +2,7 @@
 
 Prints one table of checks and one of times, and writes both as JSON: operators and gradients against the CPU, training,
 allocations; products beside PyTorch's cuBLAS, rows beside a copy on the device, training steps beside PyTorch eager and
-its CUDA graphs, and beside each time what `dlsys.cli.cost` predicts. Installs nothing; what needs PyTorch is
+its CUDA graphs, and beside each time what `roofline.py` predicts. Installs nothing; what needs PyTorch is
 left out where it is not there. A part that fails is told, and the next one runs.
 
 `--quick`: small sizes, to see that the program itself works.
@@ -28,12 +28,13 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
-from dlsys.cli import cost, roofline
 from dlsys.kernels import Replay, Runner
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.target import machine_of
 from models import MODELS, Model, vectors
+from roofline import Multiprocessors, mlp
+from roofline import predicted as predicted_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 GPU = dl.cuda(0)
@@ -98,12 +99,12 @@ def seconds_of(run: Callable[[], Any], wait: Callable[[], Any], rounds: int) -> 
 
 def predicted(executor: ad.Executor) -> float:
     """What the model says of an executor's latest plan."""
-    device = cost.Multiprocessors(machine_of(resolve_target("cuda")).gpu)
+    device = Multiprocessors(machine_of(resolve_target("cuda")).gpu)
     total = 0.0
     plan = executor.latest_plan()
     for key, spec in plan.specs.items():
         function = apply(prim_func(spec), resolve_target("cuda"), precision=spec.precision)[0]
-        total += plan.program.located(key).times * cost.predicted(function, device).seconds
+        total += plan.program.located(key).times * predicted_of(function, device).seconds
     return total
 
 
@@ -249,7 +250,7 @@ def rows(report: Report, quick: bool) -> None:
 def training(report: Report, quick: bool) -> None:
     """Training steps beside PyTorch's, eager and as a CUDA graph; ours also call by call, and fed from the host."""
     torch = torch_or_none()
-    course = lambda lib: roofline.mlp(lib)[0]  # noqa: E731 - as the models' networks are given
+    course = lambda lib: mlp(lib)[0]  # noqa: E731 - as the models' networks are given
     cases = [
         Model(f"MLP 784-256-100-10, batch {rows}", course, vectors(rows, 784, 10), "SGD", 0.01, 0.5)
         for rows in (32, 100, 1000)

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
 # From the ground up. Modules of one line are of one layer and do not import each other;
 # a package (ops, schedule, ...) is one entry, and inside it only cycles are forbidden.
 LAYERS = [
-    ("charts", "errors", "hooks", "system", "timing"),
+    ("charts", "errors", "hooks", "system"),
     ("storage",),
     ("scopes",),
     ("node",),
@@ -49,7 +49,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"devices", "compute", "schedule", "kernels", "relax", "rpc", "cli", "tvm_import"}
+TVM_DOORS = {"devices", "compute", "schedule", "kernels", "relax", "rpc", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

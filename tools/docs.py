@@ -39,7 +39,8 @@ json.dump(printed, open("printed.json", "w"))
 def run(page: Path, folder: Path) -> list[str]:
     """What each `python` block of a page prints, run in a folder. Raises RuntimeError where the program fails."""
     blocks = [code for language, code in BLOCK.findall(page.read_text(encoding="utf-8")) if language == "python"]
-    paths = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    folders = [str(ROOT / name) for name in ("python", "apps", "benchmarks")]
+    paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "Agg", "TVM_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],

@@ -22,11 +22,11 @@ from unittest import mock
 import dlsys as dl
 import numpy as np
 import pytest
+import roofline
 import small_networks as networks
 import tvm
 from dlsys import autodiff as ad
 from dlsys import compute, ops
-from dlsys.cli import cost
 from dlsys.devices import streams
 from dlsys.kernels import build
 from dlsys.schedule import apply, machine_of, resolve_target
@@ -182,7 +182,7 @@ def test_wide_transposes_fit_shared_memory() -> None:
         target = resolve_target("cuda")
         func, rule = apply(te.create_prim_func([*inputs, total]), target)
         assert rule.name == "pointwise"
-        (launch,) = cost.regions(func)
+        (launch,) = roofline.regions(func)
         assert launch.shared == most * 32 * 33 * np.dtype(dtype).itemsize <= 48 * 1024
         code = tvm.compile(tvm.IRModule({"total": func.with_attr("global_symbol", "total")}), target)
         assert nvrtc.compiled(code.mod.imports[0].inspect_source("cuda"), "sm_90")[1:4] == b"ELF"
@@ -228,7 +228,7 @@ def test_gradients_of_embeddings_add_parts_of_their_rows_side_by_side() -> None:
     executor.run({words: np.ones((65, 128), "float32"), tokens: np.zeros((32, 128), "int64")})
     found = [apply(build.prim_func(spec), resolve_target("cuda")) for spec in executor.latest_plan().specs.values()]
     (function,) = [function for function, rule in found if rule.name == "loops" and "copies" in function.script()]
-    launches = cost.regions(function)
+    launches = roofline.regions(function)
     assert len(launches) == 5  # the copies' memory, zeros, the sums of parts, and their sum
     assert launches[2].parts * launches[2].threads >= 60 * 128
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +16,12 @@ import tvm
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import compute, optim
-from dlsys.cli import cost, main
 from dlsys.graph import Node
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, host_target, resolve_target
 from dlsys.schedule.loops import is_ordered
 from dlsys.schedule.machine_code import compiled
-from dlsys.schedule.target import device_target, machine_of
+from dlsys.schedule.target import device_target
 from helpers import on_threads
 from machines import simulated
 from tvm import te, tirx
@@ -274,41 +270,3 @@ def test_updates_follow_sums_that_many_cores_share() -> None:
             ad.Executor(step).run({images: x})
         found.append(filters.numpy())
     np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
-
-
-def test_the_model_counts_what_the_loops_do() -> None:
-    """Of a product in tiles all multiply-adds, of a sum of columns all additions, in the parts that threads share."""
-    a, b, x = ad.Variable("a", (256, 512)), ad.Variable("b", (512, 256)), ad.Variable("x", (4096, 1024))
-    target = simulated("skylake-avx512", 16)
-    machine = machine_of(target)
-    executor = ad.Executor([ad.matmul_op(a, b), ad.reducesum_op(x, 0)])
-    executor.infer_shape({a: (256, 512), b: (512, 256), x: (4096, 1024)})
-    product, columns = (
-        cost.regions(apply(prim_func(spec), target)[0]) for spec in executor.latest_plan().specs.values()
-    )
-    packed, multiplied = product
-    assert multiplied.parts >= 32 and packed.arithmetic == 512 * 256
-    assert 256 * 256 * 512 <= multiplied.arithmetic <= 1.02 * 256 * 256 * 512  # and what is cleared and stored
-    assert sum(multiplied.arrays.values()) == 4 * (256 * 512 + 512 * 256 + 256 * 256)
-    assert sum(region.arithmetic for region in columns) >= 4096 * 1024
-    one, some, many = (cost.Cores(machine, count) for count in (1, 16, 64))
-    assert 8 < one.seconds(multiplied) / some.seconds(multiplied) < 16
-    alone = cost.Region(arithmetic=10**6)
-    limits = many.limits(alone)
-    assert many.seconds(alone) == one.seconds(alone) == max(limits.values()) == limits["few parts"]
-    much = cost.Region(parts=64, arrays={"array": 2**32})
-    limits = many.limits(much)
-    assert one.seconds(much) == 2**32 / one.memory and max(limits.values()) == limits["memory"]
-
-
-@pytest.mark.slow
-def test_roofline_predicts_a_step_on_many_cores() -> None:
-    seconds = []
-    for cores in (1, 8, 64):
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            assert main(["roofline", "--cores", str(cores), "--batch", "1000"]) == 0
-        *_, last = out.getvalue().strip().splitlines()
-        found = re.fullmatch(r"a step of mlp, batch 1000: ([\d.]+) us at least on (\d+) cores .*: a prediction", last)
-        assert found is not None and found[2] == str(cores), last
-        seconds.append(float(found[1]))
-    assert seconds[0] > 4 * seconds[1] > 4 * seconds[2], seconds

@@ -7,15 +7,13 @@ import os
 import platform
 from pathlib import Path
 
-from tvm.target import Target, codegen
-
 from .. import __version__
 from ..devices import cuda, get_num_threads
 from ..errors import DeviceError
 from ..kernels.disk import cache_directory, cache_size
 from ..planner import table
 from ..schedule import host_target, machine_of
-from ..schedule.target import described
+from ..schedule.target import described, features
 from ..system import THREADS, available_cores, cache_folder
 
 PACKAGES = {"TVM": "apache-tvm", "tvm-ffi": "apache-tvm-ffi", "NumPy": "numpy"}
@@ -38,7 +36,7 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "target": f"{machine.kind}, mcpu {described(target)}",
         "vectors": f"{machine.vector_bits} bits ({machine.lanes('float32')} float32), {machine.registers} registers",
-        "features": " ".join(cpu_features(target)) or "none beyond the baseline",
+        "features": " ".join(cpu_features(str(target))) or "none beyond the baseline",
         "threads": f"{get_num_threads()} of {available_cores()} cores ({THREADS}={os.environ.get(THREADS)})",
         "CUDA": _cuda(),
         "compiled kernels": "not stored" if plans is None else _cache(plans, *cache_size(plans)),
@@ -46,10 +44,9 @@ def facts() -> dict[str, str]:
     }
 
 
-def cpu_features(target: Target) -> list[str]:
-    """The features of a CPU target that matter to numerical kernels, in LLVM's names."""
-    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    return [name for name in INTERESTING if name in features]
+def cpu_features(target: str) -> list[str]:
+    """The features of a CPU target, given as its text, that matter to numerical kernels, in LLVM's names."""
+    return [name for name in INTERESTING if name in features(target)]
 
 
 def _cuda() -> str:

@@ -19,7 +19,7 @@ from . import common, cpu, cuda
 from .intrinsics import DECLARED
 from .stages import with_nests
 from .target import Rule, ScheduleWarning
-from .target import Machine, host_target, machine_of, resolve_target, with_threads
+from .target import Machine, host_target, machine_of, resolve_target
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
 """By the kind of target. A program may put a rule of its own before these."""

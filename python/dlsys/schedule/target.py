@@ -42,11 +42,6 @@ def device_target(told: Mapping[str, Any], caches: Mapping[int, int]) -> Target:
     return Target({**told, "keys": [*told["keys"], *(f"{_CACHE}{level}={size}" for level, size in caches.items())]})
 
 
-def with_threads(target: Target, threads: int) -> Target:
-    """The CPU target with so many threads."""
-    return Target({**dict(target.export()), "num-cores": threads})
-
-
 def _keeping(target: Target, flush: bool) -> Target:
     """The CPU target with the key that keeps denormal numbers, unless kernels flush them."""
     if flush or denormals.KEPT in target.keys:

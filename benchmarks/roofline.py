@@ -1,23 +1,40 @@
-"""The least time of a kernel on a machine that need not be there, predicted from the kernel's loops.
+"""The least time of each kernel of a training step, and what limits it: `python benchmarks/roofline.py`.
 
-A kernel is divided into regions: each launch of a GPU, each loop that threads of a CPU share, and the code of one
-thread. One walk over the scheduled function counts the instructions, bytes and parts of each region. A model of a
-machine, `Cores` of a CPU or `Multiprocessors` of a GPU, converts them to seconds, for each limit: arithmetic, memory,
-start.
+For a GPU, and for a CPU of many cores, the time is predicted from the kernel's loops, so the machine need not be there.
+For this CPU it is the longer of the times of arithmetic and memory at the measured peaks.
+
+For a prediction a kernel is divided into regions: each launch of a GPU, each loop that threads of a CPU share, and the
+code of one thread. One walk over the scheduled function counts the instructions, bytes and parts of each region. A
+model of a machine, `Cores` of a CPU or `Multiprocessors` of a GPU, converts them to seconds, for each limit:
+arithmetic, memory, start.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 import tvm_ffi
+from dlsys import autodiff as ad
+from dlsys import cli, nn, optim
+from dlsys.compiler import Key, Plan
+from dlsys.devices import cuda, get_num_threads
+from dlsys.devices.machine import GPUS, TENSOR_INSTRUCTION, WARP, Gpu, Machine
+from dlsys.errors import TargetError
+from dlsys.inspect.profile import work_of
+from dlsys.inspect.text import kernels_of
+from dlsys.kernels import peak
+from dlsys.kernels.build import prim_func
+from dlsys.planner import table
+from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.common import CHEAP_CALLS
+from dlsys.schedule.target import host_target, machine_of
 from tvm import ir, sym, tirx
-
-from ..devices.machine import TENSOR_INSTRUCTION, WARP, Gpu, Machine
-from ..schedule.common import CHEAP_CALLS
 
 CALL = 8  # instructions of an exp or a division, about
 OVERHEAD = 24  # registers of a thread besides its arrays, about
@@ -262,3 +279,113 @@ class Multiprocessors:
     def seconds(self, region: Region) -> float:
         """The least seconds of all its runs."""
         return region.calls * max(self.limits(region).values())
+
+
+# A training step's kernels ----------------------------------------------------------------------------------
+
+
+def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
+    """The network of `tests/mnist_dlsys.py`, with 784, 256, 100 and 10 units, and an image's shape.
+
+    `lib` is the package of modules: `dlsys.nn`, or another with the same names, to compare with.
+    """
+    return lib.Sequential(
+        lib.Linear(784, 256), lib.ReLU(), lib.Linear(256, 100), lib.ReLU(), lib.Linear(100, 10)
+    ), (784,)
+
+
+def cnn(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
+    """A network of three convolutions with 64 and 128 filters on images of 32 x 32, and an image's shape; `lib` as for
+    `mlp`."""
+    layers: list[Any] = []
+    for inside, out in ((3, 64), (64, 128), (128, 128)):
+        layers += [lib.Conv2d(inside, out, 3, padding=1), lib.BatchNorm2d(out), lib.ReLU()]
+    return lib.Sequential(*layers, lib.MaxPool2d(4), lib.Flatten(), lib.Linear(128 * 64, 10)), (3, 32, 32)
+
+
+MODELS: dict[str, Callable[..., tuple[Any, tuple[int, ...]]]] = {"mlp": mlp, "cnn": cnn}
+
+
+def report(name: str, batch: int, target: str, arch: str, cores: int | None = None) -> str:
+    """The table of a model's step on a target: "cuda", or "llvm", which is this CPU or, with `cores`, one with that
+    many cores. Raises TargetError for an unknown architecture, and for cores of a GPU."""
+    if target == "cuda" and cores:
+        raise TargetError("--cores is for a CPU: --target llvm")
+    if target == "cuda" and arch not in GPUS:
+        raise TargetError(f"no data of {arch!r}; known: {', '.join(GPUS)}")
+    net, shape = MODELS[name]()
+    x, y = ad.Variable("x", (batch, *shape)), ad.Variable("y", (batch, 10))
+    loss = ad.softmaxcrossentropy_op(net(x), y)
+    step = [loss, optim.SGD(net.parameters(), lr=0.1).minimize(loss)]
+    executor = ad.Executor(step, cuda(0) if target == "cuda" else None)
+    executor.infer_shape({x: (batch, *shape), y: (batch, 10)})
+    plan = executor.latest_plan()
+    rows = [_row(plan, kernel, keys, arch, cores) for kernel, keys in kernels_of(plan)]
+    shared = "parts" if cores else "blocks x threads"
+    head = ("kernel", "calls", shared, "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
+    total = sum(seconds for seconds, _ in rows)
+    if target == "cuda":
+        device = GPUS[arch]
+        where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
+    elif cores:
+        where = f"{cores} cores like this CPU's, as `Cores` has them: a prediction"
+    else:
+        where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
+    return "\n".join([
+        table([head, *(cells for _, cells in rows)], "<><>>>>><"), "",
+        f"a step of {name}, batch {batch}: {total * 1e6:.1f} us at least on {where}",
+    ])  # fmt: skip
+
+
+def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> tuple[float, tuple[str, ...]]:
+    """The least seconds of a kernel in a step, for all its calls at these groups, and its row of the table."""
+    calls, flop, nbytes = work_of(plan, kernel, keys)
+    spec, shared = plan.specs[keys[0]], ("", "", "")
+    if kernel.named_target.kind == "cuda":
+        goal, device = resolve_target({"kind": "cuda", "arch": arch}), Multiprocessors(GPUS[arch])
+        found = predicted(apply(prim_func(spec), goal, precision=spec.precision)[0], device)
+        grid = " + ".join(f"{region.parts} x {region.threads}" for region in found.regions)
+        shared = grid, f"{device.occupancy(found.longest):.0%}", f"{device.waves(found.longest):.2f}"
+        seconds, limit = calls * found.seconds, found.limit
+    elif cores:
+        goal = host_target(cores)
+        found = predicted(apply(prim_func(spec), goal)[0], Cores(machine_of(goal), cores))
+        shared = " + ".join(str(region.parts) for region in found.regions), "", ""
+        seconds, limit = calls * found.seconds, found.limit
+    else:
+        threads = get_num_threads()
+        limits = {
+            "arithmetic": flop / (peak.fma_peak(threads) * 1e9),
+            "memory": nbytes / (peak.memory_bandwidth(threads) * 1e9),
+        }
+        limit = max(limits, key=limits.__getitem__)
+        seconds = limits[limit]
+    numbers = f"{nbytes / 1e6:.2f}", f"{flop / 1e6:.1f}", f"{seconds * 1e6:.1f}"
+    return seconds, (kernel.name, str(calls), *shared, *numbers, limit)
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=["cuda", "llvm"], help="default: cuda; llvm with --cores")
+    parser.add_argument("--arch", default="sm_90", help="of the GPU: sm_90 (H200) or sm_80 (A100); default: sm_90")
+    parser.add_argument("--cores", type=count, metavar="N", help="predict for a CPU of so many cores")
+    parser.add_argument("-m", "--model", choices=MODELS, default="mlp", help="default: mlp")
+    parser.add_argument("--batch", type=count, default=1000, metavar="N", help="default: 1000")
+    return parser.parse_args(given)
+
+
+def count(text: str) -> int:
+    """An argument that is an integer of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of 1 or more, not {text!r}")
+    return int(text)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Prints the table."""
+    target = options.target or ("llvm" if options.cores else "cuda")
+    print(report(options.model, options.batch, target, options.arch, options.cores))
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(sys.argv[0], lambda: main(arguments())))
