@@ -31,17 +31,15 @@ class Group:
 
     Attributes:
         nodes: inputs first.
-        inputs: what it reads from memory, each once, but for each of its parts.
+        inputs: what it reads from memory, each once.
         outputs: what it stores.
         kind: of what it computes, in the words of `Op.kind`; views and joins that take a kernel are "single".
-        parts: the groups that are computed side by side, by other threads each; none but by `side_by_side.join`.
     """
 
     nodes: tuple[Node, ...]
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     kind: str
-    parts: tuple[Group, ...] = ()
 
     @property
     def loop(self) -> Any:
@@ -53,8 +51,6 @@ class Group:
         """The operators' names in order, `matmul_add_relu`, shortened where there are many."""
         if self.kind == "loop":
             return "scan"
-        if self.parts:
-            return "side_by_side"
         if self.kind == "communication":
             return f"{self.nodes[0].op.name}_bucket_{self.nodes[0].attrs['number']}"
         names = [node.op.name for node in self.nodes if not node.op.constant] or ["full"]
@@ -66,9 +62,6 @@ class Group:
         Values of different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
-        for part in self.parts:
-            if output in set(part.outputs):
-                return part.overwritable(output, graph)
         own = graph.shapes[output], graph.dtypes[output]
         return [value for value in self._read_at_the_end if (graph.shapes[value], graph.dtypes[value]) == own]
 
@@ -165,22 +158,17 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         types = graph.dtypes[group.inputs[0]], graph.dtypes[group.nodes[-1]]
         return _strided_spec(group.name, types, view.strides, view.shape)
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
-    nodes: list[Node] = []  # each part has its own, also of what another one computes too
+    number = {value: i for i, value in enumerate((*group.inputs, *group.nodes))}
+    nodes, outputs = group.nodes, [number[node] for node in group.outputs]
     # What each node reads: the number of an input or node, or the shape that alone is read; a number itself, as text.
-    reads: list[tuple[Any, ...]] = []
-    outputs, given = list[int](), 0
-    for part in group.parts or (group,):
-        number = {value: j for j, value in enumerate(part.inputs, given)}
-        number.update((node, j) for j, node in enumerate(part.nodes, len(group.inputs) + len(nodes)))
-        given += len(part.inputs)
-        for node in part.nodes:
-            reads.append(tuple([
-                (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
-                else repr(value.attrs["value"]) if value.op.immediate else number[value]
-                for j, value in enumerate(node.inputs)
-            ]))  # fmt: skip
-        nodes += part.nodes
-        outputs += [number[node] for node in part.outputs]
+    reads: list[tuple[Any, ...]] = [
+        tuple([
+            (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
+            else repr(value.attrs["value"]) if value.op.immediate else number[value]
+            for j, value in enumerate(node.inputs)
+        ])
+        for node in nodes
+    ]  # fmt: skip
     key = tuple(
         (node.op.name, _attributes(node), read, shapes[node], dtypes[node])
         for node, read in zip(nodes, reads, strict=True)
@@ -309,16 +297,15 @@ def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], 
 
 def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
     """The shapes of a group's values with one axis each, if all have as many elements or one alone; else None."""
-    parts = group.parts or (group,)
-    shapes = [graph.shapes[part.outputs[0]] for part in parts]
-    if group.kind != "elementwise" or max(map(len, shapes)) < 2:
+    shape = graph.shapes[group.outputs[0]]
+    if group.kind != "elementwise" or len(shape) < 2:
         return None
     found: dict[Node, Shape] = {}
-    for part, shape in zip(parts, shapes, strict=True):
-        for value in (*part.inputs, *part.nodes):
-            size = math.prod(shape) if graph.shapes[value] == shape else 1
-            if (size != graph.size(value) and not value.op.constant) or found.setdefault(value, (size,)) != (size,):
-                return None
+    for value in (*group.inputs, *group.nodes):
+        size = math.prod(shape) if graph.shapes[value] == shape else 1
+        if size != graph.size(value) and not value.op.constant:
+            return None
+        found[value] = (size,)
     return found
 
 

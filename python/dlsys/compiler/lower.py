@@ -15,7 +15,6 @@ from .groups import Group, single_groups
 from .messages import in_turn
 from .order import list_schedule
 from .program import Program, planned
-from .side_by_side import join
 
 
 def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Program:
@@ -27,10 +26,6 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
     reasons: list[Reason] = []
     if "fuse" in names:
         groups = fuse(graph, aliases.views, columns=kind == "cpu", reasons=reasons)
-        groups = join(groups, graph, aliases) if kind == "cuda" else groups
-        for first, *others in (group.parts for group in groups if group.parts):
-            pairs = ((first.outputs[0], part.outputs[0]) for part in others)
-            reasons += [("elementwise", pair, "small kernels share a launch") for pair in pairs]
     else:
         groups = single_groups(graph, aliases.views)
     return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
