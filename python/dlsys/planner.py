@@ -102,7 +102,7 @@ class MemoryPlan:
                 raise PlanError(f"{_place_of(value, self)} is not where it belongs: the arena has {self.bytes_planned}")
 
         def overwrites(old: Value, new: Value) -> bool:
-            """Whether a value, or that of which it is a view, may be computed where another is read for the last time."""
+            """Whether a value, or that of which it is a view, may be computed where another is last read."""
             new = root[new.id]
             inputs = (values[other] for other in new.in_place if root[other] is root[old.id])
             whole = (x for x in inputs if x.nbytes == new.nbytes and self.offset(x.id) == self.offset(new.id))
