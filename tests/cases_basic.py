@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from cases import BROADCAST, EXPANDED, ONE, ROWS, SAME, Case, cases_of, unary
 from dlsys import ops
+from dlsys.distributed import mean_over_ranks
 from dlsys.graph import OPS, Node, Shape
 
 
@@ -139,7 +140,6 @@ NO_CASES = {
     "latest": "an assignment's value stands for it: test_state.py",
     "scan": "its value is a tuple of values, which `scan_result` takes",
     "scan_result_gradient": "a loop's gradient takes sums of it apart: nothing computes it",
-    "sync_normalize": "that of several processes: distributed/test_sharded.py",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""
@@ -148,14 +148,7 @@ CASES: dict[str, list[Case]] = {
     "placeholder": cases_of(lambda x: x, *ONE),
     "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in SAME],
     "copy": unary(ops.copy_op),
-    "all_reduce": unary(ops.all_reduce_op),  # as in a group of one; others: distributed/
-    "all_gather": cases_of(ops.all_gather_op, ((3, 2),), ((0, 2),))
-    + cases_of(lambda x: ops.all_gather_op(x, (3, 2)), ((6,),)),
-    "all_gather_like": cases_of(lambda a, b: OPS["all_gather_like"].make([a, b]), ((6,), (3, 2)), ((3,), (3,))),
-    "reduce_scatter": cases_of(ops.reduce_scatter_op, ((3, 2),), ((0, 2),))
-    + cases_of(lambda x: ops.reduce_scatter_op(x, flat=True), ((3, 2),), ((0, 2),)),
-    "copy_to_tensor_parallel": unary(ops.copy_to_tensor_parallel_op),
-    "reduce_from_tensor_parallel": unary(ops.reduce_from_tensor_parallel_op),
+    "mean_over_ranks": unary(mean_over_ranks),  # as in a group of one; others: distributed/
     "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),
     "full": _full(),
     "oneslike": unary(ops.oneslike_op),

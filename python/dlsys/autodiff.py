@@ -8,8 +8,8 @@ from .graph import Node as Node, Op as Op, find_topo_sort as find_topo_sort
 from .inspect.text import format_graph as format_graph
 from .ops import (
     OPS as OPS, Variable as Variable, abs_op as abs_op, adaptive_avg_pool2d_op as adaptive_avg_pool2d_op,
-    add_byconst_op as add_byconst_op, add_op as add_op, all_gather_op as all_gather_op,
-    all_reduce_op as all_reduce_op, argmax_op as argmax_op, argmin_op as argmin_op,
+    add_byconst_op as add_byconst_op, add_op as add_op,
+    argmax_op as argmax_op, argmin_op as argmin_op,
     argsort_op as argsort_op, assign_op as assign_op, avg_pool2d_op as avg_pool2d_op,
     batch_norm_op as batch_norm_op, broadcast_axes_op as broadcast_axes_op, broadcast_rule as broadcast_rule,
     broadcast_shape_op as broadcast_shape_op, bitwise_and_op as bitwise_and_op,
@@ -18,7 +18,6 @@ from .ops import (
     concatenate_op as concatenate_op, const_div_op as const_div_op,
     conv2d_filter_gradient_op as conv2d_filter_gradient_op,
     conv2d_input_gradient_op as conv2d_input_gradient_op, conv2d_op as conv2d_op, copy_op as copy_op,
-    copy_to_tensor_parallel_op as copy_to_tensor_parallel_op,
     cos_op as cos_op, cross_entropy_op as cross_entropy_op, cumprod_op as cumprod_op, cumsum_op as cumsum_op,
     div_by_extent_op as div_by_extent_op,
     div_byconst_op as div_byconst_op, div_op as div_op, dropout_op as dropout_op,
@@ -37,8 +36,7 @@ from .ops import (
     power_op as power_op, quotient_op as quotient_op,
     random_bits_like_op as random_bits_like_op, random_bits_op as random_bits_op,
     random_normal_op as random_normal_op, random_uniform_op as random_uniform_op,
-    recurrence_op as recurrence_op, reduce_from_tensor_parallel_op as reduce_from_tensor_parallel_op,
-    reduce_scatter_op as reduce_scatter_op,
+    recurrence_op as recurrence_op,
     reducesum_op as reducesum_op, reducesumaxiszero_op as reducesumaxiszero_op,
     relu_gradient_op as relu_gradient_op, relu_op as relu_op, reshape_like_op as reshape_like_op,
     reshape_op as reshape_op, round_op as round_op, rsqrt_op as rsqrt_op, scan_op as scan_op,

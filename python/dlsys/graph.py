@@ -63,7 +63,6 @@ class Op:
     contraction: a sum of products over indices of two inputs, a matrix product or a convolution;
     view: the first input's memory under another shape; join: the inputs, side by side;
     scan: a loop, whose value is a tuple and whose steps are kernels; loop: one of its values;
-    communication: the start or the end of an exchange with other processes;
     single: anything else.
     """
     costly: ClassVar[bool] = False

@@ -25,8 +25,6 @@ class _Scopes(threading.local):
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
         differentiated: the node of whose gradient new nodes are a part; None usually.
-        deals: whether a loader deals its batches out to the ranks of a group.
-        samples: how many samples of its batch this rank counts, a node of shape (); None for all.
     """
 
     def __init__(self) -> None:
@@ -37,8 +35,6 @@ class _Scopes(threading.local):
         self.own_schedules = True
         self.origin: Any = None
         self.differentiated: Any = None
-        self.deals = False
-        self.samples: Any = None
 
     @contextlib.contextmanager
     def inside(self, setting: str, value: Any) -> Iterator[None]:
@@ -99,16 +95,6 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
     own = dtype if enabled else None
     with precision(scopes.precision if device_type == "cpu" else own):
         yield
-
-
-def dealing() -> Setting:
-    """Loops that begin inside get this rank's share of a loader's batches."""
-    return scopes.inside("deals", True)
-
-
-def counting(samples: Any) -> Setting:
-    """Inside, nodes that compute statistics of all ranks' samples leave this rank's out where `samples` is 0."""
-    return scopes.inside("samples", samples)
 
 
 def default_schedules() -> Setting:

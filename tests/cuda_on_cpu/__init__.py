@@ -103,8 +103,6 @@ def install() -> None:
             _run(["g++", *options, "-c", str(HERE / source), "-o", str(made)])
         script = f"-Wl,--version-script={HERE / 'libcudart.map'}"
         _made(runtime, "g++", "-shared", *objects, "-Wl,-soname,libcudart.so.13", script, "-ldl")
-        options = ["-O2", "-std=c++17", "-fPIC", "-shared", f"-I{_headers()}", "-Wl,-soname,libnccl.so.2"]
-        _made(folder / "libnccl.so.2", "g++", *options, str(HERE / "nccl.cpp"), str(runtime), "-lrt")
         header = folder / "kernels.h"
         header.write_text("".join(f"#include <{name}>\n" for name in HEADERS), encoding="utf-8")
         _made(folder / "kernels.h.gch", *COMPILE, "-x", "c++-header", header)
@@ -121,11 +119,6 @@ def install() -> None:
     import tvm
 
     tvm.register_global_func("tvm_callback_cuda_compile", compiled, override=True)
-
-
-def load_nccl() -> None:
-    """Makes the stand-in NCCL the one that is found, between the processes of one machine."""
-    ctypes.CDLL(str(_folder() / "libnccl.so.2"), ctypes.RTLD_GLOBAL)
 
 
 def count(what: str) -> int:

@@ -171,17 +171,6 @@ long emulated_waiting() {
   for (Stream* stream : streams) count += long(stream->queue.size());
   return count;
 }
-// For nccl.cpp: work of the host's on the device's memory, in a stream's turn; its error or null.
-void emulated_ask(cudaStream_t stream, const char* (*run)(void*), void* data) {
-  Guard guard(lock);
-  ask(stream, {[=] {
-    open_memory(true);
-    const char* error = run(data);
-    open_memory(false);
-    return std::string(error ? error : "");
-  }});
-}
-int emulated_captures(cudaStream_t stream) { return is_captured(stream); }
 void emulated_declare(const char* kernel, const char* parameter, size_t bytes) { sizes[{kernel, parameter}] = bytes; }
 
 // ---- memory

@@ -45,24 +45,13 @@ def test_a_trace_has_the_calls_of_loops(tmp_path: Path) -> None:
     assert sum(event["ph"] == "X" for event in events) == calls > len(executor.specs())
 
 
-def test_a_trace_has_the_messages_of_all_ranks_as_flows(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    weights = [ad.Parameter(rng.standard_normal((8, 8)), f"w{i}") for i in range(3)]
-    x = h = ad.Variable("x")
-    for weight in weights:
-        h = ad.relu_op(h @ weight)
-    loss = ad.mean_op(h * h)
-    with distributed.using(distributed.Simulated(2, latency=1e-3, bandwidth=1e9), bucket_bytes=1):
-        executor = ad.Executor([loss, optim.SGD(weights, lr=0.1).minimize(loss)])
-        executor.trace(tmp_path / "step.json", {x: rng.standard_normal((4, 8))})
+def test_a_trace_has_calls_of_python_too(tmp_path: Path) -> None:
+    weight, x = ad.Parameter(np.ones((8, 8)), "w"), ad.Variable("x")
+    loss = ad.mean_op(x @ weight)
+    with distributed.using(distributed.Simulated(2)):
+        executor = ad.Executor([loss, optim.SGD([weight], lr=0.1).minimize(loss)])
+        executor.trace(tmp_path / "step.json", {x: np.ones((4, 8))})
         groups = executor.groups().splitlines()[1:]
-    events = events_of(tmp_path / "step.json")
-    for rank in range(2):  # of which a simulated link has one that stands for all
-        own = [event for event in events if event["pid"] == rank]
-        assert own[0]["name"] == "process_name" and own[0]["args"]["name"].startswith(f"rank {rank}, ")
-        slices = [event for event in own if event["ph"] == "X"]
-        assert [event["name"] for event in slices] == [line.split()[1] for line in groups]
-        waits = [event for event in slices if event["name"].startswith("wait")]
-        assert [event["args"]["bytes"] for event in waits] == [512, 512, 512] and waits[0]["args"]["exchange"]
-        assert sum(event["ph"] == "s" for event in own) == 3
-        assert waits[0]["ts"] + waits[0]["dur"] > slices[0]["ts"] + 1000  # the link takes a millisecond
+    slices = [event for event in events_of(tmp_path / "step.json") if event["ph"] == "X"]
+    assert [event["name"] for event in slices] == [line.split()[1] for line in groups]
+    assert "bucket" in [event["name"] for event in slices]

@@ -36,10 +36,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(program: str, function: Callable[[], object]) -> int:
     """Calls a program's function, and returns its exit status: 0; 2 for a wrong request, with one sentence; 130 after
     Ctrl-C."""
-    from .. import distributed  # here, as it loads TVM's runtime
-
     try:
-        distributed.group()  # of several processes rank 0 alone prints
         function()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

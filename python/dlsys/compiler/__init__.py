@@ -15,7 +15,6 @@ from .base import BOUNDARY, Reason, TypedGraph, value_inputs
 from .fuse import fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
-from .messages import is_message
 from .passes import NAMES, PASSES, run_passes, select
 from .plan import Plan
 from .products import Columns, pack

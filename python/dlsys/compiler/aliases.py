@@ -1,4 +1,4 @@
-"""Which values lie in another's memory: views of it, messages, updates in their parameters."""
+"""Which values lie in another's memory: views of it, updates in their parameters."""
 
 from __future__ import annotations
 
@@ -70,17 +70,8 @@ def nbytes_of(node: Node, graph: TypedGraph) -> int:
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
     """The aliases of a graph: what is a run of its input's elements is a view. Values begin at multiples of `boundary`
     bytes."""
-    found = messages_in_place(graph)
-    _find_views(graph, found, boundary)
-    return found
-
-
-def messages_in_place(graph: TypedGraph) -> Aliases:
-    """Of exchanges alone: what has arrived lies where it was awaited, an all-reduce's where what it sends lies."""
     found = Aliases()
-    for node in graph.nodes:
-        if node.op.kind == "communication" and (len(node.inputs) > 1 or node.attrs["exchange"] == "all_reduce"):
-            found.lies_in[node] = node.inputs[0], 0
+    _find_views(graph, found, boundary)
     return found
 
 

@@ -51,8 +51,6 @@ class Group:
         """The operators' names in order, `matmul_add_relu`, shortened where there are many."""
         if self.kind == "loop":
             return "scan"
-        if self.kind == "communication":
-            return f"{self.nodes[0].op.name}_bucket_{self.nodes[0].attrs['number']}"
         names = [node.op.name for node in self.nodes if not node.op.constant] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
@@ -97,8 +95,7 @@ def loops_of(graph: TypedGraph) -> list[tuple[Node, ...]]:
 
 def kind_alone(node: Node) -> str:
     """The kind of the group of a node that has joined no other."""
-    own = node.op.kind == "communication" or is_elementwise(node)
-    return node.op.kind if own else "single"
+    return node.op.kind if is_elementwise(node) else "single"
 
 
 def is_elementwise(node: Node) -> bool:

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from ..graph import Node
 from ..ops import copy_op
-from .aliases import Aliases, find_aliases, messages_in_place, nbytes_of, whole_of
+from .aliases import Aliases, find_aliases, nbytes_of, whole_of
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import fuse
 from .groups import Group, single_groups
-from .messages import in_turn
 from .order import list_schedule
 from .program import Program, planned
 
@@ -21,7 +20,7 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
     those that are wanted; `kind`: of the context; `unplanned`: the program's `bytes_unplanned`."""
     boundary = BOUNDARY[kind]
-    aliases = find_aliases(graph, boundary) if "views" in names else messages_in_place(graph)
+    aliases = find_aliases(graph, boundary) if "views" in names else Aliases()
     graph = _copied(graph, aliases)
     reasons: list[Reason] = []
     if "fuse" in names:
@@ -50,7 +49,7 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     taken: set[Node] = set()
     for parameter, value in graph.updates:
         whole = whole_of(value, graph, aliases)
-        if whole not in aliases.lies_in and whole.op.kind not in ("communication", "scan"):
+        if whole not in aliases.lies_in and whole.op.kind != "scan":
             value = whole
         if value in graph.fed or value in aliases.views or value in taken:
             value = _copy(value, graph, nodes)
@@ -112,7 +111,7 @@ def _placed(
         return placed.get(computed, computed)
 
     kept = {memory_of(node) for node in graph.outputs if node is not None}
-    order = in_turn(list_schedule(groups, before, memory_of, in_arena, kept), before)
+    order = list_schedule(groups, before, memory_of, in_arena, kept)
     assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
     program = Program(
         graph, tuple(order), replace(aliases, lies_in=lies_in), graph.outputs, bytes_unplanned, boundary=boundary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,9 @@ PASSES = (*TABLE, "cse", "dead")
 
 NAMES = (*PASSES, "pack", "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
+
+EXTENSIONS: list[Callable[[TypedGraph], TypedGraph]] = []
+"""Passes that extensions have registered: they see each graph after the others, whichever of those are chosen."""
 
 MOST_ROUNDS = 16  # a round makes what the next one finds; drawn graphs took up to six, mostly two
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import distributed, kernels
+from .. import kernels
 from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
 from ..errors import GraphError
 from ..graph import Node, error_at, stamp
-from ..kernels import ArrayType, Call, Callback, Calls, Place, Repeat, Runner, to_function
+from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..system import collecting_later, lazy
 from ..tvm_import import with_compiler
@@ -125,7 +125,7 @@ class Plan:
 
     def leave(self) -> None:
         """Forget where the arena was: the next use asks for it again."""
-        for name in ("arena", "arrays", "_runner", "exchange"):
+        for name in ("arena", "arrays", "_runner"):
             self.__dict__.pop(name, None)
         self._results = self._fed = None
         self.is_placed = False
@@ -157,8 +157,7 @@ class Plan:
             return {}
         beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled while others are lowered
         before, began = kernels.compiled(), perf_counter()
-        with distributed.busy("compiling kernels"):
-            found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
+        found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
         self._tell(len(specs), kernels.compiled() - before, perf_counter() - began)
         return dict(zip(specs, found[len(beside) :], strict=True))
 
@@ -204,8 +203,6 @@ class Plan:
         def bound(call: Call | Repeat, moves: tuple[tuple[int, bool], ...]) -> Call | Repeat:
             if isinstance(call, Repeat):
                 return replace(call, calls=tuple([bound(inner, (*moves, (0, False))) for inner in call.calls]))
-            if isinstance(call, Callback):
-                return call
             scratch = next(made).scratch
             starts = [self._scratch_start + end for end in _ends(scratch)]
             more = [Place(None, at, shape, dtype, moves) for at, (shape, dtype) in zip(starts, scratch, strict=False)]
@@ -219,8 +216,6 @@ class Plan:
         """Writes the run as a function of a library, see `Executor.export`: its `Exported`, and the nodes that it is
         given. `feeds`: in order; `names`: of nodes, in place of their own."""
         program, export = self.program, with_compiler("kernels.export")
-        if node := next((node for node in program.graph.nodes if node.op.kind == "communication"), None):
-            raise error_at(node, GraphError, "exchanges values with other processes, which a library cannot")
         for node in program.graph.nodes:
             if node.op.by_numpy:
                 raise error_at(node, GraphError, "NumPy computes it on the host, which a library cannot")
@@ -250,37 +245,11 @@ class Plan:
         """The compiled function that makes all calls of the plan; on a GPU it replays them as a graph."""
         self._bound = [None] * len(self.given)
         made, calls = iter(self.kernel_of.values()), self.bound_calls
-        functions = [
-            to_function(self.function_of(call)) if isinstance(call, Callback) else next(made).function
-            for call in kernels.each_call(calls)
-        ]
+        functions = [next(made).function for _ in kernels.each_call(calls)]
         on_host = any(spec.host is not None for spec in self.specs.values())  # which a GPU's graph cannot have
         kind = Runner if self.ctx.kind == "cpu" or on_host else kernels.Replay
         with collecting_later():
-            return kind(calls, functions, len(self.given), self.arena, self.exchange)
-
-    @lazy
-    def exchange(self) -> distributed.Exchange | None:
-        """The messages of a run, which the runner starts and waits for; None where there are none. Those of a GPU are
-        NCCL's: raises DeviceError where it is missing, CommunicationError where it fails."""
-        if not any(node.op.kind == "communication" for node in self.program.graph.nodes):
-            return None
-        return distributed.Exchange(distributed.group(), self.ctx)
-
-    def function_of(self, call: Callback) -> Callable[..., None]:
-        """The function of a row that is no kernel's."""
-        assert self.exchange is not None
-        if call.of is None:
-            return self.exchange.test(call.behind)
-        node = call.of
-        first, *more = node.attrs["carries"]
-        told = f"{node.attrs['exchange']} of {first}{f' and {len(more)} more' if more else ''}"
-        told = f"bucket {node.attrs['number']} ({told}), behind kernel {call.behind}"
-        values = [self.arrays[value] for value in (node.inputs[-1], node)]
-        send, receive = values if self.ctx.kind == "cuda" else map(np.asarray, values)
-        message = distributed.Message(node.attrs["exchange"], node.attrs["operation"], send, receive, told)
-        begin = len(node.inputs) == 1
-        return (self.exchange.start if begin else self.exchange.wait)(node.attrs["number"], message)
+            return kind(calls, functions, len(self.given), self.arena)
 
     def run(self, feeds: Mapping[Node, Array], alone: bool = False) -> list[Array | None]:
         """Put the feeds into their places and run. Allocates nothing after the first time. `alone`: whether the user
@@ -312,7 +281,7 @@ class Plan:
         if repeats:
             self._fed = list(feeds.items())
             self._held = [(node.cell, array) for node, array in self._parameters.items()]
-        if self.kernel_of or self.exchange:
+        if len(runner):
             runner.run()
         if moved:
             self._results = [self._result(node) for node in self.program.results]

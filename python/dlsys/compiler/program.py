@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..devices import Context, allocate
 from ..graph import Node, Shape
-from ..kernels import Call, Callback, KernelSpec, Place, Repeat
+from ..kernels import Call, KernelSpec, Place, Repeat
 from ..planner import MemoryPlan, Value, plan_memory
 from ..system import at_fork, freed, lazy
 from .aliases import Aliases, nbytes_of
@@ -84,7 +84,7 @@ class Program:
             if group.kind == "loop":
                 for part, program in enumerate(group.loop.parts):
                     found.update(((position, part, *key), spec) for key, spec in program.specs().items())
-            elif group.kind != "communication" and any(self.nbytes(node) for node in group.outputs):
+            elif any(self.nbytes(node) for node in group.outputs):
                 found[position,] = kernel_spec(group, self.graph, self._in_place(group), self.boundary)
         return found
 
@@ -116,16 +116,8 @@ class Program:
         """The calls in order. `specs`: of all kernels; `key`: of the loop's part that this is; for the others see
         `place`."""
         calls: list[Call | Repeat] = []
-        under_way: dict[Node, None] = {}  # exchanges that have begun
-        behind = "none"
         for position, group in enumerate(self.groups):
             own = (*key, position)
-            if group.kind == "communication":
-                (node,) = group.nodes
-                starts = len(node.inputs) == 1
-                under_way.update({node: None}) if starts else under_way.pop(node.inputs[0])
-                calls.append(Callback(group.name, (self.place(node, given, arena),), node, behind))
-                continue
             if group.kind == "loop":
                 calls += group.loop.calls(lambda node: self.place(node, given, arena), group, specs, own)
             elif (spec := specs.get(own)) is not None:
@@ -135,10 +127,6 @@ class Program:
                 if skipped := read_from(group, self.graph, self.boundary):
                     places[0] = replace(places[0], offset=places[0].offset + skipped)
                 calls.append(Call(spec.symbol, tuple(places)))
-            behind = f"{position} {group.name}"
-            for node in [*under_way][:1]:  # lets it make progress
-                told = f"{behind}, with bucket {node.attrs['number']} on its way"
-                calls.append(Callback("test", (self.place(node, given, arena),), behind=told))
         return calls
 
     @lazy

@@ -11,37 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..distributed import rank, share, size
-from ..scopes import scopes
 from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
 
 ORDER, TRANSFORM = 0, 1
 """The purposes of random streams; a stream is identified by purpose, seed, epoch and number of the batch."""
-
-
-class Share(tuple[Any, ...]):
-    """A rank's share of a batch, as `deal` makes it.
-
-    Attributes:
-        samples: how many samples it has that count. Where a batch has fewer than there are ranks, one of its samples
-            stands for an empty share, and counts as none.
-    """
-
-    samples: int
-
-    @classmethod
-    def of(cls, batch: Any, samples: int) -> Share:
-        """The share that is this batch."""
-        found = cls(batch if isinstance(batch, (tuple, list)) else (batch,))
-        found.samples = samples
-        return found
-
-
-def deal(count: int) -> tuple[slice, int]:
-    """Which of `count` samples are this rank's share of a batch, one at least, and how many of them count."""
-    own = share(count)
-    samples = own.stop - own.start
-    return (own, samples) if samples or not count else (slice(0, 1), 0)
 
 
 class DataLoader:
@@ -65,9 +38,6 @@ class DataLoader:
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
     same arguments continues with the batch after the last one that was returned, to the end of that epoch. Of several
     loops at once each counts for itself; the state is that of the loop that returned the last batch.
-
-    In a group of processes (`dlsys.distributed`) `fit` lets a loader deal out each batch: the order is that of one
-    process, each rank prepares its share of the samples, and its `transform` draws other numbers.
 
     Exceptions of the data set, `collate_fn` and `transform` reach the loop as they are. Raises DataArgumentError for
     arguments that do not fit.
@@ -132,7 +102,7 @@ class DataLoader:
         first, self._resume = self._resume, 0
         self._handed_out = first
         drawn = self._drawn if first and self.sampler is not None else None
-        return self._loop(self.epoch, first, drawn, scopes.deals and size() > 1)
+        return self._loop(self.epoch, first, drawn)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be epoch `epoch`, from its start, unless it is the present epoch, which is resumed."""
@@ -169,12 +139,12 @@ class DataLoader:
         settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
         return {"seed": self.seed, "samples": len(self.dataset), **settings}
 
-    def _loop(self, epoch: int, first: int, drawn: np.ndarray | None, deals: bool) -> Iterator[Any]:
+    def _loop(self, epoch: int, first: int, drawn: np.ndarray | None) -> Iterator[Any]:
         """The batches of an epoch from number `first` on, counted; the epoch ends with the last. `drawn`: the order
-        that a sampler has drawn for it. `deals`: whether they are this rank's shares."""
+        that a sampler has drawn for it."""
         order = self._order(epoch) if drawn is None else drawn
         starts = ((number, number * self.batch_size) for number in range(first, len(self)))
-        jobs = ((epoch, order[start : start + self.batch_size], number, deals) for number, start in starts)
+        jobs = ((epoch, order[start : start + self.batch_size], number) for number, start in starts)
         batches = self._ahead(jobs) if self.prefetch else (self._prepare(*job) for job in jobs)
         # Closed by hand: closing this generator leaves the inner one, and its threads, to the garbage collector.
         try:
@@ -212,22 +182,16 @@ class DataLoader:
             finally:
                 threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, epoch: int, indices: np.ndarray, number: int, deals: bool) -> Any:
-        """The batch of these samples, transformed; or this rank's share of it."""
-        samples, purpose = 0, [TRANSFORM, number]
-        if deals:
-            own, samples = deal(len(indices))
-            indices = indices[own]
-            purpose.append(rank())
+    def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
+        """The batch of these samples, transformed."""
         if self.collate_fn is None:
             batch = fetch_batch(self.dataset, indices)
         else:
             batch = self.collate_fn([self.dataset[int(index)] for index in indices])
         if self.transform is not None:
-            rng, alone = self._random(epoch, *purpose), not isinstance(batch, tuple)
+            rng, alone = self._random(epoch, TRANSFORM, number), not isinstance(batch, tuple)
             batch = self.transform(batch, rng) if alone else (self.transform(batch[0], rng), *batch[1:])
-        batch = as_tensors(batch) if self.collate_fn is None else batch
-        return Share.of(batch, samples) if deals else batch
+        return as_tensors(batch) if self.collate_fn is None else batch
 
     def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
         # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.

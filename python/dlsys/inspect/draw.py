@@ -36,7 +36,6 @@ COLOURS = {
     "elementwise": ("#fbf0dc", "#c0792a"),
     "single": ("#ececec", "#666666"),
     "loop": ("#f1f1e4", "#6b6b2f"),
-    "communication": ("#e6f4fb", "#1b7f9e"),
     "view": ("#ffffff", "#888888"),
     "feed": ("#cfe6c8", "#3b7d2f"),
     "parameter": ("#fde0a6", "#a8720b"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..compiler import Key, Plan, is_message
+from ..compiler import Key, Plan
 from ..devices import Array, array, get_num_threads, view_of
 from ..graph import Node
-from ..kernels import Call, Callback, each_call, unrolled_calls
+from ..kernels import Call, unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
 from . import notebook
@@ -77,7 +77,7 @@ class Profile:
     """The times of the kernels, in the order in which they run, and of the step; `print` it.
 
     Attributes:
-        rows: one per kernel, then one per message of a group of processes: the seconds for which it is waited.
+        rows: one per kernel.
         step: seconds of the whole step as `run` takes it, the median of the runs.
         least_seconds, least_step: of the kernels together and of the step, in the fastest run. If the medians are far
             larger, other programs were running.
@@ -134,20 +134,15 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     copies. Raises what `prepare` raises.
     """
     plan, feeds = prepare()
-    twin, copies, every = twin_of(plan, feeds)
-    calls = [call for call in every if not isinstance(call[0], Callback)]
-    waits: list[dict[int, float]] = []  # how long each message was waited for
+    twin, copies, calls = twin_of(plan, feeds)
 
     def step() -> None:
         _, feeds = prepare()
         twin.run({**feeds, **copies})
-        if twin.exchange is not None:
-            waits.append(dict(twin.exchange.seconds))
 
     if plan.ctx.kind != "cpu":  # whose calls return before the work is done
         return profile_of(plan, timed(calls, step, runs, plan.ctx.synchronize), (None, None))
-    found = profile_of(plan, timed(calls, step, runs), peaks_of(dtype_of(plan)) if calls else (None, None))
-    return replace(found, rows=found.rows + _messages(plan, waits[WARM_UP:]))
+    return profile_of(plan, timed(calls, step, runs), peaks_of(dtype_of(plan)) if calls else (None, None))
 
 
 @dataclass(frozen=True)
@@ -168,12 +163,11 @@ class Times:
 
 
 Called = tuple[Any, Callable[..., object], Sequence[Any]]
-"""A call of a step: the kernel's number, or the call of a message; its function; its arguments."""
+"""A call of a step: the kernel's number, its function, its arguments."""
 
 
 def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, Array], list[Called]]:
-    """The plan once more, whose runs change copies of what they write; these copies; and the calls of a run, in order,
-    those of messages too."""
+    """The plan once more, whose runs change copies of what they write; these copies; and the calls of a run."""
     twin = Plan(plan.program, plan.ctx)
     twin.kernel_of = plan.kernel_of
     written = {parameter for parameter, _ in plan.program.graph.updates}
@@ -186,14 +180,9 @@ def twin_of(plan: Plan, feeds: Mapping[Node, Array]) -> tuple[Plan, dict[Node, A
     given = {**feeds, **copies}
     tensors = [given[node].tensor for node in twin.given]
     functions = [kernel.function for kernel in twin.kernel_of.values()]
-    numbers, bound, calls = iter(range(len(functions))), twin.bound_calls, list[Called]()
-    written_calls = [call if isinstance(call, Callback) else next(numbers) for call in each_call(bound)]
-    for position, call in unrolled_calls(bound):
-        of = written_calls[position]
-        if isinstance(of, Callback):
-            calls.append((of, twin.function_of(of), ()))
-        else:
-            calls.append((of, functions[of], arguments_of(call, tensors, twin.arena)))
+    calls: list[Called] = [
+        (of, functions[of], arguments_of(call, tensors, twin.arena)) for of, call in unrolled_calls(twin.bound_calls)
+    ]
     return twin, copies, calls
 
 
@@ -266,17 +255,6 @@ def _rows(plan: Plan, seconds: dict[Key, float], gflops: float | None, gbytes: f
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
         kind = program.located(keys[0]).group.kind
         rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
-    return tuple(rows)
-
-
-def _messages(plan: Plan, waits: Sequence[Mapping[int, float]]) -> tuple[Row, ...]:
-    """A row for each message that a step waits for. `waits`: the seconds in each run, by the messages' numbers."""
-    ends = [(i, group) for i, group in enumerate(plan.program.groups) if is_message(group, ends=True)]
-    rows = []
-    for position, group in ends:
-        (node,) = group.nodes
-        seconds = max(median(run[node.attrs["number"]] for run in waits), LEAST)
-        rows.append(Row(((position,),), group.name, group.kind, 1, seconds, 0, plan.program.nbytes(node)))
     return tuple(rows)
 
 

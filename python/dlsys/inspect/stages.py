@@ -112,12 +112,10 @@ class Stages:
             return _shown().profile.measure(lambda: self._prepare(feed_dict), runs)
 
     def trace(self, path: Any, feed_dict: Feeds) -> None:
-        """Write a step's kernels over time, each call with its kind, group, operations and bytes, its messages to other
-        processes as flows, and the bytes in use in the arena, as a JSON file for https://ui.perfetto.dev or
-        chrome://tracing.
+        """Write a step's kernels over time, each call with its kind, group, operations and bytes, and the
+        bytes in use in the arena, as a JSON file for https://ui.perfetto.dev or chrome://tracing.
 
-        Works on copies, as `profile`. In a group of processes all call it, and rank 0 writes one file of all. Raises
-        what `run` raises, and DataError for a path that cannot be written.
+        Works on copies, as `profile`. Raises what `run` raises, and DataError for a path that cannot be written.
         """
         with self._lock:
             self._check_kernels()

@@ -167,18 +167,15 @@ def format_plan(plan: Plan) -> str:
     The steps are the numbers of `format_groups`.
     """
     aliases = plan.program.aliases
-    views, updates, messages = [], [], []
+    views, updates = [], []
     for node, (other, offset) in aliases.lies_in.items():
-        if node.op.kind == "communication":
-            messages.append(f"  {node.name} in {other.name}")
-        elif node in aliases.views:
+        if node in aliases.views:
             views.append(f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}")
         elif aliases.taken(node) is not None:
             updates.append(f"  {node.name} in {other.name}")
     titles = {
         "views, which no kernel computes:": views,
         "in the memory of a parameter:": updates,
-        "messages, in the memory of what they send or receive:": messages,
     }
     return "\n".join([str(plan.memory), *(line for title, own in titles.items() if own for line in (title, *own))])
 

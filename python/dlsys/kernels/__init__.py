@@ -19,6 +19,6 @@ from .cache import built, compiled, get
 from .disk import CacheWarning
 from .kernel import Kernel
 from .progress import tell_compiled, tell_of_shapes
-from .runner import RUN, Call, Callback, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call, to_function
+from .runner import RUN, Call, Calls, Place, Repeat, Replay, ReplayWarning, Runner, each_call
 from .runner import unrolled_calls
 from .spec import ArrayType, KernelSpec, target_name

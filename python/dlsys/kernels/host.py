@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -41,7 +42,25 @@ class HostKernel(Kernel):
 
 
 def _run(host: Callable[..., Any], *tensors: Any) -> None:
-    """Fill the last tensor with the function of those before it."""
+    """Fill the last tensor with the function of those before it. What that raises `failure` has: who calls a table of
+    kernels learns only that one of them has failed."""
+    try:
+        _filled(host, *tensors)
+    except BaseException as error:
+        _failed.error = error
+        raise
+
+
+_failed = threading.local()
+
+
+def failure() -> BaseException | None:
+    """What the latest function of this thread has raised, once."""
+    error, _failed.error = getattr(_failed, "error", None), None
+    return error
+
+
+def _filled(host: Callable[..., Any], *tensors: Any) -> None:
     *inputs, output = tensors
     if lies_on(output).kind == "cpu":
         _memory(output)[...] = host(*map(_memory, inputs))

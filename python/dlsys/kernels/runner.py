@@ -8,13 +8,12 @@ run, in an exported library's table all. So a plan needs no code but its kernels
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from ..devices import Graph, to_tensor
 from ..devices.context import DLPACK_CPU
@@ -23,6 +22,7 @@ from ..graph import Shape
 from ..system import warn
 from ..tvm_import import with_compiler
 from .cache import get
+from .host import failure
 from .spec import KernelSpec
 
 POINTER = 7  # kTVMFFIDLTensorPtr
@@ -57,25 +57,11 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Callback(Call):
-    """A call of a function of the host's, in a kernel's place. For who makes the function: `of`, what it is about, and
-    `behind`, the number and name of the kernel before."""
-
-    of: Any = None
-    behind: str = ""
-
-
-@dataclass(frozen=True)
 class Repeat:
     """Calls that are made so many times, with their arguments' places moved."""
 
     calls: tuple[Call | Repeat, ...]
     times: int
-
-
-def to_function(function: Callable[..., None]) -> Any:
-    """A Python function as the table calls it."""
-    return tvm_ffi.convert(function)
 
 
 Calls = Sequence["Call | Repeat"]
@@ -201,10 +187,9 @@ class Table:
 class Runner:
     """The calls of one program, made ready; `given`, where each given array lies, is to be set before a run."""
 
-    def __init__(self, calls: Calls, functions: Sequence[Any], count: int, arena: Any, messages: Any = None) -> None:
+    def __init__(self, calls: Calls, functions: Sequence[Any], count: int, arena: Any) -> None:
         """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's device.
-        `messages`: the `distributed.Exchange` whose functions are among them, which says why one has failed."""
-        self.messages = messages
+        """
         table = Table(calls, count, (arena.device.dlpack_device_type(), arena.device.index))
         of_given = table.moves[:, 1] < count
         whole = table.with_moves(table.moves[of_given])
@@ -225,15 +210,12 @@ class Runner:
         return self._calls
 
     def run(self) -> None:
-        """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""
+        """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in, and what a
+        function of NumPy's has raised."""
         if self._function(self._table):
-            if self.messages is not None and self.messages.error is not None:
-                error, self.messages.error = self.messages.error, None
+            if (error := failure()) is not None:
                 raise error
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")
-
-
-NEW, SEEN = -1, 0  # given arrays without a graph, whose numbers begin with 1
 
 
 class ReplayWarning(UserWarning):
@@ -242,13 +224,12 @@ class ReplayWarning(UserWarning):
 
 class Replay(Runner):
     """A runner whose calls are made one by one with given arrays that are new to it, recorded the second time, and
-    replayed from then on. Where messages are among them, all ranks do the same of these in a run, as NCCL asks for."""
+    replayed from then on."""
 
-    def __init__(self, calls: Any, functions: Any, count: int, arena: Any, messages: Any = None) -> None:
-        super().__init__(calls, functions, count, arena, messages)
+    def __init__(self, calls: Any, functions: Any, count: int, arena: Any) -> None:
+        super().__init__(calls, functions, count, arena)
         self._device = arena.device
-        self._graphs: dict[bytes, tuple[int, Graph | None]] = {}  # by where the given arrays lie, the latest one last
-        self._recordings = 0
+        self._graphs: dict[bytes, Graph | None] = {}  # by where the given arrays lie, the latest one last
         self._records = len(self) > 1
 
     def run(self) -> None:
@@ -256,33 +237,23 @@ class Replay(Runner):
         graph = None
         if self._records:
             given = self.given.tobytes()
-            number, graph = self._graphs.pop(given, (NEW, None))
-            alike = self._agrees(number)
-            if alike and number == SEEN:
-                number, graph = self._recorded()
-            self._graphs[given] = max(number, SEEN), graph
+            known = given in self._graphs
+            graph = self._graphs.pop(given, None)
+            if known and graph is None:
+                graph = self._recorded()
+            self._graphs[given] = graph
             if len(self._graphs) > MOST_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
-            graph = graph if alike else None
         if graph is None:
             super().run()
         else:
             graph.launch()
 
-    def _agrees(self, number: int) -> bool:
-        """Whether all ranks give the same number."""
-        return self.messages is None or self.messages.agrees(number)
-
-    def _recorded(self) -> tuple[int, Graph | None]:
-        """The number and the graph of the calls; None where CUDA does not record them, which is told once."""
-        made, told = None, "another process cannot record them"
+    def _recorded(self) -> Graph | None:
+        """The graph of the calls; None where CUDA does not record them, which is told once."""
         try:
-            made = Graph(self._device, super().run)
+            return Graph(self._device, super().run)
         except DeviceError as error:
-            told = str(error)
-        if self._agrees(int(made is not None)) and made is not None:
-            self._recordings += 1
-            return self._recordings, made
-        self._records = False
-        warn(f"the launches are asked for one by one: {told}", ReplayWarning)
-        return SEEN, None
+            self._records = False
+            warn(f"the launches are asked for one by one: {error}", ReplayWarning)
+            return None

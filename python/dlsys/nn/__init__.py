@@ -32,12 +32,8 @@ from .layers import (
 from .module import Module as Module
 from .norm import (
     BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, GroupNorm as GroupNorm, LayerNorm as LayerNorm,
-    RMSNorm as RMSNorm, SyncBatchNorm as SyncBatchNorm,
+    RMSNorm as RMSNorm,
 )
 from .recurrent import (
     GRU as GRU, GRUCell as GRUCell, LSTM as LSTM, LSTMCell as LSTMCell, RNN as RNN, RNNCell as RNNCell,
-)
-from .tensor_parallel import (
-    ColumnParallelLinear as ColumnParallelLinear, ParallelMultiheadAttention as ParallelMultiheadAttention,
-    RowParallelLinear as RowParallelLinear,
 )

@@ -35,7 +35,6 @@ def _cast(module: Any, dtype: str) -> None:
                     if old not in made:
                         values, owned = np.array(old, dtype), isinstance(old, Parameter)
                         new = Parameter(values, old.name, old.requires_grad) if owned else leaf(values, name=old.name)
-                        new.cell.sharded = old.cell.sharded
                         made[old] = new
                     table[name] = made[old]
 

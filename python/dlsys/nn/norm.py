@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import autodiff as ad
-from .. import distributed
 from ..autodiff import Node
 from ..checks import integer, number
 from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import known_shape, shape_of
+from .checks import known_shape
 from .module import Module
 
 
@@ -33,7 +32,6 @@ class _BatchNorm(Module):
     """
 
     _ranks: ClassVar[tuple[int, ...]]
-    _all_ranks: ClassVar[bool] = False
     running_mean: Any
     running_var: Any
     num_batches_tracked: Any
@@ -72,7 +70,7 @@ class _BatchNorm(Module):
             if momentum is None:
                 momentum = 1.0 / ad.cast_op(batches, self.running_mean.dtype)
         mean, var = (self.running_mean, self.running_var) if moves or not training else (None, None)
-        given = (training, momentum, self.eps, axes, self._all_ranks)
+        given = (training, momentum, self.eps, axes)
         y = F.batch_norm(x, mean, var, self.weight, self.bias, *given)
         return ad.with_updates_op(y, [batches]) if moves else y
 
@@ -84,8 +82,7 @@ class _BatchNorm(Module):
         if shape is not None:
             rank = len(shape)
             fits = rank in self._ranks and shape[1] == self.num_features
-            own = not self._all_ranks or distributed.size() == 1
-            alone = fits and self.training and own and shape[0] * math.prod(shape[2:]) == 1  # no unbiased variance
+            alone = fits and self.training and shape[0] * math.prod(shape[2:]) == 1  # no unbiased variance
             self.require(fits and not alone, x)
         return tuple(axis for axis in range(rank) if axis != 1)
 
@@ -100,33 +97,6 @@ class BatchNorm2d(_BatchNorm):
     """Batch normalisation of (N, num_features, H, W), see the base class."""
 
     _ranks = (4,)
-
-
-class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation of (N, num_features, *space), of known shape, by the statistics of all processes' samples in
-    a group (`dlsys.distributed`): torch.nn.SyncBatchNorm. See the base class.
-
-    Each rank sends 3 numbers a channel forwards and 2 backwards, and waits for those of all.
-    """
-
-    _ranks = (2, 3, 4, 5)
-    _all_ranks = True
-
-    def _axes(self, x: Node) -> tuple[int, ...]:
-        shape_of("SyncBatchNorm", x)
-        return super()._axes(x)
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module) -> Module:
-        """The module, in which each BatchNorm1d and BatchNorm2d becomes a SyncBatchNorm with its parameters and
-        buffers; a new one, if the module is such a layer itself."""
-        if isinstance(module, _BatchNorm):
-            found = cls.__new__(cls)
-            found.__dict__.update(module.__dict__)
-            return found
-        for name, child in list(module.named_children()):
-            module._modules[name] = cls.convert_sync_batchnorm(child)
-        return module
 
 
 def _positive(owner: str, shape: int | Sequence[int]) -> Shape:

@@ -12,10 +12,6 @@ from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, soft
 from .arithmetic import (
     add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op,
 )
-from .collective import (
-    all_gather_op, all_reduce_op, copy_to_tensor_parallel_op, own_share, reduce_from_tensor_parallel_op,
-    reduce_scatter_op, share_size,
-)
 from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
@@ -33,7 +29,7 @@ from .inputs import Variable, constant_op, full_op, oneslike_op, placeholder_op,
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
-from .norm import batch_norm_op, layer_norm_op, statistics_op, sync_batch_norm_op
+from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op

@@ -11,16 +11,11 @@ from .. import compute
 from ..checks import real
 from ..errors import GraphError
 from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import add_byconst_op, add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
-from .collective import all_gather_op, all_reduce_op
-from .elementary import minimum_op, rsqrt_op
-from .inputs import oneslike_op
-from .joining import concatenate_op
+from .arithmetic import add_byconst_op, add_op, mul_byconst_op, mul_op, neg_op, sub_op
+from .elementary import rsqrt_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import axes_attribute, broadcast_rule
 from .shape import reshape_like_op, sum_to_like_op
-from .slicing import slice_op
-from .types import cast_like_op
 
 
 def _normalize(x: np.ndarray, mean: np.ndarray, var: np.ndarray, *rest: Any) -> np.ndarray:
@@ -99,26 +94,6 @@ class Normalize(Op):
         return [dx, None, None, *(sum_to_like_op(*pair) for pair in zip(of_affine, affine, strict=False))]
 
 
-@register
-class SyncNormalize(Normalize):
-    """`Normalize` by the mean and var of all ranks' x, of which the means in the gradient of x are, too. Inputs
-    (x, mean, var, part, weight, bias), where part is 1 / (number of all elements), or 0 on a rank whose x is not
-    counted."""
-
-    name = "sync_normalize"
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        x, mean, var, _, *affine = node.inputs
-        return Normalize.make([x, mean, var, *affine], node.attrs)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        x, mean, var, part, *affine = node.inputs
-        found = self._gradient(
-            node, [x, mean, var, *affine], output_grad, lambda total: mul_op(all_reduce_op(total), part)
-        )
-        return [*found[:3], None, *found[3:]]
-
-
 def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Made, Made]:
     """Mean and variance (divided by the number of elements) of x along `axes`, which are kept with extent 1."""
     mean = mean_op(x, axes, keepdims=True)
@@ -141,38 +116,6 @@ def batch_norm_op(
     affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
     attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True, "of_x": True}
     return Normalize.make([x, mean, var, *affine], attrs), mean, var
-
-
-def sync_batch_norm_op(
-    x: Node,
-    weight: Node | None = None,
-    bias: Node | None = None,
-    axes: Any = (0, 2, 3),
-    eps: float = 1e-5,
-    samples: Node | None = None,
-) -> tuple[Made, Made, Made, Made]:
-    """As `batch_norm_op`, by the statistics of all ranks' x; with the number of all elements, too, of the variance's
-    shape. `samples`: a node of shape (), 0 where this rank's x is not counted.
-
-    Each rank sends its number n_r, mean m_r and variance v_r: with n = sum n_r, mean = sum n_r m_r / n and var = sum
-    n_r (v_r + (m_r - mean)^2) / n (Chan, Golub and LeVeque, 1983)."""
-    axes = axes_attribute("batch_norm", axes)
-    own_mean, own_var = statistics_op(x, axes)
-    one = oneslike_op(own_mean)
-    own_count = div_op(one, div_by_extent_op(one, x, axes))
-    if samples is not None:
-        own_count = mul_op(own_count, minimum_op(cast_like_op(samples, own_count), 1.0))
-    found = all_gather_op(concatenate_op([own_count, own_mean, own_var], 0))
-    counts, means, variances = (slice_op(found, slice(i, None, 3)) for i in range(3))
-    count = reducesum_op(counts, 0, keepdims=True)
-    mean = div_op(reducesum_op(mul_op(counts, means), 0, keepdims=True), count)
-    distance = sub_op(means, mean)
-    spread = mul_op(counts, add_op(variances, mul_op(distance, distance)))
-    var = div_op(reducesum_op(spread, 0, keepdims=True), count)
-    part = div_op(div_op(own_count, count), div_op(one, div_by_extent_op(one, x, axes)))
-    affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
-    attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True, "of_x": True}
-    return SyncNormalize.make([x, mean, var, part, *affine], attrs), mean, var, count
 
 
 def layer_norm_op(

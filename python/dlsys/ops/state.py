@@ -27,18 +27,16 @@ class Cell:
     Attributes:
         content: the Array, or the assignment of a value that was not computed yet.
         roams: whether the value moves to the device that uses it, and does not decide where others are computed.
-        sharded: whether each process of a group has a part of its own, which is no mean of theirs.
         shared: the Array in whose memory every value is written, since a library or program shares it; usually None.
     """
 
-    __slots__ = ("__weakref__", "content", "dtype", "roams", "shape", "sharded", "shared")
+    __slots__ = ("__weakref__", "content", "dtype", "roams", "shape", "shared")
 
-    def __init__(self, value: Array, sharded: bool = False) -> None:
+    def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
         self.shape: Shape = value.shape
         self.dtype: str = value.dtype
         self.roams: bool = False
-        self.sharded: bool = sharded
         self.shared: Array | None = None
 
     def array(self) -> Array:
@@ -73,10 +71,10 @@ class Cell:
         return self.content if type(self.content) is Array else None
 
     def __deepcopy__(self, memo: Any) -> Cell:
-        return Cell(copied(self.array()), self.sharded)
+        return Cell(copied(self.array()))
 
     def __reduce__(self) -> Any:
-        return Cell, (self.array(), self.sharded)
+        return Cell, (self.array(),)
 
     def on(self, ctx: Context) -> Any:
         """The array on `ctx`, to read and write: it moves there if it lies elsewhere. For the `numpy` context an

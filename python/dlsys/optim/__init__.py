@@ -12,8 +12,6 @@ from .lr_scheduler import (
     LambdaLR as LambdaLR, LinearLR as LinearLR, MultiStepLR as MultiStepLR,
     OneCycleLR as OneCycleLR, ReduceLROnPlateau as ReduceLROnPlateau, SequentialLR as SequentialLR, StepLR as StepLR,
 )
-from .methods import (
-    SGD as SGD, Adagrad as Adagrad, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop,
-    ZeroRedundancyOptimizer as ZeroRedundancyOptimizer,
-)
+from .averages import averages as averages
+from .methods import SGD as SGD, Adagrad as Adagrad, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
 from .optimizer import Optimizer as Optimizer

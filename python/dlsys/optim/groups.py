@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from .. import distributed
 from ..checks import number
 from ..errors import GraphError
 from ..tensors import is_leaf, leaf
 from ..tensors.values import arrays_of
-from .ranks import scaled, share_in
+from .averages import averages
 
 Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
@@ -151,11 +150,7 @@ def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
     nodes = isinstance(gradients, (list, tuple)) and all(isinstance(gradient, ad.Node) for gradient in gradients)
     if not nodes or not gradients:
         raise GraphError(f"global_norm: needs a list of one gradient or more, not {described(gradients)}")
-    shares = [share for gradient in gradients if (share := share_in(gradient)) is not None]
-    whole = [gradient for gradient in gradients if share_in(gradient) is None]
-    squares: list[ad.Node] = [ad.reducesum_op(gradient * gradient) for gradient in whole]
-    if shares:  # of a sharded optimizer: one number is exchanged
-        squares.append(ad.all_reduce_op(ad.sum_node_list([ad.reducesum_op(share * share) for share in shares])))
+    squares: list[ad.Node] = [ad.reducesum_op(gradient * gradient) for gradient in gradients]
     return ad.sqrt_op(ad.sum_node_list(squares))
 
 
@@ -167,16 +162,16 @@ def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Nod
         raise GraphError("clip_grad_norm: takes gradients, not parameters: clip_grad_norm_ takes those")
     # limit / max(limit, norm), and exactly 1 where nothing is clipped
     scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
-    return [scaled(gradient, scale) for gradient in gradients]
+    return [gradient * scale for gradient in gradients]
 
 
 def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
     """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
     Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
     GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
-    where `grad` is of this rank alone."""
-    if distributed.size() > 1:
-        told = "each rank has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
+    where `grad` is of this process alone."""
+    if averages.count() > 1:
+        told = "each process has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
         raise GraphError(f"clip_grad_norm_: {told}")
     is_infinite = isinstance(max_norm, float) and max_norm == math.inf
     limit = math.inf if is_infinite else number("clip_grad_norm_", "max_norm", max_norm)

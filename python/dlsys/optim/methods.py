@@ -1,4 +1,4 @@
-"""The optimizers: gradient descent with momentum, RMSprop, Adagrad, Adam, AdamW, and those whose state ranks share."""
+"""The optimizers: gradient descent with momentum, RMSprop, Adagrad, Adam, AdamW."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import flag, number
 from ..errors import GraphError
-from .groups import described
-from .optimizer import Like, Nodes, Optimizer, State, with_decay, zeros
+from .optimizer import Nodes, Optimizer, State, with_decay, zeros
 
 Made = TypeVar("Made", bound=Optimizer)
 
@@ -46,7 +45,7 @@ class SGD(Optimizer):
             raise GraphError("SGD: nesterov requires a momentum")
         return {**checked, "nesterov": nesterov}
 
-    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return {"momentum_buffer": zeros(parameter)} if options["momentum"] else {}
 
     def _update(
@@ -94,7 +93,7 @@ class Adam(Optimizer):
         checked["amsgrad"] = flag(name, "amsgrad", options["amsgrad"])
         return checked | {"betas": tuple(number(name, "betas", beta, below=1.0) for beta in betas)}
 
-    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return {
             "step": np.zeros((), parameter.dtype),
             "exp_avg": zeros(parameter),
@@ -167,7 +166,7 @@ class RMSprop(Optimizer):
         options = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, lr, options)
 
-    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
         names = ["square_avg", "momentum_buffer"] if options["momentum"] else ["square_avg"]
         return {name: zeros(parameter) for name in names}
 
@@ -205,7 +204,7 @@ class Adagrad(Optimizer):
         options = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
         super().__init__(params, lr, options | {"initial_accumulator_value": initial_accumulator_value})
 
-    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
         first = options["initial_accumulator_value"]
         return {"step": np.zeros((), parameter.dtype), "sum": zeros(parameter) + zeros(parameter).dtype.type(first)}
 
@@ -226,22 +225,3 @@ def one_minus_power(beta: float, step: ad.Node) -> ad.Node:
     float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
     tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
     return tanh * 2.0 / (tanh + 1.0)
-
-
-def ZeroRedundancyOptimizer(params: Iterable[Any], optimizer_class: type[Made], **defaults: Any) -> Made:
-    """An optimizer of that class, of which each of n ranks has 1/n of the state: torch.distributed.optim's, and ZeRO-1
-    of S. Rajbhandari et al.: ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020.
-
-    A rank gets its share of each summed gradient (reduce-scatter), updates that share of the parameter, and all gather
-    the new ones: as many bytes as an all-reduce. Results are those of the optimizer, and in a group of one it is that.
-    A checkpoint has the whole state, so it may be continued by another number of ranks: all ranks call `state_dict`
-    and `load_state_dict`.
-
-    `defaults`: the arguments of `optimizer_class`. Raises GraphError as that does, and for another class.
-    """
-    if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer)):
-        raise GraphError(f"ZeroRedundancyOptimizer: needs a class of dlsys.optim, not {described(optimizer_class)}")
-    optimizer = optimizer_class.__new__(optimizer_class)
-    optimizer.sharded = True  # before any state is made
-    optimizer_class.__init__(optimizer, params, **defaults)
-    return optimizer

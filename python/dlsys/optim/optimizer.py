@@ -6,23 +6,19 @@ optimizer's state, which are Parameters too. Evaluating the node that they retur
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
-from .. import distributed
 from ..checks import has_no_effect, number
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import Shape
-from ..ops import own_share, share_size
 from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors.differentiate import zero_gradients
+from .averages import averages
 from .groups import ParameterGroup, as_groups, as_parameters, described
-from .ranks import digest, mean_of_ranks, require_same, require_whole, share_in, shared, synchronize, weighted
 from .stepping import Stepping
 
 IDLE: dict[str, bool | int | None] = {
@@ -37,13 +33,6 @@ Settings = tuple[float, float, dict[str, Any]]
 """Of a group: lr, initial_lr, options."""
 
 
-class Like(NamedTuple):
-    """The type of a parameter's state."""
-
-    shape: Shape
-    dtype: str
-
-
 class Optimizer:
     """Base of the optimizers; a subclass defines its state and its step.
 
@@ -52,11 +41,7 @@ class Optimizer:
             their own.
         state: for each parameter the optimizer's state by PyTorch's names, Parameters of its dtype: "exp_avg" and
             others have its shape; "step", of shape (), is shared by all parameters of a group and dtype.
-        sharded: whether each rank of a group of processes has a share of the state only, and updates that share of the
-            parameters, see `ZeroRedundancyOptimizer`; "exp_avg" and others then have one axis.
     """
-
-    sharded: bool = False
 
     def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
         """Args:
@@ -74,8 +59,6 @@ class Optimizer:
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, State] = {}
         self._stepping = Stepping()
-        self._synchronized = False  # whether all ranks have had rank 0's parameters
-        self._loaded = ""  # a digest of the sharded state that was loaded
         for given in as_groups(type(self).__name__, params):
             self.add_param_group(given)
 
@@ -99,23 +82,11 @@ class Optimizer:
         group.data |= self._checked(options)
         for parameter in group.parameters:
             state = self.state.setdefault(parameter, {})
-            for key, value in self._init(self._stored(parameter), group.options).items():
+            for key, value in self._init(parameter, group.options).items():
                 if key == "step":  # one counter for a group and dtype
                     state[key] = group.steps.setdefault(parameter.dtype, ad.Parameter(value, key, False))
-                elif key not in state or state[key].shape != value.shape:  # of a group of another size
+                elif key not in state:
                     state[key] = ad.Parameter(value, f"{parameter.name}.{key}", False)
-
-    @property
-    def _shards(self) -> bool:
-        """Whether each rank has a share of the state."""
-        return self.sharded and distributed.size() > 1
-
-    def _stored(self, parameter: ad.Parameter) -> ad.Parameter | Like:
-        """Of which shape and dtype this rank's state of a parameter is."""
-        if not self._shards:
-            return parameter
-        require_whole([parameter])
-        return Like((share_size(parameter.shape),), parameter.dtype)
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
@@ -142,20 +113,17 @@ class Optimizer:
         """One line for each group, with its settings."""
         return "\n".join([f"{type(self).__name__}:", *(f"  {group!r}" for group in self.groups)])
 
-    def minimize(self, loss: ad.Node, samples: ad.Node | None = None) -> ad.Node:
+    def minimize(self, loss: ad.Node) -> ad.Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
         Parameters on which the loss does not depend, or that require no gradient, are not changed. In a group of
-        processes (`dlsys.distributed`) all call it: they get rank 0's parameters and state, and the step is down the
-        mean gradient of their losses, each weighted by its `samples`, a node of shape (), or all alike for None. Raises
-        GraphError for a loss that is no node, or that depends on none of the parameters, CommunicationError for ranks
-        with other parameters.
+        processes (`dlsys.distributed`) the step is down the mean of their gradients. Raises GraphError for a loss that
+        is no node, or that depends on none of the parameters.
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}")
         self._warn_of_autocast("minimize")
-        self.synchronize()
-        found = self.gradients(loss, samples)
+        found = self.gradients(loss)
         if all(gradient is None for gradient in found):
             names = ", ".join(parameter.name for parameter in self.parameters[:3])
             more = ", ..." if len(self.parameters) > 3 else ""
@@ -167,32 +135,14 @@ class Optimizer:
         assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
         return ad.group([step, *assigns]) if assigns else step
 
-    def gradients(self, loss: ad.Node, samples: ad.Node | None = None) -> list[ad.Node | None]:
+    def gradients(self, loss: ad.Node) -> list[ad.Node | None]:
         """The gradients of `sum(loss)` in the order of `parameters`; None for parameters that require none, and for
-        those on which the loss does not depend. In a group of processes their means, see `minimize`."""
+        those on which the loss does not depend. In a group of processes their means."""
         reached = set(ad.find_topo_sort([loss]))
         wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
-        if distributed.size() == 1:
-            gradients = ad.gradients(loss, wanted)
-        else:
-            require_whole(wanted)
-            shapes = [parameter.shape for parameter in wanted] if self._shards else None
-            gradients = mean_of_ranks(ad.gradients(weighted(loss, samples), wanted), samples, shapes=shapes)
+        gradients = averages.mean(self, ad.gradients(loss, wanted))
         found = dict(zip(wanted, gradients, strict=True))
         return [found.get(parameter) for parameter in self.parameters]
-
-    def synchronize(self) -> None:
-        """Give all ranks of a group the parameters and the state of rank 0; a sharded state must have been loaded by
-        all. Raises CommunicationError for ranks with other parameters, or another such state."""
-        if distributed.size() > 1:
-            # without numbers of nodes, of which a rank may have made more than others
-            named = {f"{i} {p.name.removesuffix(f'_{p.id}')}": p for i, p in enumerate(self.parameters)}
-            state = {f"{name}.{key}": node for name, p in named.items() for key, node in self.state[p].items()}
-            if self._shards:
-                state = {name: node for name, node in state.items() if node.shape == ()}
-                require_same("state of the optimizer loaded", self._loaded)
-            synchronize({**named, **state})
-            self._synchronized = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step now, with the gradients in the parameters' `grad`; parameters without one are not changed.
@@ -210,9 +160,7 @@ class Optimizer:
             if grad is not None and tuple(grad.shape) != parameter.shape:
                 own = f"{parameter.name} has shape {parameter.shape}"
                 raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(grad.shape)}")
-        if distributed.size() > 1 and not self._synchronized:
-            self.synchronize()
-        self._stepping.take(self.groups, self._step_of_all)
+        self._stepping.take(self.groups, self._averaged_step)
         return loss
 
     def _warn_of_autocast(self, method: str) -> None:
@@ -240,15 +188,12 @@ class Optimizer:
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
         return self._step(dict(zip(parameters, gradients, strict=True)), {})
 
-    def _step_of_all(
+    def _averaged_step(
         self, gradient_of: Mapping[ad.Parameter, ad.Node], target_of: Mapping[ad.Parameter, ad.Parameter]
     ) -> ad.Node:
-        """As `_step`, by the mean of all ranks' gradients."""
-        if distributed.size() > 1:
-            shapes = [parameter.shape for parameter in gradient_of] if self._shards else None
-            means = mean_of_ranks([*gradient_of.values()], None, shapes=shapes)
-            gradient_of = dict(zip(gradient_of, means, strict=True))
-        return self._step(gradient_of, target_of)
+        """As `_step`, in a group of processes by the means of their gradients."""
+        means = averages.mean(self, [*gradient_of.values()])
+        return self._step(dict(zip(gradient_of, means, strict=True)), target_of)
 
     def _step(
         self, gradient_of: Mapping[ad.Parameter, ad.Node | None], target_of: Mapping[ad.Parameter, ad.Parameter]
@@ -266,45 +211,30 @@ class Optimizer:
                     step = state["step"] + 1.0 if "step" in state else None
                     scalars[dtype] = self._scalars(group.rates[dtype], step, options)
                     assigns += [ad.assign(state["step"], step)] if step is not None else []
-                if self._shards:
-                    share, shape = share_in(gradient), parameter.shape
-                    share = own_share(gradient, shape) if share is None else share
-                    own, changed = self._update(own_share(parameter, shape), share, state, scalars[dtype], options)
-                    value = ad.all_gather_op(own, shape, gradient.attrs.get("order", len(assigns)))
-                else:
-                    value, changed = self._update(parameter, gradient, state, scalars[dtype], options)
+                value, changed = self._update(parameter, gradient, state, scalars[dtype], options)
                 assigns += [ad.assign(state[key], node) for key, node in changed.items()]
                 assigns.append(ad.assign(target_of.get(parameter, parameter), value))
         return ad.group(assigns)
 
     def state_dict(self) -> dict[str, Any]:
         """As PyTorch's: {"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, ...]},
-        ...]}. The arrays are copies; a parameter is its number in the order of `parameters`, without its value. Of a
-        sharded state it is the whole, for which all ranks must call it."""
+        ...]}. The arrays are copies; a parameter is its number in the order of `parameters`, without its value."""
         number = {parameter: i for i, parameter in enumerate(self.parameters)}
         state = {
-            number[p]: {key: self._whole(p, self.state[p][key]) for key in self._init(self._stored(p), group.options)}
+            number[p]: {key: np.array(self.state[p][key]) for key in self._init(p, group.options)}
             for group in self.groups
             for p in group.parameters
         }
         groups = [{**group, "params": [number[parameter] for parameter in group.parameters]} for group in self.groups]
         return {"state": {i: values for i, values in state.items() if values}, "param_groups": groups}
 
-    def _whole(self, parameter: ad.Parameter, own: ad.Parameter) -> np.ndarray:
-        """A copy of an entry of a parameter's state, of which this rank may have a share."""
-        value = np.array(own)
-        if not self._shards or value.shape == ():
-            return value
-        return distributed.all_gather(value)[: math.prod(parameter.shape)].reshape(parameter.shape)
-
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set the groups' settings and the state from a `state_dict` of this class or PyTorch's, with as many
         parameters.
 
-        In a group of processes all load it, of whatever number of processes it is. Settings that are not given stay as
-        they are. A parameter without state gets the initial state. If a group's parameters have different counts of
-        steps, the group takes the largest. All settings but the learning rates are compiled into a step: load before
-        `minimize` or `update`.
+        Settings that are not given stay as they are. A parameter without state gets the initial state. If a group's
+        parameters have different counts of steps, the group takes the largest. All settings but the learning rates are
+        compiled into a step: load before `minimize` or `update`.
 
         Raises GraphError, which names missing and unexpected keys, ShapeError and DTypeError for a value that does not
         fit; then nothing is changed.
@@ -329,9 +259,7 @@ class Optimizer:
                 if key == "step":
                     own.value = max(own.value, value)
                 else:
-                    own.value = shared(value, own.shape) if self._shards else value
-        self._synchronized = False
-        self._loaded = digest(value for found in values for value in found.values()) if self._shards else ""
+                    own.value = value
 
     def _matching(self, name: str, groups: Any) -> Sequence[Mapping[str, Any]]:
         """The groups of a state that has as many parameters in each as this optimizer. Raises GraphError."""
@@ -385,7 +313,7 @@ class Optimizer:
         """A group's options, checked: by default numbers >= 0. Raises GraphError."""
         return {key: number(type(self).__name__, key, value) for key, value in options.items()}
 
-    def _init(self, parameter: ad.Parameter | Like, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
         """The state of a parameter before its first step, by PyTorch's names, each of its shape and dtype; "step", of
         shape (), counts the steps of the group."""
         return {}
@@ -406,7 +334,7 @@ class Optimizer:
         raise NotImplementedError
 
 
-def zeros(parameter: ad.Parameter | Like) -> np.ndarray:
+def zeros(parameter: ad.Parameter) -> np.ndarray:
     """Zeros of the parameter's shape and dtype."""
     return np.zeros(parameter.shape, parameter.dtype)
 

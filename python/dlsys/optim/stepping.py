@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import autodiff as ad
-from .. import distributed
 from ..devices import cpu, empty
 from ..tensors import leaf
 from ..tensors.state import changing
 from ..tensors.trace import settings
 from ..tensors.values import arrays_of
+from .averages import averages
 from .groups import ParameterGroup
 
 MOST_COMPILED = 8  # of an optimizer; those used last
@@ -62,7 +62,7 @@ class Stepping:
                 return
             found = dict(zip(grads, arrays_of([*grads.values()]), strict=True))
             types = tuple((p.id, value.shape, value.dtype, value.context) for p, value in found.items())
-            key = (types, settings(), distributed.size(), tuple(tuple(group.options.items()) for group in groups))
+            key = (types, settings(), averages.count(), tuple(tuple(group.options.items()) for group in groups))
             compiled = self._compiled.pop(key, None) or _made(found, update)
             self._compiled[key] = compiled  # the last, as it is used last
             if len(self._compiled) > MOST_COMPILED:

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .. import compute, distributed
+from .. import compute
 from ..compiler import PASSES, TypedGraph, analyse, feed_type, run_passes, unrolled
 from ..compiler.groups import kernel_spec, single_groups
 from ..devices import copied, cpu
@@ -17,7 +17,6 @@ from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func
 from ..kernels.export import identifiers
-from ..ops.collective import AllGather, AllReduce, Collective
 
 PARAMS = ("inputs", "constants")
 COPY = "copy"
@@ -99,9 +98,6 @@ class _Translation:
         for group in single_groups(graph, frozenset(node for node in graph.nodes if self._is_view(node))):
             self._views(group.inputs)
             (node,) = group.outputs
-            if isinstance(node.op, Collective):
-                of[node] = self._emit(self._exchanged(node), node)
-                continue
             spec = kernel_spec(group, graph, in_place=False)
             function = self._function(node.op.name, spec)
             of[node] = self._emit(relax.call_tir(function, [of[v] for v in group.inputs], self._type(node)), node)
@@ -119,15 +115,6 @@ class _Translation:
             )
             new.append(self._emit(call, parameter))
         return [*(kept[node] for node in graph.outputs if node is not None), *new]
-
-    def _exchanged(self, node: Node) -> Any:
-        """Relax's call for an exchange with other processes. Raises GraphError where it has none."""
-        x = self._of[node.inputs[0]]
-        if isinstance(node.op, AllReduce):
-            return relax.op.ccl.allreduce(x, node.attrs["operation"], in_group=False)
-        if isinstance(node.op, AllGather) and "shape" not in node.attrs:
-            return relax.op.ccl.allgather(x, distributed.size(), in_group=False)
-        raise error_at(node, GraphError, "has no operator in Relax")
 
     def _is_view(self, node: Node) -> bool:
         """Whether the node is Relax's `reshape`, in which an extent of 0 has another meaning."""

@@ -11,12 +11,11 @@ from typing import Any
 
 from .. import random
 from ..checks import integer, word
+from ..distributed import synchronize
 from ..errors import GraphError
 from ..nn import Module
 from ..optim import Optimizer, ReduceLROnPlateau
-from ..scopes import dealing
-from .elastic import elastically
-from .run import COLUMNS, VALIDATION, Run, in_step, means
+from .run import COLUMNS, VALIDATION, Run, means
 from .steps import Function, History, Steps
 
 
@@ -36,7 +35,6 @@ def fit(
     resume: bool = True,
     save_every: int | None = None,
     best: str = "loss",
-    elastic: bool = False,
     progress: bool = True,
     on_step: Callable[[int, float], Any] | None = None,
     on_epoch: Callable[[dict[str, Any]], Any] | None = None,
@@ -59,17 +57,14 @@ def fit(
             same bits as one that was not: the checkpoint has parameters, buffers, optimizer, schedule, random state and
             the place in the data. `data` must then have `state_dict`, as a DataLoader has, or give the same batches in
             each loop, as a list does: of these the ones that are done are skipped.
-        elastic: whether a group of processes goes on without a rank that is lost: from the last checkpoint in
-            `directory`, by the others, among whom the rest of the epoch is dealt out anew; callbacks are called again
-            for steps that are done again. It needs Open MPI and `mpiexec --with-ft ulfm`.
         progress: whether to show a bar in a terminal and one line per epoch.
         on_step, on_epoch: called after each step with its number and loss, and after each epoch with its row of the
             history, before anything is saved.
 
     Started by `mpiexec -n 4`, four processes train one model (`dlsys.distributed`): each takes its share of a batch,
     loss, metrics and gradients are means over all samples, rank 0 prints and saves. Batch norm normalizes by the
-    statistics of a rank's own samples, and running statistics are rank 0's at the end of each epoch; `SyncBatchNorm` by
-    those of all.
+    statistics of a rank's own samples, and running statistics are rank 0's at the end of each epoch. All ranks need the
+    same data.
 
     Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the current step: it is saved, and
     KeyboardInterrupt or SystemExit(143) is raised; a second signal ends it at once. Raises GraphError for arguments
@@ -78,30 +73,22 @@ def fit(
     check_fit(**locals())
     place = None if directory is None else Path(directory)
 
-    def begin(resume: bool) -> Run:
-        steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
-        run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
-        if schedule is not None and schedule_each == "step":
-            run.on_step.append(lambda number, loss: advance(schedule, loss))
-        elif schedule is not None:
-            run.on_epoch.append(lambda row: advance(schedule, run.result))
-        run.on_step += [on_step] if on_step is not None else []
-        run.on_epoch += [on_epoch] if on_epoch is not None else []
-        if resume:
-            run.load()
-        run.agree()
-        return run
-
-    def train(run: Run) -> None:
-        with signals() as run.asked:
-            for epoch in run.remaining(epochs):
-                run.train(epoch)
-                run.validate()
-                run.end()
-
-    if elastic:
-        return elastically(begin, train, resume).history
-    train(run := begin(resume))
+    steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
+    run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
+    if schedule is not None and schedule_each == "step":
+        run.on_step.append(lambda number, loss: advance(schedule, loss))
+    elif schedule is not None:
+        run.on_epoch.append(lambda row: advance(schedule, run.result))
+    run.on_step += [on_step] if on_step is not None else []
+    run.on_epoch += [on_epoch] if on_epoch is not None else []
+    if resume:
+        run.load()
+    synchronize([*model.parameters(), *model.buffers()], optimizer)
+    with signals() as run.asked:
+        for epoch in run.remaining(epochs):
+            run.train(epoch)
+            run.validate()
+            run.end()
     return run.history
 
 
@@ -120,8 +107,7 @@ def evaluate_on(
     for wrong arguments and for data without a batch."""
     require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
     steps = Steps(model, loss, None, metrics or {}, None, 0)
-    with dealing():
-        found = means([steps.run(batch, False) for batch in in_step(data)])
+    found = means([steps.run(batch, False) for batch in data])
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
     return found
@@ -149,8 +135,6 @@ def check_fit(*, schedule: Any, validation: Any, epochs: Any, save_every: Any, b
     integer("fit", "epochs", epochs, 0)
     integer("fit", "save_every", 1 if save_every is None else save_every, 1)
     word("fit", "schedule_each", more["schedule_each"], ("epoch", "step"))
-    if more["elastic"] and more["directory"] is None:
-        raise GraphError("fit: elastic=True needs a directory for the checkpoints from which training goes on")
     if best != "loss" and best not in (more["metrics"] or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
     smaller = best == "loss" or more["schedule_each"] == "step"

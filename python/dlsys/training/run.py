@@ -17,10 +17,8 @@ import numpy as np
 from tqdm import tqdm
 
 from .. import distributed, random
-from ..errors import CommunicationError, DataError, DlsysError, GraphError
+from ..errors import DataError, DlsysError, GraphError
 from ..optim import Optimizer
-from ..optim.ranks import require_equal, require_same, synchronize
-from ..scopes import dealing
 from ..serialization import last_good, load, save
 from .steps import History, Steps, line_of
 
@@ -39,30 +37,6 @@ def means(measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, floa
     total = sum(size for _, size in measured)
     names = measured[0][0] if total else ()
     return {name: sum(values[name] * size for values, size in measured) / total for name in names}
-
-
-def in_step(data: Any) -> Any:
-    """The batches of `data`. In a group of processes all ranks must have as many: else CommunicationError is raised on
-    all, which names a rank; for data without a length they ask each other before each batch."""
-    return data if distributed.size() == 1 else _in_step(data)
-
-
-def _in_step(data: Any) -> Iterator[Any]:
-    def agree(own: int) -> None:
-        for rank, count in enumerate(counts := distributed.all_gather(np.array([own]))):
-            if count != counts[0]:
-                told = f"rank {rank} of {len(counts)} has {count} batches, rank 0 has {counts[0]}"
-                raise CommunicationError(f"fit: {told}: give all ranks the same data, of which each takes its share")
-
-    batches, known, number = iter(data), hasattr(data, "__len__"), 0
-    agree(len(data) if known else -1)
-    while (batch := next(batches, None)) is not None or not known:
-        if not known:
-            agree(number + (batch is not None))
-            number += 1
-            if batch is None:
-                return
-        yield batch
 
 
 @dataclass
@@ -126,8 +100,8 @@ class Run:
         shown = None if self.progress and distributed.rank() == 0 else True
         done, has_state = len(at.measured), hasattr(self.data, "state_dict")
         count = len(self.data) if hasattr(self.data, "__len__") else None
-        batches = islice(in_step(self.data), 0 if has_state else done, None)  # a DataLoader goes on by itself
-        with dealing(), tqdm(batches, f"epoch {epoch}", count, initial=done, leave=False, disable=shown) as bar:
+        batches = islice(self.data, 0 if has_state else done, None)  # a DataLoader goes on by itself
+        with tqdm(batches, f"epoch {epoch}", count, initial=done, leave=False, disable=shown) as bar:
             for batch in bar:
                 self.place_in_data = self.data.state_dict() if has_state else None
                 self.compiled.asks = bool(self.asked)
@@ -149,27 +123,12 @@ class Run:
             )
         self.row = {"epoch": epoch, "steps": at.steps, **found, "lr": optimizer.lr, "seconds": self.seconds()}
 
-    def agree(self) -> None:
-        """Let all ranks of a group begin with rank 0's model and optimizer. Raises CommunicationError where a rank has
-        another version of dlsys or NumPy, or other parameters."""
-        if distributed.size() > 1:
-            own = sys.modules[__name__.split(".")[0]].__version__
-            require_same("version", f"dlsys {own}\nNumPy {np.__version__}")
-            self.optimizer.synchronize()
-            synchronize({**dict(self.compiled.model.named_parameters()), **self.buffers()})
-
-    def buffers(self) -> dict[str, Any]:
-        """The model's buffers by name, such as running means, which each rank has of its own samples."""
-        return dict(self.compiled.model.named_buffers())
-
     def validate(self) -> None:
-        """Measure the model on the validation data, if there are any. In a group of processes the parameters must still
-        be equal, and all take rank 0's buffers."""
-        require_equal(self.compiled.model.parameters())
-        synchronize(self.buffers())
+        """Measure the model on the validation data, if there are any. In a group of processes all take rank 0's
+        buffers, such as running means, which each rank has of its own samples."""
+        distributed.synchronize(self.compiled.model.buffers())
         if self.validation is not None:
-            with dealing():
-                found = means([self.compiled.run(batch, False) for batch in in_step(self.validation)])
+            found = means([self.compiled.run(batch, False) for batch in self.validation])
             if not found:
                 raise GraphError(f"fit: the validation data gave no batch in epoch {self.row['epoch']}")
             self.row |= {VALIDATION + name: value for name, value in found.items()}
@@ -235,15 +194,12 @@ class Run:
         return {name: part for name, part in zip(PARTS, parts, strict=True) if hasattr(part, "state_dict")}
 
     def save(self, name: str) -> None:
-        """Write a checkpoint with the whole state of the run; all ranks call it, rank 0 writes. Raises DataError if it
-        cannot be written."""
-        if self.directory is None:
+        """Write a checkpoint with the whole state of the run; rank 0 does. Raises DataError if it cannot be written."""
+        if self.directory is None or distributed.rank() > 0:
             return
-        states = {name: part.state_dict() for name, part in self.parts().items()}  # of all ranks' shares
+        states = {name: part.state_dict() for name, part in self.parts().items()}
         if self.place_in_data is not None:
             states["data"] = self.place_in_data
-        if distributed.rank() > 0:
-            return
         with contextlib.suppress(OSError):  # `save` says what is wrong
             self.directory.mkdir(parents=True, exist_ok=True)
         state = {
@@ -255,8 +211,7 @@ class Run:
             "history": self.history.epochs,
             "losses": np.asarray(self.history.losses, np.float64),
         }
-        with distributed.busy("saving"):
-            save(state, self.path(name))
+        save(state, self.path(name))
 
     def load(self) -> None:
         """Continue from the last checkpoint, if there is one. Raises DataError for one that is damaged or of another

@@ -15,19 +15,15 @@ from .. import autodiff as ad
 from .. import distributed, random
 from ..charts import chart
 from ..data.dataset import nearest_dtype
-from ..data.loader import deal
 from ..devices import host_array
 from ..errors import GraphError, ShapeError
 from ..nn import Module
 from ..nn.module import in_mode
 from ..optim import Optimizer, clip_grad_norm
-from ..optim.ranks import mean_of_ranks, weighted
-from ..scopes import counting
 from ..serialization import write
 from ..tensors import known_shape
 
 STREAMS = 1 << 20  # of random numbers, that each rank has at most
-FIRST = -1000  # before gradients: the place of the loss and the metrics among what ranks send
 
 
 @dataclass(repr=False)
@@ -123,51 +119,47 @@ class Steps:
     def run(self, given: Any, training: bool) -> tuple[dict[str, float], int]:
         """The loss and the metrics of a batch, and its size. With `training` the optimizer takes a step, else the
         model is in `eval` mode."""
-        batch, samples = _as_batch(given), getattr(given, "samples", None)
+        batch = _as_batch(given)
+        total = len(batch[0])
         if distributed.size() > 1:
-            if samples is None:
-                own, samples = deal(len(batch[0]))
-                batch = tuple(value[own] for value in batch)
-            # of the parameters' dtype, in which counts of samples travel in one message with gradients
+            own = distributed.share(total)
+            weight = (own.stop - own.start) * distributed.size() / max(total, 1)
+            own = own if own.stop > own.start else slice(0, 1)  # stands for an empty share, and counts as none
             dtype = next((parameter.dtype for parameter in self.model.parameters()), "float32")
-            batch = (*batch, np.array([samples, self.asks], dtype))
+            batch = (*(value[own] for value in batch), np.array(weight, dtype))
+            self.asked = self.asked or bool(distributed.all_reduce(int(self.asks), "max"))
         signature = (training, *((value.shape, str(value.dtype)) for value in batch))
         if signature not in self.built:
             self.built[signature] = self._build(batch, training)
         executor, variables = self.built[signature]
         found = executor.run(dict(zip(variables, batch, strict=True)))
-        total = len(batch[0])
-        if distributed.size() > 1:
-            total, asked = found.pop(0).numpy()
-            self.asked = self.asked or asked > 0
         pairs = zip(["loss", *self.metrics], found, strict=False)
-        return {name: float(value.numpy().reshape(())) for name, value in pairs}, int(total)
+        return {name: float(value.numpy().reshape(())) for name, value in pairs}, total
 
     def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
         """The executor of a step, or of a measurement, for batches with these shapes and dtypes, and its variables."""
         names = ["input", *(f"target{i}" if i else "target" for i in range(len(batch) - 1))]
         if distributed.size() > 1:
-            names[-1] = "samples"  # and whether this rank asks to stop
+            names[-1] = "weight"  # of this rank's samples in a mean over ranks
         variables = [ad.Variable(n, v.shape, str(v.dtype)) for n, v in zip(names, batch, strict=True)]
         # Each graph draws from the same streams, so the order in which graphs are built changes no number.
         # Each rank draws from others.
         first = self.first_stream + STREAMS * distributed.rank()
-        own = variables.pop() if distributed.size() > 1 else None
-        samples = None if own is None else own[0]
-        with in_mode(self.model, training), counting(samples), random.default_generator.streams_from(first):
-            output = self.model(variables[0])
-            loss = self.loss(output, *variables[1:])
-            values = [loss, *(metric(output, *variables[1:]) for metric in self.metrics.values())]
+        weight = variables[-1] if distributed.size() > 1 else None
+        given = variables[:-1] if distributed.size() > 1 else variables
+        with in_mode(self.model, training), random.default_generator.streams_from(first):
+            output = self.model(given[0])
+            loss = self.loss(output, *given[1:])
+            values = [loss, *(metric(output, *given[1:]) for metric in self.metrics.values())]
         for name, value in zip(["loss", *self.metrics], values, strict=True):
             shape = known_shape(value)
             if shape is not None and np.prod(shape, dtype=np.int64) != 1:
                 raise ShapeError(f"fit: the {name} must be one number, it has shape {shape}")
-        if own is not None:
-            means = mean_of_ranks([weighted(value, samples) for value in values], samples, FIRST)
-            values = [ad.all_reduce_op(own, order=2 * FIRST), *means]
-            variables.append(own)
+        if weight is not None:
+            values = [value * ad.cast_like_op(weight, value) for value in values]
+            loss, values = values[0], list(map(distributed.mean_over_ranks, values))
         if training and self.optimizer is not None:
-            gradients = self.optimizer.gradients(loss, samples)
+            gradients = self.optimizer.gradients(loss)
             if self.clip_norm is not None:
                 clipped = iter(clip_grad_norm([g for g in gradients if g is not None], self.clip_norm))
                 gradients = [None if g is None else next(clipped) for g in gradients]

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from ... import autodiff as ad
-from ... import distributed
 from ...autodiff import Node
 from ...checks import flag, integer, number, real
 from ...errors import GraphError, ShapeError
-from ...ops import sync_batch_norm_op
 from ...ops.rules import axes_attribute, shape_attribute
-from ...scopes import scopes
 from ...tensors import Tensor, known_dtype, known_shape
 from ..checks import require_nodes, shape_of
 from .products import per_channel
@@ -38,14 +35,12 @@ def batch_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
     axes: Sequence[int] | None = None,
-    all_ranks: bool = False,
 ) -> Tensor:
     """x (N, C, *space) normalised for each channel, times weight plus bias (C,): Ioffe and Szegedy (2015).
 
     With `training` by x's own mean and variance; whoever evaluates the result then moves the running ones, Parameters,
     by `momentum`, a number or a node: running = (1 - momentum) running + momentum own, with the unbiased variance.
-    Else by the running ones. `axes` are all but that of the channels; None: of x's shape. `all_ranks`: the statistics
-    are those of all processes' x, see `SyncBatchNorm`. Raises GraphError.
+    Else by the running ones. `axes` are all but that of the channels; None: of x's shape. Raises GraphError.
     """
     require_nodes("batch_norm", input, running_mean, running_var, weight, bias)
     axes, eps = axes_attribute("batch_norm", axes), real("batch_norm", "eps", eps)
@@ -59,18 +54,12 @@ def batch_norm(
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
         space = len(axes) - 1
         return input * per_channel(scale, space) + per_channel(shift, space)
-    unbiased: Any
-    if all_ranks and distributed.size() > 1:
-        y, mean, var, count = sync_batch_norm_op(input, weight, bias, axes, eps, scopes.samples)
-        unbiased = count / ad.maximum_op(count - 1.0, 1.0)
-    else:
-        y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
-        unbiased = None if running_var is None else _unbiased(input, var, axes)
+    y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
     updates = []
     if running_mean is not None:
         updates.append(_advanced(running_mean, mean, momentum))
     if running_var is not None:
-        updates.append(_advanced(running_var, var * unbiased, momentum))
+        updates.append(_advanced(running_var, var * _unbiased(input, var, axes), momentum))
     return ad.with_updates_op(y, updates) if updates else y
 
 

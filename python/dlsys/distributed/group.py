@@ -5,43 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..devices import Context, cpu, cuda, get_num_threads, host_array, lies_on, set_num_threads, to_array
+from ..checks import integer
+from ..devices import get_num_threads, host_array, lies_on, set_num_threads, to_array
 from ..errors import CommunicationError
-from ..watching import as_text
 from .communicators import OPERATIONS, Alone, Communicator, Mpi
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")  # variables that launchers of MPI set
+BUCKET_BYTES = 8 * 2**20
 
 
 @dataclass
 class Group:
-    """The ranks of a run, with what they have agreed on.
+    """The ranks of a run.
 
     Attributes:
         communicator: who exchanges their arrays.
-        bucket_bytes: the size of a bucket of gradients, about; None for what the model finds.
-        agreed: what rank 0 has decided for all, by what it was decided about.
+        bucket_bytes: from how many bytes on a bucket of gradients is full.
     """
 
     communicator: Communicator
-    bucket_bytes: int | None = None
-    agreed: dict[Hashable, Any] = field(default_factory=dict)
-
-    def run(self, kind: str, send: np.ndarray, receive: np.ndarray, operation: str = "sum", root: int = 0) -> None:
-        """A collective that is waited for."""
-        board = self.communicator.board
-        board.begins()
-        board.say(as_text(f"at {kind} of {send.nbytes} bytes"))
-        request = self.communicator.start(kind, send, receive, operation, root)
-        board.waits()
-        request.wait()
-        board.waits(False)
+    bucket_bytes: int = BUCKET_BYTES
 
 
 _group: Group | None = None
@@ -63,14 +52,14 @@ def init(*, bucket_bytes: int | None = None, print_all: bool = False) -> None:
     to `sys.stdout` is dropped, unless `print_all`; errors are shown by all.
 
     Args:
-        bucket_bytes: how many bytes of gradients travel in one message, about; None for what the model of the link
-            finds.
+        bucket_bytes: from how many bytes on a bucket of gradients is full, which travels as one message; None for
+            8 MiB.
 
     Raises CommunicationError where mpi4py or an MPI is missing.
     """
     global _group
-    if bucket_bytes is not None and (isinstance(bucket_bytes, bool) or bucket_bytes < 1):
-        raise CommunicationError(f"init: bucket_bytes must be a positive number of bytes, not {bucket_bytes!r}")
+    if bucket_bytes is not None:
+        integer("init", "bucket_bytes", bucket_bytes, 1, CommunicationError)
     if _group is not None:
         _group.bucket_bytes = bucket_bytes or _group.bucket_bytes
         return
@@ -79,11 +68,11 @@ def init(*, bucket_bytes: int | None = None, print_all: bool = False) -> None:
         set_num_threads(min(communicator.cores, get_num_threads()))
         if communicator.rank and not print_all:
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    _group = Group(communicator, bucket_bytes)
+    _group = Group(communicator, bucket_bytes or BUCKET_BYTES)
 
 
 @contextlib.contextmanager
-def using(communicator: Communicator, bucket_bytes: int | None = None) -> Iterator[Group]:
+def using(communicator: Communicator, bucket_bytes: int = BUCKET_BYTES) -> Iterator[Group]:
     """Inside, the process belongs to a group of this communicator, such as a `Simulated` one."""
     global _group
     before, _group = _group, Group(communicator, bucket_bytes)
@@ -108,22 +97,12 @@ def local_rank() -> int:
     return group().communicator.local_rank
 
 
-def device() -> Context:
-    """The device of this process: the GPU with the number of its `local_rank`, or the CPU where there is none."""
-    return cuda(local_rank() % count) if (count := cuda.device_count()) else cpu()
-
-
 def share(rows: slice | int) -> slice:
     """This rank's share of some rows, a slice or the first `rows`: as many as the others have, or one more; those of
     rank 0 come first. Empty where there are more ranks than rows."""
     start, stop = (0, rows) if isinstance(rows, int) else (rows.start or 0, rows.stop)
     count, own = stop - start, group().communicator
     return slice(start + own.rank * count // own.size, start + (own.rank + 1) * count // own.size)
-
-
-def busy(text: str) -> contextlib.AbstractContextManager[None]:
-    """Inside, this rank does what may take long, as compiling: the others wait 30 times as long for it."""
-    return contextlib.nullcontext() if _group is None else _group.communicator.board.busy(text)
 
 
 def _sent(value: Any) -> np.ndarray:
@@ -146,7 +125,7 @@ def all_reduce(value: Any, operation: str = "sum") -> Any:
     if size() == 1:
         return value
     send = _sent(value)
-    group().run("all_reduce", send, found := np.empty_like(send), operation)
+    group().communicator.run("all_reduce", send, found := np.empty_like(send), operation)
     return _like(value, found)
 
 
@@ -156,7 +135,7 @@ def broadcast(value: Any, root: int = 0) -> Any:
         return value
     sent = _sent(value)
     found = np.array(sent) if rank() == root else np.empty_like(sent)
-    group().run("broadcast", found, found, root=root)
+    group().communicator.run("broadcast", found, found, root=root)
     return _like(value, found)
 
 
@@ -166,20 +145,7 @@ def all_gather(value: Any) -> Any:
     if size() == 1:
         return value if np.ndim(value) else send
     found = np.empty((size() * len(send), *send.shape[1:]), send.dtype)
-    group().run("all_gather", send, found)
-    return _like(value, found)
-
-
-def reduce_scatter(value: Any, operation: str = "sum") -> Any:
-    """This rank's share of the sum of the ranks' values along the first axis, whose extent is a multiple of `size()`.
-    Raises CommunicationError for another extent."""
-    if size() == 1:
-        return value
-    send = _sent(value)
-    if not send.ndim or len(send) % size():
-        raise CommunicationError(f"reduce_scatter: the first axis is no multiple of {size()}: {send.shape}")
-    found = np.empty((len(send) // size(), *send.shape[1:]), send.dtype)
-    group().run("reduce_scatter", send, found, operation)
+    group().communicator.run("all_gather", send, found)
     return _like(value, found)
 
 
