@@ -230,7 +230,7 @@ def test_far_operands_are_copied():
 
 def test_lines_that_l1_cannot_hold_together_are_copied() -> None:
     for m, copied in ((100, False), (128, True)):  # 128 floats: lines of one column fall into 8 of 64 sets
-        tile = _tile((1000, m), (1000, m), True, False, threads=1, mcpu="haswell")
+        tile = _tile((500, m), (500, m), True, False, threads=1, mcpu="haswell")
         assert tile.a == (tiles.PACKED if copied else tiles.LIES), tile
 
 
