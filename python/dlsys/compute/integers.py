@@ -57,10 +57,10 @@ def compared(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr) -> Expr:
 
 
 def _is_zero(u: Expr) -> Expr:
-    """1 where an int64 is 0, else 0; by its bits: TVM's simplifier drops a comparison where a choice around it has
-    made the same, and divides before it chooses."""
-    one = tirx.const(1, "uint64")
-    return tirx.const(1, "int64") - tirx.min(tirx.reinterpret("uint64", u), one).astype("int64")
+    """1 where an integer of 32 or 64 bits is 0, else 0; by its bits: TVM's simplifier drops a comparison that a choice
+    around it implies, and divides before it chooses."""
+    sign = constant(np.iinfo(str(u.ty)).bits - 1, u.ty)
+    return constant(1, u.ty) + ((u | (constant(0, u.ty) - u)) >> sign)
 
 
 def _by_constant(u: Expr, divisor: int) -> Expr:
@@ -74,30 +74,27 @@ def _by_constant(u: Expr, divisor: int) -> Expr:
     return tirx.truncdiv(u.astype(wide), tirx.const(divisor, wide)).astype(dtype)
 
 
-@naming
-def quotient_of(name: Name, u: Expr, v: Expr) -> Expr:
-    """u / v, rounded towards 0; 0 where v is 0, and -u where v is -1."""
+def quotient_of(u: Expr, v: Expr) -> Expr:
+    """u / v, rounded towards 0; 0 where v is 0, and -u where v is -1. Nothing has a name: TVM 0.27 fails on names of
+    integers whose limits a choice around them narrows."""
     if isinstance(v, tirx.IntImm):
         return _by_constant(u, int(v.value))
-    a, b = name(u.astype("int64")), name(v.astype("int64"))
-    is_zero, twice = name(_is_zero(b)), tirx.const(0, "int64")
+    dtype = str(u.ty)
+    wide = "int64" if dtype in ("int64", "uint32") else "int32"  # no more bits: a GPU's code is narrowed to 32
+    a, b = u.astype(wide), v.astype(wide)
+    is_zero, twice = _is_zero(b), constant(0, wide)
     if not is_unsigned(u):
-        twice = name(tirx.const(2, "int64") * _is_zero(~b))  # where v is -1
-    found = tirx.truncdiv(a, b + is_zero + twice)
-    return (found * (tirx.const(1, "int64") - is_zero - twice)).astype(str(u.ty))
+        twice = constant(2, wide) * _is_zero(~b)  # where v is -1
+    found = tirx.truncdiv(a, b + is_zero + twice).astype(dtype)
+    return product_of(found, (constant(1, wide) - is_zero - twice).astype(dtype))
 
 
-@naming
-def remainder_of(name: Name, u: Expr, v: Expr) -> Expr:
+def remainder_of(u: Expr, v: Expr) -> Expr:
     """What `quotient_of` leaves of u, with u's sign; 0 where v is 0."""
+    rest = difference_of(u, product_of(quotient_of(u, v), v))
     if isinstance(v, tirx.IntImm):
-        a = name(u)
-        return (
-            difference_of(a, product_of(_by_constant(a, int(v.value)), v)) if v.value else constant(0, u.ty)
-        )
-    a, b = name(u), name(v)
-    rest = difference_of(a, product_of(quotient_of(a, b), b))
-    return tirx.Select(b == constant(0, u.ty), constant(0, u.ty), rest)
+        return rest if v.value else constant(0, u.ty)
+    return tirx.Select(v == constant(0, u.ty), constant(0, u.ty), rest)
 
 
 @naming
