@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import re
 import sys
 import tempfile
 import traceback
@@ -20,8 +18,8 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import DataError, DlsysError, FeedError, GraphError, ShapeError
-from dlsys.exchange import onnx_import, onnx_operators
-from dlsys.graph import Node, find_topo_sort
+from dlsys.exchange import onnx_operators
+from dlsys.graph import Node
 from dlsys.tensors import shape_of
 from helpers import CASES, error_of
 from onnx import helper, numpy_helper
@@ -160,45 +158,6 @@ def test_networks_of_pytorch_by_onnx_and_by_export(name: str) -> None:
     equal(executor.run({given: x.numpy()}, True), wanted)
 
 
-class Operators(torch.nn.Module):
-    """What image networks are made of beside convolutions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        t, f = torch.nn, torch.nn.functional
-        self.layers = t.ModuleList(
-            [t.GroupNorm(3, 3), t.InstanceNorm2d(3, affine=True), t.ConvTranspose2d(3, 4, 3, 2, 1, 1), t.PReLU(),
-             t.Mish(), t.SELU(), t.CELU(), t.LogSigmoid(), t.ELU(2.0)]
-        )  # fmt: skip
-        self.signals = t.ConvTranspose1d(3, 4, 3, 2, 1, 1)
-        self.functions = (
-            lambda x: f.interpolate(x, scale_factor=2),
-            lambda x: f.interpolate(x, size=(9, 5)),
-            lambda x: f.interpolate(x, scale_factor=1.5, mode="bilinear"),
-            lambda x: f.interpolate(x, size=(9, 5), mode="bilinear", align_corners=True),
-            lambda x: torch.roll(x, (1, -2), (2, 3)),
-            lambda x: f.pad(x, (1, 2, 0, 1), value=2.0),
-            lambda x: f.pad(x, (1, 2, 0, 1), mode="reflect"),
-            lambda x: f.pad(x, (1, 2, 0, 1), mode="replicate"),
-            lambda x: f.conv1d(x[:, :, 0], torch.ones(4, 3, 2), stride=2, padding=1),
-            lambda x: f.hardsigmoid(x) + f.conv2d(x, torch.ones(3, 1, 3, 3), padding=1, groups=3),
-            lambda x: f.normalize(x, dim=1),
-        )
-
-    def forward(self, x: Any) -> Any:
-        found = [layer(x) for layer in self.layers] + [function(x) for function in self.functions]
-        return (*found, self.signals(x[:, :, 0]))
-
-
-@pytest.mark.slow
-def test_operators_of_pytorch() -> None:
-    assert onnxscript.script  # or skipped
-    torch.manual_seed(0)
-    module, x = Operators().eval(), torch.randn(2, 3, 6, 6)
-    read, _ = dl.from_torch(module, (x,))
-    equal(flat(read(x.numpy())), flat(module(x)))
-
-
 @pytest.mark.slow
 def test_an_imported_network_is_trained() -> None:
     assert onnxscript.script  # or skipped
@@ -283,24 +242,6 @@ def test_onnx_backend_suite() -> None:
     assert not sorted((asked & onnx_operators.OPERATORS.keys()) - right - reset_before)
 
 
-CASES_BY_KERNELS = re.compile(
-    r"test_(resize_upsample_scales_nearest|convtranspose|hardmax|onehot|attention_3d|rms_normalization_2d|nllloss_NCd1"
-    r"|sce_mean)"
-)
-
-
-@pytest.mark.slow
-def test_composed_operators_of_the_suite_by_kernels() -> None:
-    for case in [case for case in cases_of_onnx() if CASES_BY_KERNELS.match(case.name)][::3]:
-        model, inputs = known_inputs(case)[len(case.data_sets[0][0]) > 3 or "resize" in case.name]
-        try:
-            found = run(model, inputs, None)
-        except DlsysError:
-            continue
-        for one, other in zip(found, case.data_sets[0][1], strict=True):
-            np.testing.assert_allclose(one, other, 1e-3, 1e-5, err_msg=case.name)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 4, 6, 6)])
 def test_transposed_convolutions_go_to_onnx(shape: tuple[int, ...]) -> None:
@@ -341,29 +282,6 @@ def test_every_operator_that_onnx_has() -> None:
                 continue
             if wanted.size:
                 equal(found, [wanted], 1e-4)
-
-
-@pytest.mark.slow
-def test_bits_of_integers_go_to_onnx_and_come_from_pytorch() -> None:
-    assert onnxscript.script  # or skipped
-    class Bits(torch.nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return x & y, x | y, x ^ y, ~x, x & 6
-
-    a, b = np.array([5, 6, -7, 2**31 - 1], "int32"), np.array([3, -1, 12, -(2**31)], "int32")
-    wanted = [a & b, a | b, a ^ b, ~a, a & 6]
-    for x, y in ((a, b), (a > 0, b > 0)):
-        nodes = [ad.Variable("x", x.shape, str(x.dtype)), ad.Variable("y", y.shape, str(y.dtype))]
-        outputs = [nodes[0] & nodes[1], nodes[0] | nodes[1], nodes[0] ^ nodes[1], ~nodes[0]]
-        model = dl.to_onnx(outputs, None, {nodes[0]: x, nodes[1]: y})
-        kinds = {node.op_type for node in model.graph.node}
-        assert ("BitwiseAnd" if x is a else "And") in kinds
-        expected = wanted[:4] if x is a else [x & y, x | y, x ^ y, ~x]
-        equal(of_onnxruntime(model, [x, y]), expected, 0)
-        read, _ = dl.from_onnx(model)
-        equal(flat(read(x, y)), expected, 0)
-    read, _ = dl.from_torch(Bits().eval(), (torch.tensor(a), torch.tensor(b)))
-    equal(flat(read(a, b)), wanted, 0)
 
 
 class Sentences(nn.Module):
@@ -436,7 +354,6 @@ def test_mistakes_are_told() -> None:
     assert "MaxPool it: MaxPool: dilations" in error_of(
         GraphError, called, "MaxPool", [(1, 2, 8, 8)], kernel_shape=[2, 2], dilations=[2, 2]
     )
-    assert "Unrecognized attribute: banana" in error_of(DataError, read, "Relu", [(1, 2)], banana=1)
     floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     for scales, settings in (([1, 2, 2, 2], floor), ([1, 1, 2, 2], {}), ([1, 1, 2, 2], {**floor, "mode": "cubic"})):
         given = [np.zeros(0, "f4"), np.float32(scales)]
@@ -446,12 +363,6 @@ def test_mistakes_are_told() -> None:
     assert "must follow from constants and shapes" in error_of(GraphError, called, "Reshape", [(1, 2), (2,)])
     assert "float16" in error_of(GraphError, read, "Add", [(1, 2)], [np.ones(2, "float16")])
     assert "MatMul it" in error_of(ShapeError, called, "MatMul", [(2, 3), (4, 5)])
-    assert "nothing.onnx cannot be read: No such file" in error_of(DataError, dl.from_onnx, "nothing.onnx")
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "other.onnx")
-        Path(path).write_bytes(b"no model at all")
-        assert "other.onnx" in error_of(DataError, dl.from_onnx, path)
-    assert "takes a path or an onnx.ModelProto, not int" in error_of(DataError, dl.from_onnx, 3)
     network = read("Relu", [(1, 2)])
     assert "takes 1 values, a; got 2" in error_of(GraphError, network, drawn(1, 2), drawn(1, 2))
     assert "a has no known shape: give feed_shapes" in error_of(ShapeError, dl.freeze, read("Relu", [("n", 2)]))
@@ -506,99 +417,34 @@ def hostile() -> dict[str, tuple[Any, str]]:
     """Models that ONNX does not allow, and what the error says beside the file's name."""
     node, weight = helper.make_node, np.ones((4, 3, 3, 3), "float32")
     image = {"shape": (1, 3, 8, 8)}
-    value = numpy_helper.from_array(np.ones(1, "float32"))
-    unnamed = helper.make_node("LeakyRelu", ["a"], ["y"], "it")
-    unnamed.attribute.add(name="alpha", type=1, ref_attr_name="of_a_function")
-    few = helper.make_tensor("w", 1, [4], [1.0] * 4)
-    few.dims[0] = 5
     return {
-        "too few parts": (one("Split", indices(1, 2), axis=1, outputs="yz"), "Split it: Split of extent 6 into 2"),
-        "too many parts": (one("Split", indices(4, 4), axis=1, outputs="yz"), "Split it: Split of extent 6 into 2"),
-        "negative parts": (one("Split", indices(-1, 7), axis=1, outputs="yz"), "Split it: Split of extent 6 into 2"),
-        "other parts": (one("Split", indices(2, 2, 2), axis=1, outputs="yz"), "Split it: Split of extent 6 into 2"),
-        "parts": (one("Split", axis=1, num_outputs=99, outputs="yz"), "Split it: Split into 99 has 2 outputs"),
+        "parts": (one("Split", indices(2, 2, 2), axis=1, outputs="yz"), "Split it: Split of extent 6 into 2"),
         "axis": (one("Split", axis=7, outputs="yz"), "Split it: there are 2 axes, and it names 7"),
         "dims": (add(tensor_of(np.ones(4, "f4"), dims=[-4])), "Negative dimension value"),
-        "dims of 2^62": (add(tensor_of(np.ones(4, "f4"), dims=[2**62, 4])), "Tensor dimension product overflow"),
         "few bytes": (add(tensor_of(np.ones((2, 6), "f4"), raw_data=b"abcd")), "TensorProto (tensor name: w)"),
         "many bytes": (add(tensor_of(np.ones(3, "f4"), raw_data=bytes(99))), "w of dtype 1 is no tensor: "),
-        "few numbers": (add(few), "TensorProto (tensor name: w) float_data size (4) is too small"),
-        "dtype 99": (add(tensor_of(np.ones(4, "f4"), data_type=99)), "w of dtype 99 is no tensor"),
-        "dtype 99 of an input": (of_nodes(node("Relu", ["a"], ["y"]), dtype=99), "a: there is no dtype of number 99"),
-        "dtype 99 of a cast": (one("Cast", to=99), "Cast it: there is no dtype of number 99"),
+        "dtype 99": (of_nodes(node("Relu", ["a"], ["y"]), dtype=99), "a: there is no dtype of number 99"),
         "extents": (one("Relu", shape=(-4, 2)), "a has the shape (-4, 2)"),
         "operator set": (of_nodes(node("Relu", ["a"], ["y"]), opset=999), "operator set 999 is newer than "),
-        "operator set 0": (of_nodes(node("Relu", ["a"], ["y"]), opset=0), "No Op registered for Relu"),
-        "unknown": (of_nodes(node("Relu", ["b"], ["y"], "it")), "Nodes in a graph must be"),
         "circle": (
             of_nodes(node("Relu", ["y"], ["z"], "it"), node("Relu", ["z"], ["y"], "other")),
             "Nodes in a graph must be",
         ),
-        "itself": (of_nodes(node("Relu", ["y"], ["y"], "it")), "Nodes in a graph must be"),
         "no output": (of_nodes(node("Relu", ["a"], ["z"], "it")), "Graph output 'y'"),
-        "no outputs": (of_nodes(node("Relu", ["a"], [], "it"), node("Relu", ["a"], ["y"])), "Node(it) with schema"),
-        "empty outputs": (of_nodes(node("Relu", ["a"], [""], "it"), node("Relu", ["a"], ["y"])), "Node (it)'s"),
-        "no output of a constant": (
-            of_nodes(node("Constant", [], [], "it", value_int=1), node("Relu", ["a"], ["y"])),
-            "NodeProto (name: it, type: Constant)",
-        ),
-        "twice": (of_nodes(node("Relu", ["a"], ["y"]), node("Neg", ["a"], ["y"], "it")), "Graph must be in single"),
-        "input twice": (of_nodes(node("Relu", ["a"], ["a"], "it"), node("Neg", ["a"], ["y"])), "Graph must be in "),
-        "initial values twice": (
-            of_nodes(node("Add", ["a", "w"], ["y"]), initial=[tensor_of([1.0]), tensor_of([2.0])]),
-            "w initializer name is not unique",
-        ),
         "empty constant": (
             of_nodes(node("Constant", [], ["c"], "it"), node("Add", ["a", "c"], ["y"])),
             "Constant it: a Constant has one attribute, its value, not 0",
         ),
-        "two constants": (
-            of_nodes(node("Constant", [], ["c"], "it", value_int=1, value=value), node("Add", ["a", "c"], ["y"])),
-            "Constant it: a Constant has one attribute, its value, not 2",
-        ),
         "range by 0": (one("Range", 0, 3, 0), "Range it: Range from 0 to 3 by 0 has no end"),
-        "range by 0.0": (one("Range", *np.float32([0, 3, 0])), "Range it: Range from 0.0 to 3.0 by 0.0 has no end"),
-        "range to infinity": (one("Range", *np.float32([0, np.inf, 1])), "Range it: Range from 0.0 to inf"),
         "range of 2^40": (one("Range", 0, 2**40, 1), "Range it: Range of 1099511627776 numbers has more than"),
-        "range of none": (one("Range", indices(), 3, 1), "Range it: a bound of Range must be one number, not 0"),
         "negative shape": (one("ConstantOfShape", indices(-3)), "ConstantOfShape it: a shape has no negative extent"),
-        "negative tiles": (one("Tile", indices(-1, 1)), "Tile it: repeats must be"),
         "tiles": (one("Tile", indices(2)), "Tile it: repeats must be a number for each of 2 axes, not [2]"),
-        "expand": (one("Expand", indices(-2, 6)), "Expand it: a shape has no negative extent"),
         "pads": (one("Pad", indices(0, 0, 1)), "Pad it: pads must be 4 numbers, not 3"),
-        "padded axis": (one("Pad", indices(0, 0, 1, 1), np.float32(0), indices(0, 9)), "Pad it: there are 2 axes"),
-        "kept extent": (one("Reshape", indices(1, 1, 0)), "Reshape it: the shape [1, 1, 0] keeps an extent"),
-        "shape of floats": (one("Reshape", np.float32([3.7, 4])), "Reshape it: the shape of Reshape must be integers"),
-        "flatten": (one("Flatten", axis=9), "Flatten it: there are 2 axes, and it names 9"),
-        "slice": (one("Slice", indices(0), indices(1), indices(9)), "Slice it: there are 2 axes, and it names 9"),
         "slices": (one("Slice", indices(0, 0), indices(1)), "Slice it: 2 starts, 1 ends, 2 axes and 2 steps"),
-        "sum": (one("ReduceSum", indices(9)), "ReduceSum it: there are 2 axes, and it names 9"),
-        "sum of one axis twice": (one("ReduceSum", indices(0, -2)), "ReduceSum it: it names one of the axes"),
-        "bound": (one("Clip", np.zeros(0, "f4")), "Clip it: a bound of Clip must be one number, not 0"),
-        "normalized axis": (one("LayerNormalization", np.ones(6, "f4"), axis=7), "LayerNormalization it: there"),
-        "remainder": (
-            of_nodes(
-                node("Mod", ["w", "w"], ["z"], "it"), node("Add", ["a", "z"], ["y"]),
-                initial=[tensor_of([0])], dtype=7,
-            ),
-            "Mod it: Mod by 0",
-        ),
         "strides": (one("Conv", weight, strides=[0, 1], **image), "Conv it: strides must be positive, not [0, 1]"),
-        "stride": (one("Conv", weight, strides=[1], **image), "Conv it: x has 2 axes of space"),
-        "kernel": (one("Conv", weight, kernel_shape=[5, 5], **image), "Conv it: kernel_shape is [5, 5]"),
-        "padding": (one("Conv", weight, pads=[1, 1], **image), "Conv it: pads must be 4 numbers, not 2"),
-        "automatic": (one("Conv", weight, auto_pad="X", **image), "Conv it: auto_pad is X"),
-        "windows": (one("MaxPool", kernel_shape=[2], **image), "MaxPool it: x has 2 axes of space"),
         "steps": (one("LSTM", np.ones(6, "f4"), np.ones(6, "f4"), shape=(2, 3, 4)), "LSTM it: LSTM: x, w and r"),
-        "directions": (
-            one("LSTM", np.ones((1, 8, 4), "f4"), np.ones((1, 8, 2), "f4"), shape=(2, 3, 4), direction="bidirectional"),
-            "LSTM it: LSTM: direction bidirectional with weights for 1 and 1",
-        ),
         "few inputs": (of_nodes(node("Add", [], ["y"], "it")), "Node(it) with schema"),
-        "an input left out": (of_nodes(node("Add", ["a", ""], ["y"], "it")), "Node (it)'s input 1"),
         "kind of an attribute": (one("Transpose", perm=1.5), "Mismatched attribute type in 'it : perm'"),
-        "text that is none": (of_nodes(node("Gelu", ["a"], ["y"], "it", approximate=b"\xff"), opset=20), "Gelu it"),
-        "attribute of nothing": (of_nodes(unnamed), "LeakyRelu it"),
         "circle of functions": (
             of_nodes(
                 node("F", ["a"], ["y"], domain="own"),
@@ -653,24 +499,6 @@ def test_values_in_other_files_are_read() -> None:
         assert f"from_onnx: {path}: " in error_of(DataError, dl.from_onnx, path)
 
 
-def test_constants_are_folded_up_to_a_limit_of_bytes() -> None:
-    def tiled(count: int) -> Any:
-        constants = {"w": np.ones(1, "f4"), "r": indices(count)}
-        initial = [numpy_helper.from_array(value, name) for name, value in constants.items()]
-        nodes = helper.make_node("Tile", ["w", "r"], ["t"]), helper.make_node("Add", ["a", "t"], ["y"])
-        return dl.from_onnx(of_nodes(*nodes, initial=initial, shape=(1,)))[0](ad.Variable("x", (1,)))
-
-    def operators(result: Node) -> set[str]:
-        return {node.op.name for node in find_topo_sort([result])}
-
-    assert operators(tiled(3)) == {"placeholder", "parameter", "add"}
-    huge = tiled(2**36)
-    assert "broadcast_shape" in operators(huge) and shape_of(huge) == (2**36,)
-    with mock.patch.object(onnx_import, "MOST_FOLDED", 30_000):
-        assert "broadcast_shape" not in operators(tiled(2000))  # of 8,000 bytes and as many operations
-        assert "broadcast_shape" in operators(tiled(20_000))
-
-
 def test_sizes_that_are_only_stated_take_no_memory() -> None:
     """Products, comparisons, triangles and windows of constants or inputs of many GiB."""
     node, ones = helper.make_node, np.ones((2**18, 1), "int64")
@@ -702,29 +530,13 @@ def test_names_of_values_may_be_any_text() -> None:
     np.testing.assert_allclose(network(x).numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_recurrent_states_that_are_left_out_are_zeros() -> None:
-    for kind, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
-        weights = drawn(1, gates * 2, 4), drawn(1, gates * 2, 2)
-        more = {"linear_before_reset": 1} if kind == "GRU" else {}
-        model = one(kind, *weights, hidden_size=2, shape=(5, 3, 4), **more)
-        x = drawn(5, 3, 4)
-        equal(flat(dl.from_onnx(model)[0](x)), of_onnxruntime(model, [x]))
-
-
 def test_mistakes_in_exports_are_told() -> None:
     x = ad.Variable("x")
     dropped = nn.functional.dropout(x, 0.5)
     assert "to_onnx: no operator for random_bits (" in error_of(
         GraphError, dl.to_onnx, dropped, None, {x: (2, 3)}
     )
-    assert "was not fed" in error_of(FeedError, dl.to_onnx, ad.relu_op(x), None, {})
-    assert "takes nodes or a module, not int" in error_of(GraphError, dl.to_onnx, [3], None, {})
-    assert "cannot be written" in error_of(
-        DataError, dl.to_onnx, ad.relu_op(x), "/no/such/place.onnx", {x: (2,)}
-    )
     assert "names of arguments" in error_of(FeedError, dl.to_onnx, nn.Linear(2, 3), None, {x: (1, 2)})
-    for feeds, expected in (({"a": (1, 2), "b": (1,)}, "too many"), ({}, "missing a required argument: 'x'")):
-        assert f"Linear.forward: {expected}" in error_of(FeedError, dl.to_onnx, nn.Linear(2, 3), None, feeds)
 
 
 def test_a_mistake_within_forward_keeps_its_traceback() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 from unittest import mock
 
@@ -13,7 +11,7 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.exchange import channels_last, winograd
-from dlsys.graph import OPS, Node
+from dlsys.graph import Node
 
 RANDOM = np.random.default_rng(0)
 
@@ -88,34 +86,6 @@ def test_what_follows_a_convolution_of_1_x_1_is_part_of_its_kernel(batch: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 3])
-def test_squeeze_and_excitation_is_made_of_products(batch: int) -> None:
-    class Squeezed(nn.Module):
-        def __init__(self) -> None:
-            self.first = nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1), nn.ReLU(), nn.Conv2d(64, 64, 5, padding=2))
-            self.scale = nn.Sequential(nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 64, 1), nn.Sigmoid())
-
-        def forward(self, x: Any) -> Any:
-            x = self.first(x).relu()
-            return x * self.scale(x.mean((2, 3), keepdim=True))
-
-    dl.manual_seed(0)
-    names = operators(frozen(Squeezed(), drawn(batch, 3, 16, 16)))
-    assert names.count("matmul") == names.count("conv2d_panels") == 2
-
-
-@pytest.mark.slow
-def test_filters_and_matrices_lie_in_panels() -> None:
-    dl.manual_seed(0)
-    convolutions = nn.Sequential(nn.Conv2d(4, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, (2, 3)))
-    with mock.patch.object(channels_last, "BYTE", 0.0):
-        network = frozen(convolutions, drawn(1, 4, 13, 13))
-    assert operators(network).count("conv2d_panels") == 2
-    network = frozen(nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 7)), drawn(3, 5, 20))
-    assert operators(network).count("matmul_panels") == 1  # 7 columns fill no panel
-
-
-@pytest.mark.slow
 def test_winograds_convolutions() -> None:
     for images, filters in (((1, 3, 8, 12), 4), ((2, 5, 7, 9), 3), ((1, 2, 1, 1), 2), ((1, 1, 5, 4), 1)):
         x, y = ad.Variable("x"), ad.Variable("y")
@@ -169,25 +139,8 @@ def test_images_stay_channels_last() -> None:
 
     with mock.patch.object(channels_last, "BYTE", 0.0):
         frozen(Joined(), drawn(2, 3, 3, 3))  # images of one place, beside known numbers
-    back = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.Conv2d(64, 5, 3), nn.Flatten())
-    names = operators(frozen(back, drawn(1, 3, 9, 9)))
-    assert names.count("transpose") == 2 and "conv2d" in names  # five filters fill no vector
     little = frozen(nn.Sequential(nn.Conv2d(16, 16, 1), nn.ReLU()), drawn(1, 16, 20, 20))
     assert "transpose" not in operators(little)  # turned twice, it would take longer
-
-    class Halves(nn.Module):
-        """As in ShuffleNet: one half of the channels goes on as it is."""
-
-        def __init__(self) -> None:
-            self.convs = nn.ModuleList([nn.Conv2d(29, 29, 1) for _ in range(3)])
-
-        def forward(self, x: Node) -> Node:
-            for conv in self.convs:
-                kept, half = x.chunk(2, dim=1)
-                x = dl.cat([conv(half).relu(), kept], 1)
-            return x
-
-    assert "transpose" not in operators(frozen(Halves(), drawn(1, 58, 28, 28)))
 
 
 class Branches(nn.Module):
@@ -233,18 +186,3 @@ def test_numbers_that_are_infinite_are_not_multiplied_into_filters() -> None:
 
     given = np.ones(x.attrs["shape"], "float32")
     assert np.isposinf(dl.freeze(Divided(), {"x": given})(given).numpy()).all()
-
-
-def test_no_function_hides_a_module() -> None:
-    for name in (found.name for found in pkgutil.iter_modules(dl.exchange.__path__)):
-        module = importlib.import_module(f"dlsys.exchange.{name}")
-        found = getattr(dl.exchange, name)
-        assert found is module
-
-
-@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.shifts or op.scales])
-def test_shifts_and_scales_are_what_an_operator_does(name: str) -> None:
-    rng = np.random.default_rng(1)
-    op, a, b = OPS[name], rng.standard_normal(9), rng.uniform(0.5, 2.0, 9)
-    found = a + op.shifts(b) if op.shifts else a * op.scales(b)
-    np.testing.assert_allclose(found, type(op).reference(a, b), rtol=1e-12)
