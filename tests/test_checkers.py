@@ -23,6 +23,12 @@ assert_type(x, dl.Tensor)
 assert_type(x.sum(), dl.Tensor)
 assert_type((x @ x + 1).relu().softmax(-1), dl.Tensor)
 assert_type(x.numpy(), np.ndarray)
+assert_type(2.0 * x[0, :] == 1, dl.Tensor)
+assert_type(x.max(0).indices, dl.Tensor)
+assert_type(x.split(1), list[dl.Tensor])
+assert_type(x.shape, tuple[int, ...])
+assert_type(dl.where(x.numpy() > 0, x, 0.0), dl.Tensor)
+assert_type(dl.autograd.grad(x.sum(), x), tuple[dl.Tensor | None, ...])
 (x * 2).mean().backward()
 
 

@@ -161,6 +161,14 @@ def graphs() -> Iterable[Row]:
     )  # 32 bits
 
 
+class Negated(dl.autograd.Function):
+    """Returns an array, not a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return -x.numpy()
+
+
 def tensors() -> Iterable[Row]:
     """Of values on demand, and the functions of `dlsys`."""
     x, v = dl.ones(2, 3), dl.tensor([1.0], requires_grad=True)
@@ -172,6 +180,12 @@ def tensors() -> Iterable[Row]:
     yield DlsysError, "int64's range", lambda: dl.randint(0, 2**70, (3,))
     yield GraphError, "requires_grad=True", lambda: (dl.tensor([1.0]) * 2.0).backward()
     yield ShapeError, "(2,)", lambda: (v * 2.0).backward(np.ones(2))
+    yield GraphError, "within no_grad()", lambda: v.add_(1.0)
+    yield GraphError, "only leaves", lambda: (v * 2.0).copyfrom([1.0])
+    yield ShapeError, "shape (2,)", lambda: x.copyfrom(np.zeros(2))
+    yield GraphError, "no output depends", lambda: dl.autograd.grad(v.sum(), [dl.ones(1, requires_grad=True)])
+    yield GraphError, "Negated.forward must return and save tensors, not ndarray", lambda: Negated.apply(x)
+    yield DTypeError, "int16", lambda: dl.tensor(np.zeros(2, "int16"))
     yield GraphError, "variable", lambda: (ad.Variable("x") + v).numpy()
     yield GraphError, "one element", lambda: x.item()
     yield IndexRangeError, "index 3 is out of range for axis 0", lambda: x[3]
@@ -267,6 +281,9 @@ def optimizers() -> Iterable[Row]:
     yield GraphError, "nesterov requires a momentum", lambda: optim.SGD([w], lr=1, nesterov=True)
     yield GraphError, "betas must be a number in [0, 1), not 1.0", lambda: optim.Adam([w], betas=(0.9, 1.0))
     yield GraphError, "the loss must be a node, not float", lambda: opt.minimize(3.0)
+    yield GraphError, "is given twice", lambda: opt.add_param_group({"params": [w]})
+    yield GraphError, "no setting 'rate'", lambda: opt.param_groups[0].update(rate=-1)
+    yield GraphError, "lr must be a number >= 0", lambda: opt.param_groups[0].update(lr=-1)
     yield GraphError, "1 gradients for 2 parameters", lambda: opt.update([w])
     yield ShapeError, "b has shape (3,), the value (2, 3)", lambda: run_of(lambda: opt.update([b * 1.0, w * 1.0]))
     yield GraphError, "max_norm must be a number >= 0", lambda: optim.clip_grad_norm([w * 1.0], -1.0)
@@ -303,6 +320,13 @@ def training(folder: Path) -> Iterable[Row]:
     yield GraphError, "must iterate", lambda: dl.fit(model, loss, opt, 5, epochs=1, progress=False)
     yield GraphError, "integer >= 0", lambda: fit(batch, epochs=-1)
     yield GraphError, "tuple of arrays", lambda: fit("text", epochs=1)
+    yield GraphError, "needs a model, a Module, not Tensor", lambda: dl.fit(dl.ones(2), loss, opt, [batch], epochs=1)
+    yield GraphError, "schedule must be one of dlsys.optim", lambda: fit(batch, epochs=1, schedule=0.1)
+    yield GraphError, "the validation data have no batch", lambda: fit(batch, epochs=1, validation=[])
+    yield GraphError, "metrics must be a dictionary", lambda: dl.evaluate_on(model, loss, [batch], 5)
+    loader, other = data.DataLoader(three, 2), data.DataLoader(three)
+    yield DlsysError, "batch_size=1", lambda: loader.load_state_dict(other.state_dict())
+    yield DlsysError, "number 3 of 3 samples", lambda: list(data.DataLoader(three, sampler=[0, 3]))
     yield (
         ShapeError,
         "the loss must be one number",

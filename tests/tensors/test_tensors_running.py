@@ -5,17 +5,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from functools import partial
 
 import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import tvm_op
-from dlsys.errors import DTypeError, GraphError, KernelArgumentError, ShapeError
+from dlsys.errors import DTypeError, GraphError, KernelArgumentError
 from dlsys.kernels import default_schedules
 from dlsys.tensors import trace
-from helpers import CASES, error_of
+from helpers import error_of
 from optional import torch
 
 
@@ -41,32 +40,11 @@ def test_no_grad() -> None:
     (before + inside * w + again).sum().backward()  # inside is a constant
     assert w.grad.tolist() == [3.0 + 2.0 + 5.0, 3.0 + 4.0 + 5.0]
 
-    @dl.no_grad()
-    def square(a: dl.Tensor) -> dl.Tensor:
-        return a * a
-
-    assert not square(w).requires_grad and not (w > 0.0).requires_grad and not w.argmax().requires_grad
-    assert dl.zeros(2).requires_grad is False
     try:
         with dl.no_grad():
             raise KeyError
     except KeyError:
         assert dl.is_grad_enabled()
-
-
-def test_changes_in_place() -> None:
-    w = dl.tensor([1.0, 2.0], requires_grad=True)
-    for change in (lambda: w.__iadd__(1.0), lambda: w.__setitem__(0, 1.0)):
-        assert "within no_grad()" in error_of(GraphError, change)
-    assert "only leaves" in error_of(GraphError, (w * 2.0).copyfrom, [1.0, 2.0])
-    assert "shape (3,)" in error_of(ShapeError, dl.zeros(2).copyfrom, np.zeros(3))
-    assert dl.zeros(2).copyfrom([1.0, 2.0]).tolist() == [1.0, 2.0]
-    frozen = np.ones(2, np.float32)
-    frozen.flags.writeable = False
-    with dl.no_grad():
-        shared = dl.from_dlpack(frozen)
-        shared += 1.0
-    assert shared.tolist() == [2.0, 2.0] and frozen.tolist() == [1.0, 1.0]
 
 
 def test_kernels_and_feeds_take_tensors() -> None:
@@ -82,9 +60,6 @@ def test_kernels_and_feeds_take_tensors() -> None:
     add(a * 2.0, out, out)
     np.testing.assert_allclose(out.numpy(), b.numpy() + 3, rtol=1e-6)
     assert "only leaves" in error_of(GraphError, add, a, b, out * 1.0)
-    assert "(4, 5)" in error_of(ShapeError, add, a, dl.ones(5, 4), out)
-    assert "float32" in error_of(DTypeError, add, a, dl.ones(shape, dtype="int64"), out)
-    assert "variable" in error_of(GraphError, add, a, ad.Variable("v", shape), out)
     matmul = tvm_op.make_matrix_mul((5, 5), False, (5, 5), False, "llvm", "llvm", "mm")
     m = dl.eye(5)
     assert "shares memory with input 0" in error_of(KernelArgumentError, matmul, m, m, m)
@@ -117,24 +92,12 @@ def test_numbers_that_change_become_inputs() -> None:
 
     numbers = (0.3, 1.5, -2.0, 3.0)
     assert compiled(lambda c: check((x * c + 2.0) / c - c, (values * c + 2) / c - c), *numbers) == 2
-    assert (
-        compiled(
-            lambda c: check(abs(x) ** c * (c / (x + 9.0)), np.abs(values) ** c * (c / (values + 9))), *numbers
-        )
-        == 2
-    )
-    whole = dl.arange(5)
-    assert compiled(lambda c: check(whole * int(c) + int(c), np.arange(5) * int(c) + int(c)), 1, 2, 3) == 2
     with np.errstate(divide="ignore"):
         for number in (0.0, -0.0, 0.0):
             np.testing.assert_array_equal((x / number).numpy(), values / number)
     assert "no int32" in error_of(DTypeError, lambda: (dl.tensor(3).int() * 2**40).numpy())
     places = range(5)
     assert compiled(lambda i: check(x[i], values[i]), *places) == 2
-    assert compiled(lambda i: check(x[1:, ..., i], values[1:, ..., i]), *places, -1) == 2
-    assert (
-        compiled(lambda i: check(x[i : i + 2, None, ::2], values[i : i + 2, None, ::2]), *places) == 2
-    )  # shorter at last
     t = torch.tensor(values, requires_grad=True)
     w = dl.tensor(values, requires_grad=True)
 
@@ -147,32 +110,15 @@ def test_numbers_that_change_become_inputs() -> None:
     assert compiled(slope, *places) == 2
 
 
-def with_numbers() -> dict[str, Callable[[ad.Node, float], ad.Node]]:
-    """Of every operator that has a float among its attributes how it is made of a node and that number."""
-    made: dict[str, Callable[[ad.Node, float], ad.Node]] = {}
-    for name, cases in CASES.items():
-        for case in cases:
-            node = case.build(*case.variables())
-            floats = [key for key, value in node.attrs.items() if type(value) is float]
-            if node.op.name == name and floats:
-                made[name] = partial(remade, node, floats[-1])
-    return made
-
-
-def remade(node: ad.Node, key: str, x: ad.Node, number: float) -> ad.Node:
-    """The node with another input and number."""
-    return node.op.make([x] * len(node.inputs), {**node.attrs, key: number})
-
-
 @pytest.mark.slow
 def test_both_zeros_and_nan_are_numbers_of_their_own() -> None:
-    builders = with_numbers()
-    assert {"clip", "pad"} <= set(builders)
-    del builders["dropout"]  # a share of at least 0
-    builders["pad"] = lambda x, c: ad.pad_op(x, ((1, 0),), c)
-    builders |= {"add": ad.add_byconst_op, "mul": ad.mul_byconst_op, "div": ad.div_byconst_op}
-    builders |= {"div of": lambda x, c: ad.const_div_op(c, x), "power": ad.power_byconst_op}
-    builders["full"] = lambda x, c: ad.full_op((3,), c, "float64") * x
+    builders: dict[str, Callable[[ad.Node, float], ad.Node]] = {
+        "add": ad.add_byconst_op, "mul": ad.mul_byconst_op, "div": ad.div_byconst_op, "power": ad.power_byconst_op,
+        "div of": lambda x, c: ad.const_div_op(c, x),
+        "pad": lambda x, c: ad.pad_op(x, ((1, 0),), c),
+        "full": lambda x, c: ad.full_op((3,), c, "float64") * x,
+        "clip": lambda x, c: ad.clip_op(x, c),
+    }  # fmt: skip
     x = dl.tensor(np.array([2.0, 3.0, 0.5]))  # of negative numbers times 0 the sign is not said
     for name, build in builders.items():
         numbers = (0.0, -0.0, 0.0, -0.0) if name != "add" else (0.0, 1.0)  # x + 0 is x, also of -0.0

@@ -15,122 +15,11 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import nn, optim
+from dlsys import nn
 from dlsys.errors import GraphError, ShapeError
 from dlsys.scopes import scopes
 from helpers import error_of
 from optional import torch
-
-RNG = np.random.default_rng(0)
-X, Y = RNG.standard_normal((16, 4)).astype("float32"), RNG.integers(0, 3, 16)
-
-
-def equal(mine: list[Any], theirs: list[Any]) -> None:
-    assert len(mine) == len(theirs)
-    for a, b in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_training_loop_may_keep_what_it_never_asked_for() -> None:
-    def train(model: Any, functional: Any, make: Any, library: Any) -> tuple[list[Any], list[Any]]:
-        opt = library.SGD(model.parameters(), lr=0.5, momentum=0.9)
-        actions, others = [], []
-        for _ in range(5):
-            model.train()
-            actions.append(model[0](make(X)).argmax(1))
-            others.append(functional.cross_entropy(model[0](make(X)), make(Y)))
-            hidden = model[0](make(X))  # what is made of it is asked for, it is not
-            (hidden * 2).sum().item()
-            others.append(hidden)
-            opt.zero_grad()
-            functional.cross_entropy(model(make(X)), make(Y)).backward()
-            opt.step()
-            model.eval()
-            others.append(model(make(X)))  # by the running mean and variance of now
-        return actions, others
-
-    theirs = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3))
-    mine = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
-    mine.load_state_dict(theirs.state_dict())
-    actions, others = train(mine, nn.functional, dl.tensor, optim)
-    their_actions, their_others = train(theirs, torch.nn.functional, torch.tensor, torch.optim)
-    equal(others, their_others)
-    for a, b in zip(actions, their_actions, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
-def test_every_way_of_changing_a_leaf() -> None:
-    def in_place(w: Any, lib: Any) -> None:
-        with lib.no_grad():
-            w -= 0.5
-
-    def by_data(w: Any, lib: Any) -> None:
-        w.data = w.data * 2
-
-    def copied(w: Any, lib: Any) -> None:
-        with lib.no_grad():
-            w.copy_(lib.tensor([3.0, 1.0, 2.0]))
-
-    for change in (in_place, by_data, copied):
-        found = []
-        for lib in (dl, torch):
-            w = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
-            kept = []
-            for _ in range(4):
-                kept.append((w * w).sum())
-                change(w, lib)
-            found.append([float(value.detach()) for value in kept])
-        np.testing.assert_allclose(*found, rtol=1e-6)
-    model = nn.Linear(4, 3)
-    state = model.state_dict()
-    out, want = model(X), X @ state["weight"].T + state["bias"]
-    for factor in (0, 2, 3):
-        model.load_state_dict({name: factor * value for name, value in state.items()})
-    np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-5)
-
-
-def kept_below(roots: list[Any]) -> list[str]:
-    """The operators of what was computed and kept below some nodes, themselves included."""
-    stack, seen, found = list(roots), set(), []
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            found += [node.op.name] if node.held is not None else []
-            stack += node.inputs
-    return found
-
-
-def test_what_is_kept() -> None:
-    """What was asked for, the root of `backward`, and the outputs of the outermost module call."""
-    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-    opt = optim.SGD(model.parameters(), lr=0.5)
-    logits = model(X)
-    want = np.tanh(X @ model[0].weight.numpy().T + model[0].bias.numpy()) @ model[2].weight.numpy().T
-    want += model[2].bias.numpy()
-    loss = nn.functional.cross_entropy(logits, dl.tensor(Y))
-    loss.backward()
-    assert sorted(kept_below([loss])) == sorted([loss.op.name, logits.op.name])
-    opt.step()
-    np.testing.assert_allclose(logits.numpy(), want, rtol=1e-5, atol=1e-6)  # of the parameters before
-    logits = model(X)
-    loss = nn.functional.cross_entropy(logits, dl.tensor(Y))
-    loss.item()
-    dl.autograd.grad(loss, list(model.parameters()))  # which reads all of the forward pass
-    assert sorted(kept_below([loss])) == sorted([loss.op.name, logits.op.name])
-    hidden = model[1](model[0](X))
-    (hidden * 2.0).sum().item()
-    assert hidden.held is not None and len(kept_below([hidden])) == 2  # two modules called by themselves
-    w = dl.tensor(np.ones(3, "float32"), requires_grad=True)
-    losses = []
-    for _ in range(4):
-        losses.append((w * 3).tanh().sum())
-        losses[-1].backward()
-        with dl.no_grad():
-            w -= 0.1
-    assert len(kept_below(losses)) == 4
-    np.testing.assert_allclose([float(v) for v in losses], 3 * np.tanh([3, 2.7, 2.4, 2.1]), rtol=1e-5)
 
 
 def test_every_value_is_the_same_however_often_it_is_computed() -> None:
@@ -211,10 +100,6 @@ def test_autograd_grad() -> None:
     loss = (x * x).sum()
     assert "no output depends" in error_of(GraphError, dl.autograd.grad, loss, [x, unused])
     assert dl.autograd.grad(loss, [x, unused], allow_unused=True)[1] is None
-    assert "shape (3,)" in error_of(ShapeError, dl.autograd.grad, x, x, np.ones(3))
-    assert "2 gradients for 1" in error_of(GraphError, dl.autograd.grad, x, x, [None, None])
-    assert "must be tensors" in error_of(GraphError, dl.autograd.grad, 1.0, x)
-    assert "there are no inputs" in error_of(GraphError, dl.autograd.grad, loss, [])
     with dl.no_grad():
         hidden = x * 2
     assert "no output depends" in error_of(GraphError, dl.autograd.grad, hidden.sum(), x)
