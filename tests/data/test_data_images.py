@@ -19,8 +19,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from dlsys.data import CIFAR10, DataLoader, UnavailableError, cifar10, mnist, one_hot, parse_idx, read_idx
-from dlsys.data import files as data_files
+from dlsys.data import CIFAR10, DataLoader, cifar10, mnist, one_hot, parse_idx, read_idx
 from dlsys.data.digits import augmented_digits, variants
 from dlsys.errors import DataError, DTypeError
 from helpers import error_of
@@ -40,14 +39,12 @@ def small() -> dict[str, bytes]:
     return {name: records(4 + number, number) for number, name in enumerate(cifar10.FILES.files)}
 
 
-def tar(content: dict[str, bytes], folder: str = FOLDER, link: str | None = None) -> bytes:
+def tar(content: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, value in {**content, "../evil.txt": b"outside", "readme.html": b"hello"}.items():
-            member = tarfile.TarInfo(f"{folder}/{name}")
+            member = tarfile.TarInfo(f"{FOLDER}/{name}")
             member.size = len(value)
-            if name == link:
-                member.type, member.linkname, member.size = tarfile.SYMTYPE, "/etc/passwd", 0
             archive.addfile(member, io.BytesIO(value))
     return buffer.getvalue()
 
@@ -96,21 +93,6 @@ def test_a_directory_may_hold_fewer_and_packed_files(folder: Path):
     assert "DLSYS_DATA" in error_of(DataError, CIFAR10, train=False)
 
 
-def test_damaged_files_are_named(folder: Path):
-    for content, cause in (
-        (b"", "0 bytes"),
-        (records(2)[:-1], "6145 bytes are no multiple of 3073"),
-        (bytes((10,)) + records(2)[1:], "the label 10 in record 0"),
-        (gzip.compress(records(2))[:-9], "damaged gzip"),
-    ):
-        write(folder, {"test_batch.bin": content})
-        message = error_of(DataError, CIFAR10, folder, train=False)
-        assert cause in message and "test_batch.bin" in message
-    # as long as the whole file: its checksum counts
-    write(folder, {"test_batch.bin": records(10_000)})
-    assert "803d5f7f4d78ea53de84dbe85f74fb6d" in error_of(DataError, CIFAR10, folder, train=False)
-
-
 # Mirrors ---------------------------------------------------------------------------------------------------
 
 
@@ -133,34 +115,6 @@ def test_archive_is_fetched_once_and_kept_as_single_files(folder: Path):
         assert len(caught) == 1 and "data_batch_4.bin is damaged" in str(caught[0].message)
 
 
-def test_bad_archives_are_told_mirror_by_mirror():
-    content = small()
-    less = {name: value for name, value in content.items() if name != "data_batch_5.bin"}
-    swapped = {**content, "test_batch.bin": records(3)}
-    for archive, cause in (
-        (tar(less), "damaged or lacks a file: \"filename 'cifar-10-batches-bin/data_batch_5.bin' not found"),
-        (tar(content, folder="elsewhere"), "lacks a file"),
-        (tar(content, link="data_batch_1.bin"), "damaged or lacks a file: \"linkname"),
-        (tar(content)[:-500], "is damaged"),
-        (b"<html>not here</html>", "is damaged"),
-        (tar(swapped), "test_batch.bin"),
-    ):
-        with sandbox() as folder, server({ARCHIVE: archive}) as (url, _), published(cifar10, content, url):
-            message = error_of(UnavailableError, data_files.load, cifar10.FILES)
-            assert cause in message and listing(folder) == []
-    good = tar(content)
-    with sandbox(), server({ARCHIVE: tar(swapped)}) as (bad, _), server({ARCHIVE: good}) as (url, _):
-        with published(cifar10, content, bad):
-            assert "MD5" in error_of(UnavailableError, data_files.load, cifar10.FILES)
-        with published(cifar10, content, bad, url):
-            assert data_files.load(cifar10.FILES)[0] == content
-
-
-def test_the_published_checksums():
-    assert cifar10.FILES.archive == ARCHIVE
-    assert cifar10.FILES.files["data_batch_1.bin"] == "5dd7e06a14cb22eb9f671a540d1b7c25"
-
-
 # The embedded default --------------------------------------------------------------------------------------
 
 
@@ -176,16 +130,6 @@ def test_coloured_digits_without_network():
     assert 0 <= test.images.min() < 0.2 and 0.8 < test.images.max() <= 1
     assert np.array_equal(test.pixels, again.pixels) and np.array_equal(test.labels, again.labels)
     assert (np.bincount(train.labels, minlength=10) > 300).all()
-    # images differ in colour, and can be told apart: the nearest neighbour by brightness pattern is right
-    assert len({tuple(corner) for corner in test.pixels[:, :, 0, 0].tolist()}) > 500
-
-    def pattern(data: CIFAR10, count: int) -> np.ndarray:
-        grey = data.images[:count].mean(1).reshape(count, -1)
-        grey = grey - grey.mean(1, keepdims=True)
-        return grey / np.linalg.norm(grey, axis=1, keepdims=True)
-
-    nearest = (pattern(test, 300) @ pattern(train, 5_000).T).argmax(1)
-    assert (train.labels[nearest] == test.labels[:300]).mean() > 0.85
 
 
 data_mnist = sys.modules["dlsys.data.mnist"]  # the module: `dlsys.data.mnist` is the function
@@ -220,22 +164,6 @@ def test_idx_reads_what_was_written(folder: Path):
     assert "cannot be read" in error_of(DataError, read_idx, folder / "absent")
 
 
-def test_idx_errors_name_the_file_and_the_cause():
-    good = idx(np.zeros((3, 2), np.uint8))
-    for content, cause in (
-        (b"", "0 bytes"),
-        (b"\0\0", "2 bytes"),
-        (b"\x89PNG" + good[4:], "magic number 0x89504e47"),
-        (b"\0\0\x0d\2" + good[4:], "magic number 0x00000d02"),
-        (good[:9], "within its header, after 9 of 12"),
-        (good[:-1], "6 bytes, but 5 follow"),
-        (good + b"\0", "6 bytes, but 7 follow"),
-    ):
-        message = error_of(DataError, parse_idx, content, "some-file")
-        assert "some-file" in message and cause in message, message
-    assert "expected 0x00000803" in error_of(DataError, parse_idx, good, "some-file", 3)
-
-
 def test_mnist_from_idx_files(folder: Path):
     content = small_mnist()
     write(folder / "mnist", content)
@@ -253,29 +181,11 @@ def test_mnist_from_idx_files(folder: Path):
     assert "train-images-idx3-ubyte" in message and "6bbc9ace898e44ae57da46a324031adb" in message
 
 
-def test_mnist_files_that_do_not_fit():
-    content = small_mnist()
-    for change, cause in (
-        ({"train-labels-idx1-ubyte": idx(np.zeros(59, np.uint8))}, "60 images"),
-        ({"t10k-labels-idx1-ubyte": idx(np.full(10, 10, np.uint8))}, "label 10"),
-        ({"t10k-images-idx3-ubyte": idx(np.zeros((10, 32, 32), np.uint8))}, "(32, 32)"),
-        ({"t10k-images-idx3-ubyte": content["t10k-labels-idx1-ubyte"]}, "magic number 0x00000801"),
-        ({"train-images-idx3-ubyte": content["train-images-idx3-ubyte"][:-1]}, "follow"),
-    ):
-        with sandbox() as folder:
-            write(folder, {**content, **change})
-            with published(data_mnist, {**content, **change}):
-                message = error_of(DataError, mnist, folder)
-            assert cause in message and next(iter(change)) in message, message
-
-
 def test_one_hot():
     encoded = one_hot(np.array([2, 0, 1]), 3)
     assert encoded.dtype == np.float32 and np.array_equal(encoded, np.eye(3)[[2, 0, 1]])
     assert one_hot(np.zeros(0, int), 3).shape == (0, 3)
     assert one_hot(np.zeros((2, 4), np.uint8), 5, "float64").shape == (2, 4, 5)
-    assert "-1 to 3" in error_of(DataError, one_hot, np.array([-1, 3]), 4)
-    assert "0 to 4" in error_of(DataError, one_hot, np.array([0, 4]), 4)
     assert "float64" in error_of(DTypeError, one_hot, np.array([0.5]), 4)
 
 
@@ -328,8 +238,3 @@ def test_digits_are_split_before_they_are_augmented():
     assert np.allclose(nearest + np.square(images).sum(axis=1), 0, atol=0.05)  # it is that digit, to rounding
     train, valid, test = (set(source[i : i + 20]) for i in (0, 20, 40))
     assert not (train & valid or train & test or valid & test)
-
-
-@pytest.mark.slow
-def test_too_many_digits_are_refused():
-    assert "give no" in error_of(DataError, augmented_digits, (200_000,))

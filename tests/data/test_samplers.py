@@ -102,8 +102,3 @@ def test_strings_and_dictionaries_are_batches() -> None:
     assert list(DataLoader(["a", "b", "c"], 2)) == [["a", "b"], ["c"]]
     (texts, labels), *_ = DataLoader([("one", 1), ("two", 2)], 2)
     assert texts == ("one", "two") and labels.tolist() == [1, 2]
-
-
-def test_numbers_of_no_sample_are_named() -> None:
-    for sampler, told in ((["a"], "a sample's number"), ([0, 23], "number 23 of 23 samples"), ([-24], ">= -23")):
-        assert told in error_of(DataArgumentError, list, DataLoader(DATA, sampler=sampler))

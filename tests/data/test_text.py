@@ -13,7 +13,6 @@ from dlsys.data import (
     CharacterText,
     DataArgumentError,
     DataLoader,
-    Dictionary,
     SequenceDataset,
     WordText,
     batchify,
@@ -35,7 +34,6 @@ def test_characters_of_a_file(folder: Path):
     file = folder / "mine.txt"
     file.write_bytes(SAMPLE.encode("utf-8"))
     train, test, whole = (CharacterText(file, split) for split in ("train", "test", "all"))
-    assert "split is one of train, test, all" in error_of(ValueError, CharacterText, file, "valid")
     (folder / "latin1.txt").write_bytes(SAMPLE.encode("latin-1"))
     message = error_of(DataError, CharacterText, folder / "latin1.txt")
     assert "latin1.txt is no UTF-8 text: byte 0xe9 at 15" in message
@@ -50,8 +48,6 @@ def test_characters_of_a_file(folder: Path):
     assert [train.vocabulary[i] for i in train.encode("end")] == list("end")
     message = error_of(DataError, train.encode, "tha Z")
     assert "the character 'a' at 2 is not in the vocabulary of" in message
-    assert "expected 0 to" in error_of(DataError, train.decode, [0, len(train.vocabulary)])
-    assert "expected 0 to" in error_of(DataError, train.decode, np.array([-1]))
     assert "float" in error_of(DTypeError, train.decode, [0.5])
 
 
@@ -105,7 +101,6 @@ def test_windows():
     assert SequenceDataset(tokens, 4)[-1][0].tolist() == [116, 117, 118, 119]
     error_of(IndexError, SequenceDataset(tokens, 4).__getitem__, 5)
     assert "hold no window of 23 + 1" in error_of(ShapeError, SequenceDataset, tokens, 23)
-    assert "float64" in error_of(DTypeError, SequenceDataset, np.zeros(9), 2)
     assert "length must be an integer >= 1, not 0" in error_of(ValueError, SequenceDataset, tokens, 0)
 
 
@@ -145,12 +140,6 @@ def test_words_of_a_file_and_of_two_files(folder: Path):
     assert "input.txt" in error_of(DataError, WordText)
 
 
-def test_dictionary():
-    words = Dictionary()
-    assert [words.add_word(word) for word in ("b", "a", "b")] == [0, 1, 0]
-    assert len(words) == 2 and words.word2idx == {"b": 0, "a": 1} and words.idx2word == ["b", "a"]
-
-
 def test_batchify_and_get_batch_as_in_needle():
     letters = np.arange(26)
     data = batchify(letters, 4)
@@ -161,7 +150,4 @@ def test_batchify_and_get_batch_as_in_needle():
     assert y.tolist() == [1, 7, 13, 19, 2, 8, 14, 20]
     x, y = get_batch(data, 4, 35)  # the last row has no successor
     assert x.tolist() == [[4, 10, 16, 22]] and y.tolist() == [5, 11, 17, 23]
-    assert "between 0 and 4, not 5" in error_of(DataArgumentError, get_batch, data, 5, 2)
-    assert "bptt" in error_of(DataArgumentError, get_batch, data, 0, 0)
     assert "(3,) in 4 columns" in error_of(ShapeError, batchify, [1, 2, 3], 4)
-    assert "batch_size" in error_of(DataArgumentError, batchify, letters, 0)

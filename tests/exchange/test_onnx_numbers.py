@@ -12,7 +12,6 @@ from dlsys import autodiff as ad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from optional import onnxruntime
 
 
 def model_of(kind: str, *values: np.ndarray, **attributes: Any) -> Any:
@@ -108,11 +107,3 @@ def test_remainders_of_floats_have_the_sign_of_the_first() -> None:
     onnx.checker.check_model(model)
     network, _ = dl.from_onnx(model)
     np.testing.assert_array_equal(network(a, b).numpy(), np.fmod(a, b))
-
-
-def test_onnxruntime_finds_the_same_remainders() -> None:
-    a, b = np.array([5.5, -5.5, 3, -3], "float32"), np.array([2, 2, -2, 1.25], "float32")
-    x, y = ad.Variable("x", a.shape), ad.Variable("y", b.shape)
-    model = dl.to_onnx(ad.fmod_op(x, y), None, {x: a, y: b})
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    np.testing.assert_array_equal(session.run(None, {"x": a, "y": b})[0], np.fmod(a, b))

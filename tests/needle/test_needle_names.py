@@ -134,8 +134,6 @@ def test_tuples_of_tensors() -> None:
     const[0].cached_data[0, 0] = 8  # the arrays' own memory, as needle's
     assert a.numpy()[0, 0] == 8 and const.cached_data[0].numpy()[0, 0] == 8
     assert "of the same length, not of 1" in error_of(GraphError, lambda: pair + ops.make_tuple(a))
-    assert "not Tensor" in error_of(GraphError, lambda: pair + a)
-    assert "takes tensors, not int" in error_of(GraphError, ops.make_tuple, a, 1)
 
 
 def backward_check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -304,7 +302,6 @@ def test_initial_values_are_numpys_draws() -> None:
     assert ndl.init.constant(2, 3, c=4.0).tolist() == [[4.0] * 3] * 2
     assert ndl.init.one_hot(3, ndl.Tensor([2, 0]), device=ndl.cpu()).tolist() == [[0, 0, 1], [1, 0, 0]]
     assert "from 0 to 2" in error_of(GraphError, ndl.init.one_hot, 3, np.array([3]))
-    assert "only relu" in error_of(GraphError, ndl.init.kaiming_normal, 2, 3, "tanh")
     assert 0.2 < ndl.init.randb(40, 40, p=0.3).numpy().mean() < 0.4
     like = ndl.init.zeros(2, dtype="float64")
     assert ndl.init.ones_like(like).dtype == "float64" and ndl.init.zeros_like(like).tolist() == [0, 0]

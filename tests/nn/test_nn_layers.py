@@ -49,10 +49,42 @@ LAYERS: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = [  # name, shap
     ("ZeroPad2d", (1, 2, 3, 4), ((1, 0, 2, 3),), {}),
     ("ConstantPad2d", (1, 2, 3, 4), (1, 0.5), {}),
     ("Identity", (2, 3), (7, "any"), {"thing": 1}),
+    ("Conv1d", (2, 3, 9), (3, 4, 3), {}),
+    ("Conv1d", (2, 4, 11), (4, 6, 2, 2, 1, 3, 2, False), {}),
+    ("Conv1d", (2, 3, 8), (3, 4, 4), {"padding": "same"}),
+    ("Conv2d", (3, 5, 6), (3, 4, 3), {}),
+    ("Conv2d", (2, 2, 6, 7), (2, 3, 3), {"padding": "same", "dilation": (1, 2)}),
+    ("Conv2d", (2, 2, 6, 7), (2, 3, (2, 4)), {"padding": "same"}),
+    ("Conv2d", (2, 2, 6, 7), (2, 3, 3), {"padding": "valid"}),
+    ("Conv2d", (2, 2, 6, 7), (2, 3, 3), {"padding": (2, 1), "padding_mode": "reflect"}),
+    ("Conv2d", (2, 2, 6, 7), (2, 3, 3), {"padding": "same", "padding_mode": "replicate"}),
+    ("ConvTranspose2d", (2, 3, 4, 5), (3, 4, 3), {}),
+    ("ConvTranspose2d", (2, 4, 3, 4), (4, 6, (2, 3), 2, 1, 1, 2), {}),
+    ("ConvTranspose2d", (1, 2, 3, 3), (2, 3, 3, (3, 2), (1, 0), (2, 0), 1, False, (1, 2)), {}),
+    ("ConvTranspose2d", (3, 4, 5), (3, 4, 2), {}),
+    ("GroupNorm", (3, 6, 5), (3, 6), {}),
+    ("GroupNorm", (2, 6, 3, 5), (2, 6, 1e-2, False), {}),
+    ("RMSNorm", (3, 7), (7,), {}),
+    ("RMSNorm", (2, 3, 5), ((3, 5), 1e-2), {}),
+    ("RMSNorm", (3, 5), ([5], 1e-3, False), {}),
+    ("Upsample", (2, 3, 5, 4), (), {"scale_factor": (1.7, 0.6)}),
+    ("Upsample", (2, 3, 5, 4), (), {"scale_factor": 1.7, "recompute_scale_factor": True}),
+    ("Upsample", (2, 3, 5, 4), (), {"size": 6}),
+    ("Upsample", (2, 3, 5, 4), (), {"scale_factor": 1.3, "mode": "bilinear", "align_corners": False}),
+    ("Upsample", (2, 3, 5, 4), (), {"size": (1, 9), "mode": "bilinear", "align_corners": True}),
+    ("Upsample", (2, 3, 5, 4), (), {"scale_factor": (0.6, 2.4), "mode": "bilinear", "align_corners": True}),
+    ("Upsample", (2, 3, 5), (), {"scale_factor": 2.5}),
+    ("PixelShuffle", (2, 8, 3, 5), (2,), {}),
+    ("PixelShuffle", (9, 2, 3), (3,), {}),
+    ("Unflatten", (2, 12, 3), (1, (3, 4)), {}),
+    ("Unflatten", (2, 12), (-1, (2, -1, 3)), {}),
+    ("Unfold", (2, 3, 6, 7), (2,), {}),
+    ("Unfold", (2, 1, 6, 7), ((2, 3), (1, 2), 1, 2), {}),
 ]
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # of PyTorch, for even kernels
 @DTYPES
 @pytest.mark.parametrize(("name", "given", "args", "words"), LAYERS, ids=[name for name, *_ in LAYERS])
 def test_layers_compute_what_torch_nn_computes(name: str, given: Any, args: Any, words: Any, dtype: str) -> None:
@@ -156,7 +188,6 @@ def test_a_padding_index_has_no_gradient_and_at_first_the_vector_zero() -> None:
     y.backward()
     assert not y.numpy()[0, 0].any()
     assert layer.weight.grad.numpy()[:, 0].tolist() == [0, 1, 2, 0]
-    error_of(GraphError, nn.Embedding, 4, 3, 4)
 
 
 @pytest.mark.slow
@@ -199,4 +230,3 @@ def test_what_only_moves_values() -> None:
     found = F.one_hot(dl.tensor(numbers), 3).numpy()
     np.testing.assert_array_equal(found, torch.nn.functional.one_hot(torch.tensor(numbers), 3).numpy())
     assert found.dtype == np.int64
-    error_of(GraphError, F.pad, dl.tensor(x), (1, 2, 3))

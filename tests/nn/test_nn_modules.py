@@ -11,7 +11,7 @@ import pytest
 from beside_torch import close, drawn
 from dlsys import autodiff as ad
 from dlsys import nn
-from dlsys.errors import DTypeError, GraphError
+from dlsys.errors import GraphError
 from helpers import error_of
 from optional import optional, torch
 
@@ -59,10 +59,8 @@ def test_lists_and_dicts_of_modules() -> None:
     assert mine[2] is c and mine[-1].out_features == 3 and list(mine[:2]) == [a, b]
     mine[0] = nn.Identity()
     assert len(mine) == 4 and mine(x) is not None
-    error_of(IndexError, mine.__getitem__, 4)
     members = nn.ModuleList([a]).append(c)
     assert list(members) == [a, c] and len(members[1:]) == 1
-    assert "must be a Module, not int" in error_of(GraphError, nn.Sequential, 3)
 
 
 def test_what_a_module_can_do() -> None:
@@ -75,8 +73,6 @@ def test_what_a_module_can_do() -> None:
     layer.register_parameter("shift", None)
     layer.register_buffer("seen", np.zeros(1), persistent=False)
     assert layer.shift is None and {"weight", "bias", "scale"} == layer.state_dict().keys()
-    assert "must be a Parameter, not ndarray" in error_of(GraphError, layer.register_parameter, "a", np.ones(2))
-
     assert model.double() is model
     assert {value.dtype for value in (*model.parameters(), *model.buffers())} == {"float64", "int64"}
     x = rng.standard_normal((5, 3))
@@ -84,8 +80,6 @@ def test_what_a_module_can_do() -> None:
     assert y.dtype == "float64" and model.to(np.float32)(x.astype("float32")).dtype == "float32"
     assert model.to(torch.float64).cpu().to("cpu").get_submodule("0").weight.dtype == "float64"
     assert model.float().get_submodule("0").weight.dtype == "float32"
-    for wrong in ("float16", np.int32, torch.bfloat16):
-        assert "not " in error_of(DTypeError, model.to, wrong)
     shared = nn.ModuleList([layer, layer])
     shared.add_module("again", nn.Linear(2, 2))
     shared.again.weight = layer.weight
@@ -180,12 +174,6 @@ def test_clipping_in_place_is_pytorchs() -> None:
         assert all((parameter.grad.numpy() == value).all() for parameter, value in zip(mine, before, strict=True))
         for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4)
-
-
-def test_named_parameters_and_states_in_part() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
-    assert model.load_state_dict({}, strict=False).missing_keys == ["0.weight", "0.bias"]
-    assert len(dl.optim.SGD(model.named_parameters()).parameters) == 2
 
 
 def test_arguments_of_pytorch_without_effect_warn() -> None:

@@ -12,7 +12,6 @@ from beside_torch import DTYPES, agree, assert_module, drawn, rng
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.nn import functional as F
-from helpers import error_of
 from optional import torch
 
 SPREAD = np.concatenate([drawn(3, 7) * 4, [[0.0, 3.0, -3.0, 25.0, -25.0, 90.0, -90.0]]])
@@ -163,36 +162,18 @@ def test_dictionaries_of_modules_and_lists_of_parameters() -> None:
     assert isinstance(heads.pop("more"), nn.Identity)
     del heads["most"]
     assert list(heads) == ["wide", "narrow"]
-    assert "Module" in error_of(dl.errors.GraphError, nn.ModuleDict, {"a": 1})
-    for given in (5, ["ab", "c"]):
-        assert "needs a dictionary" in error_of(dl.errors.GraphError, nn.ModuleDict, given)
-    for container in (heads, scales):
-        assert "no forward" in error_of(dl.errors.GraphError, container, dl.ones(2))
     scales.append(dl.zeros(2)).extend([np.ones(1)])
     assert [value.shape for value in scales] == [(2,), (1, 3), (2,), (1,)] and scales[-1].requires_grad
     assert len(scales[1:3]) == 2 and scales[1:3][0] is scales[1]
     scales[0] = nn.Parameter(np.zeros(5))
     assert mine.get_parameter("scales.0").shape == (5,)
-    error_of(IndexError, scales.__getitem__, 4)
-    assert "needs a list" in error_of(dl.errors.GraphError, nn.ParameterList, 5)
-    error_of(dl.errors.GraphError, scales.__setitem__, 0, 5)
-
-
-def test_sequences_are_extended() -> None:
-    model = nn.Sequential(nn.Linear(2, 3))
-    assert model.extend([nn.ReLU(), nn.Linear(3, 1)]) is model and list(model.state_dict())[-1] == "2.bias"
-    assert len(nn.ModuleList([nn.ReLU()]).extend(model)) == 4
-    error_of(dl.errors.GraphError, model.extend, [5])
 
 
 def test_parameters_by_name_and_states_after_a_prefix() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
     assert model.get_parameter("0.bias") is model[0].bias
     assert model[0].get_parameter("weight") is model[0].weight
-    for name in ("1.bias", "2.weight", "weight", "", 5):
-        error_of(dl.errors.GraphError, model.get_parameter, name)
     assert list(model.state_dict(prefix="net.")) == ["net.0.weight", "net.0.bias", "net.1.weight"]
-    assert "prefix" in error_of(dl.errors.GraphError, model.state_dict, prefix=5)
 
 
 def test_forward_hooks_see_and_replace_outputs() -> None:
@@ -209,67 +190,6 @@ def test_forward_hooks_see_and_replace_outputs() -> None:
     handle.remove()
     np.testing.assert_allclose(model(x).numpy(), plain)
     assert len(seen) == 2
-    assert "takes a function" in error_of(dl.errors.GraphError, model.register_forward_hook, 5)
-
-
-@DTYPES
-def test_norms_of_groups_and_of_squares(dtype: str) -> None:
-    for shape, args in (
-        ((3, 6, 5), (3, 6)),
-        ((2, 6, 3, 5), (2, 6, 1e-2, False)),
-        ((5, 8), (2, 8)),  # groups of two are ill-conditioned
-        ((4, 4), (1, 4)),
-    ):
-        assert_module("GroupNorm", drawn(*shape), args=args, dtype=dtype)
-    for shape, args in (((3, 7), (7,)), ((2, 3, 5), ((3, 5), 1e-2)), ((3, 5), ([5], 1e-3, False))):
-        assert_module("RMSNorm", drawn(*shape), args=args, dtype=dtype)
-
-
-@DTYPES
-def test_signals_are_convolved(dtype: str) -> None:
-    assert_module("Conv1d", drawn(2, 3, 9), args=(3, 4, 3), dtype=dtype)
-    assert_module("Conv1d", drawn(2, 4, 11), args=(4, 6, 2, 2, 1, 3, 2, False), dtype=dtype)
-    assert_module("Conv2d", drawn(3, 5, 6), args=(3, 4, 3), dtype=dtype)
-    assert_module("Conv1d", drawn(3, 9), args=(3, 4, (5,), (2,), (2,)), dtype=dtype)
-
-
-RESIZED: list[dict[str, Any]] = [
-    {"scale_factor": 2},
-    {"scale_factor": (1.7, 0.6)},
-    {"scale_factor": 1.7, "recompute_scale_factor": True},
-    {"size": (7, 2)},
-    {"size": 6},
-    {"scale_factor": 2, "mode": "bilinear"},
-    {"scale_factor": 1.3, "mode": "bilinear", "align_corners": False},
-    {"size": (7, 2), "mode": "bilinear", "align_corners": True},
-    {"size": (1, 9), "mode": "bilinear", "align_corners": True},
-    {"scale_factor": (0.6, 2.4), "mode": "bilinear", "align_corners": True},
-]
-
-
-@DTYPES
-@pytest.mark.parametrize("words", RESIZED, ids=str)
-def test_images_are_resized(words: dict[str, Any], dtype: str) -> None:
-    assert_module("Upsample", drawn(2, 3, 5, 4), dtype=dtype, **words)
-
-
-def test_signals_are_resized_and_mistakes_told() -> None:
-    agree(F.interpolate, torch.nn.functional.interpolate, drawn(2, 3, 5), dtype="float32", scale_factor=2.5)
-    x = dl.ones(1, 1, 4, 4)
-    for words, told in (
-        ({}, "either a size or a scale_factor"),
-        ({"size": 2, "scale_factor": 2}, "either a size or a scale_factor"),
-        ({"size": 2, "mode": "bicubic"}, "mode must be"),
-        ({"size": 2, "align_corners": True}, "align_corners is of mode"),
-        ({"scale_factor": (2, 2, 2)}, "scale_factor"),
-        ({"size": (2, 2, 2)}, "size"),
-        ({"scale_factor": 0.1}, "size"),
-        ({"scale_factor": "2"}, "scale_factor"),
-    ):
-        given: dict[str, Any] = dict(words)
-        assert told in error_of(dl.errors.GraphError, F.interpolate, x, **given), words
-    assert "bilinear" in error_of(dl.errors.ShapeError, F.interpolate, dl.ones(1, 1, 4), 2, mode="bilinear")
-    error_of(dl.errors.GraphError, nn.Upsample, mode="trilinear")
 
 
 @DTYPES
@@ -280,110 +200,10 @@ def test_images_are_padded_by_their_own_elements(mode: str, dtype: str) -> None:
 
 
 @DTYPES
-def test_what_moves_values(dtype: str) -> None:
-    assert_module("PixelShuffle", drawn(2, 8, 3, 5), args=(2,), dtype=dtype)
-    assert_module("PixelShuffle", drawn(9, 2, 3), args=(3,), dtype=dtype)
-    for shape, dim, size in (((2, 12, 3), 1, (3, 4)), ((2, 12), -1, (2, -1, 3)), ((2, 1), 0, (2, 1))):
-        assert_module("Unflatten", drawn(*shape), args=(dim, size), dtype=dtype)
-    assert "pixel_shuffle" in error_of(dl.errors.ShapeError, nn.PixelShuffle(2), dl.ones(6, 2, 2))
-    assert "Unflatten" in error_of(dl.errors.ShapeError, nn.Unflatten(3, (2, 2)), dl.ones(2, 4))
-    error_of(dl.errors.DlsysError, nn.Unflatten(1, (3, 2)), dl.ones(2, 4))
-    error_of(dl.errors.GraphError, nn.Unflatten, 1, "two")
-
-
-@DTYPES
 def test_rows_are_normalized(dtype: str) -> None:
     x = np.concatenate([drawn(3, 5), np.zeros((1, 5))])
     for words in ({}, {"dim": 0}, {"p": 1, "dim": -1}, {"eps": 3.0}):
         agree(F.normalize, torch.nn.functional.normalize, x, dtype=dtype, **words)
-    assert "p must be 1 or 2" in error_of(dl.errors.GraphError, F.normalize, dl.ones(2, 2), 3)
-
-
-@pytest.mark.slow
-def test_compiled_layers_compute_the_same() -> None:
-    for name, shape, args in (
-        ("GroupNorm", (2, 6, 5), (3, 6)), ("RMSNorm", (3, 7), (7,)), ("Conv1d", (2, 3, 9), (3, 4, 3)),
-        ("ConvTranspose2d", (1, 3, 4, 5), (3, 4, 4, 2, 1)),
-        ("Upsample", (1, 2, 3, 4), ((5, 7), None, "bilinear")), ("PixelShuffle", (8, 3, 5), (2,)),
-        ("BatchNorm1d", (5, 3), (3,)), ("LayerNorm", (4, 7), (7,)), ("ReLU6", (2, 5), ()),
-        ("ConstantPad2d", (1, 2, 3, 4), (1, 0.5)),
-    ):  # fmt: skip
-        assert_module(name, drawn(*shape), args=args, dtype="float32", ctx=dl.cpu(0))
-    numbers = np.array([[1, 4, 0], [4, 2, 1]])
-    assert_module("Embedding", numbers, args=(5, 3), dtype="float32", ctx=dl.cpu(0))
-    for target, words in ((NUMBERS[:4], {"reduction": "none"}), (NUMBERS[:4], {}), (SHARES, {})):
-        settings: dict[str, Any] = {"label_smoothing": 0.2, **words}
-        mine, theirs = F.cross_entropy, torch.nn.functional.cross_entropy
-        agree(mine, theirs, LOGITS, target, dtype="float32", ctx=dl.cpu(0), **settings)
-    agree(F.mse_loss, torch.nn.functional.mse_loss, LOGITS, EVEN, dtype="float32", ctx=dl.cpu(0))
-
-
-@DTYPES
-def test_transposed_convolutions(dtype: str) -> None:
-    for shape, args in (
-        ((2, 3, 4, 5), (3, 4, 3)),
-        ((2, 4, 3, 4), (4, 6, (2, 3), 2, 1, 1, 2)),
-        ((1, 2, 3, 3), (2, 3, 3, (3, 2), (1, 0), (2, 0), 1, False, (1, 2))),
-        ((3, 4, 5), (3, 4, 2)),
-    ):
-        assert_module("ConvTranspose2d", drawn(*shape), args=args, dtype=dtype)
-
-
-def in_one_row(layer: Any, cat: Callable[..., Any]) -> Callable[..., Any]:
-    """A recurrent layer as a function of x and states, whose output and states are one row of numbers."""
-
-    def function(x: Any, *hx: Any) -> Any:
-        output, state = layer(x, hx if len(hx) > 1 else hx[0]) if hx else layer(x)
-        states = state if isinstance(state, tuple) else (state,)
-        return cat([part.reshape(-1) for part in (output, *states)])
-
-    return function
-
-
-@pytest.mark.slow
-@DTYPES
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
-def test_recurrent_layers_run_both_ways(kind: str, dtype: str) -> None:
-    for words, batch in (({}, 3), ({"num_layers": 2, "batch_first": True}, 3), ({"bias": False}, 1)):
-        settings: dict[str, Any] = {**words, "bidirectional": True}
-        mine, theirs = getattr(nn, kind)(4, 5, **settings), getattr(torch.nn, kind)(4, 5, **settings)
-        mine, theirs = mine.to(dtype), theirs.to(getattr(torch, dtype))
-        assert list(mine.state_dict()) == list(theirs.state_dict())
-        mine.load_state_dict(theirs.state_dict())
-        shape = (batch, 6, 4) if "batch_first" in words else (6, batch, 4)
-        count = 2 * words.get("num_layers", 1)
-        states = [drawn(count, batch, 5) for _ in range(2 if kind == "LSTM" else 1)]
-        for given in ([], states):
-            agree(in_one_row(mine, dl.cat), in_one_row(theirs, torch.cat), drawn(*shape), *given, dtype=dtype)
-    wrong = (dl.ones(1, 1, 5),) * len(states)
-    told = error_of(dl.errors.ShapeError, in_one_row(mine, dl.cat), dl.ones(6, 1, 4), *wrong)
-    assert "initial state" in told
-    assert "bidirectional must be" in error_of(
-        dl.errors.GraphError, getattr(nn, kind), 4, 5, bidirectional="yes"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # of PyTorch, for even kernels
-@DTYPES
-def test_convolutions_whose_padding_is_named_or_no_zeros(dtype: str) -> None:
-    for words in (
-        {"padding": "same", "dilation": (1, 2)}, {"padding": "same", "kernel_size": (2, 4)}, {"padding": "valid"},
-        {"padding": (2, 1), "padding_mode": "reflect"}, {"padding": "same", "padding_mode": "replicate"},
-    ):  # fmt: skip
-        words = {"in_channels": 2, "out_channels": 3, "kernel_size": 3, **words}
-        assert_module("Conv2d", drawn(2, 2, 6, 7), dtype=dtype, **words)
-    assert_module("Conv1d", drawn(2, 3, 8), args=(3, 4, 4), padding="same", dtype=dtype)
-    assert "strides of 1" in error_of(dl.errors.GraphError, nn.Conv2d, 2, 3, 3, 2, "same")
-    assert "padding must be" in error_of(dl.errors.GraphError, nn.ConvTranspose2d, 2, 3, 3, 1, "same")
-    assert "padding_mode" in error_of(dl.errors.GraphError, nn.ConvTranspose2d, 2, 3, 3, padding_mode="reflect")
-    assert "Conv2d(2, 3, 3, padding='same')" in repr(nn.Conv2d(2, 3, 3, padding="same"))
-
-
-@DTYPES
-def test_windows_as_columns(dtype: str) -> None:
-    assert_module("Unfold", drawn(2, 3, 6, 7), args=(2,), dtype=dtype)
-    assert_module("Unfold", drawn(2, 1, 6, 7), args=((2, 3), (1, 2), 1, 2), dtype=dtype)
 
 
 @DTYPES
@@ -411,7 +231,6 @@ def test_binary_cross_entropy_at_zero_and_one() -> None:
     np.testing.assert_allclose(found.numpy(), torch.nn.BCELoss(reduction="none")(theirs, torch.tensor(y)).numpy())
     found.sum().backward()
     assert np.isfinite(mine.grad.numpy()).all() and mine.grad[4].item() == pytest.approx(1.0)
-    assert "shapes differ" in error_of(dl.errors.ShapeError, F.binary_cross_entropy, mine, dl.ones(2))
 
 
 def test_orthogonal_matrices() -> None:
@@ -419,5 +238,4 @@ def test_orthogonal_matrices() -> None:
         w = nn.init.orthogonal_(ad.Parameter(np.zeros(shape)), gain=2.0).numpy().reshape(shape[0], -1)
         small = w @ w.T if len(w) <= w.shape[1] else w.T @ w
         np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-12)
-    assert "two axes" in error_of(dl.errors.GraphError, nn.init.orthogonal_, ad.Parameter(np.zeros(3)))
     assert nn.init.constant_(ad.Parameter(np.zeros(2)), val=3.0).tolist() == [3.0, 3.0]

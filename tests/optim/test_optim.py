@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, optim
-from dlsys.graph import find_topo_sort
 from dlsys.optim.methods import one_minus_power
 from helpers import evaluate
 from optional import torch
@@ -132,28 +131,6 @@ def test_parameters_of_two_dtypes_share_one_learning_rate() -> None:
     np.testing.assert_allclose(single.value, np.full(3, 0.25), rtol=1e-6)
     np.testing.assert_allclose(double.value, np.full((2, 2), 1.75), rtol=1e-7)
     assert (single.value.dtype, double.value.dtype) == (np.float32, np.float64)
-
-
-def test_unused_parameter_has_gradient_zeros() -> None:
-    used, unused = ad.Parameter(np.ones(2)), ad.Parameter(np.full(3, 2.0))
-    for opt in (optim.SGD([used, unused], lr=0.1, momentum=0.9), optim.Adam([used, unused])):
-        ad.Executor([opt.minimize(used * used)], ctx="numpy").run({})
-        assert (unused.value == 2).all() and (used.value < 1).all()
-
-
-def test_what_an_option_of_zero_switches_off_adds_no_node() -> None:
-    def count(opt: Callable[[list[ad.Parameter]], optim.Optimizer]) -> int:
-        parameter, gradient = ad.Parameter(np.ones(3)), ad.Variable("g")
-        optimizer = opt([parameter])
-        return sum(not node.op.immediate for node in find_topo_sort([optimizer.update([gradient])]))
-
-    # gradient, parameter, lr, product, difference, assign, group
-    assert count(lambda p: optim.SGD(p, lr=0.1)) == 7
-    # and the buffer, its product with the momentum, the sum, its assign
-    assert count(lambda p: optim.SGD(p, lr=0.1, momentum=0.9)) == 11
-    assert count(lambda p: optim.SGD(p, lr=0.1, weight_decay=0.1)) == 9
-    assert count(lambda p: optim.AdamW(p, weight_decay=0.0)) == count(optim.Adam)
-    assert count(lambda p: optim.AdamW(p, weight_decay=0.1)) == count(optim.Adam) + 3
 
 
 def test_bias_correction_keeps_its_digits() -> None:

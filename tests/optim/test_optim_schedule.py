@@ -124,8 +124,6 @@ def test_clip_grad_value() -> None:
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-7)
     optim.clip_grad_value_(own[1], 0.05)
     np.testing.assert_allclose(np.asarray(own[1].grad), [0.05, -0.05])
-    assert "clip_value" in error_of(GraphError, optim.clip_grad_value_, own, -1.0)
-    assert "takes parameters" in error_of(GraphError, optim.clip_grad_value_, [own[0] * 1.0], 1.0)
 
 
 def test_schedule_reaches_the_kernels_and_compiles_nothing() -> None:
