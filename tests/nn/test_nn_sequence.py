@@ -110,6 +110,13 @@ def test_dropout_between_layers_is_for_training() -> None:
 
 
 @pytest.mark.slow
+def test_compiled_layers_over_time() -> None:
+    for name, layers in (("LSTM", 2), ("GRU", 1)):
+        mine, theirs = both(name, 5, 8, num_layers=layers)
+        compare(mine, theirs, [drawn(4, 3, 5)], lambda m, t: m(t[0]), dl.cpu())
+
+
+@pytest.mark.slow
 def test_attention() -> None:
     for kwargs in ({}, {"batch_first": True}, {"bias": False}):
         mine, theirs = both("MultiheadAttention", 8, 2, **kwargs)
