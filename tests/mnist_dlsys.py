@@ -93,8 +93,7 @@ MODELS: dict[str, Callable[[], Model]] = {"logreg": logreg, "mlp": mlp}
 def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> list[float]:
     """Stochastic gradient descent on `model`; prints as it goes; returns the mean loss of each epoch."""
     optimizer = optim.SGD(model.parameters, lr=options.lr)
-    samples = ad.reducesum_op(model.y_)  # of this process's share of a batch: a row of y_ adds up to 1
-    trainer = ad.Executor([model.loss, optimizer.minimize(model.loss, samples)], ctx=ctx)
+    trainer = ad.Executor([model.loss, optimizer.minimize(loss_of_share(model))], ctx=ctx)
     predictor = ad.Executor([model.logits], ctx=ctx)
 
     start = time.perf_counter()
@@ -131,6 +130,14 @@ def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> l
         right += int((logits_val.argmax(axis=1) == data.valid_labels[rows]).sum())
     print(f"Validation set accuracy = {right / len(data.valid_labels):.6f}", flush=True)
     return losses
+
+
+def loss_of_share(model: Model) -> ad.Node:
+    """The loss of which the mean over all processes is that of a whole batch; of one process its own."""
+    if distributed.size() == 1:
+        return model.loss
+    rows = ad.reducesum_op(model.y_)  # each row of y_ adds up to 1; processes may have one row more than others
+    return model.loss * (rows / distributed.mean_over_ranks(rows))
 
 
 def on_device(value: np.ndarray, ctx: Any) -> Any:
