@@ -1,4 +1,4 @@
-"""Files that would take more memory or time than they have bytes for: each is refused by name, before it does."""
+"""Files that are damaged or hostile: each is refused by name, before it takes more memory or time than it has bytes."""
 
 from __future__ import annotations
 

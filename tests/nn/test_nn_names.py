@@ -1,4 +1,4 @@
-"""Layers, activations and losses that compose others, against torch.nn: values, gradients, states, errors."""
+"""Activations, losses and collections of `dlsys.nn` against torch.nn: values, gradients, states."""
 
 from __future__ import annotations
 

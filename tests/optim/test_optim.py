@@ -1,4 +1,4 @@
-"""Optimizers against PyTorch; errors; the step that is taken at once is compiled once, and a graph's."""
+"""Optimizers against PyTorch, in compiled graphs and in steps that are taken at once."""
 
 from __future__ import annotations
 
@@ -162,27 +162,6 @@ def _backward(parameters: list, scale: float) -> None:
 def _close(mine: list[dl.Tensor], theirs: list[torch.Tensor]) -> None:
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_step_is_compiled_once_for_the_same_gradients_and_options() -> None:
-    mine, theirs = _pair([(3, 4), (5,), ()])
-    for name, options in (("Adam", {"lr": 0.02}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("RMSprop", {"lr": 0.01})):
-        a, b = getattr(optim, name)(mine, **options), getattr(torch.optim, name)(theirs, **options)
-        rates = [optim.lr_scheduler.StepLR(a, 2), torch.optim.lr_scheduler.StepLR(b, 2)]
-        for step in range(5):
-            a.zero_grad(), b.zero_grad()
-            _backward(mine, 0.1 + step), _backward(theirs, 0.1 + step)
-            a.step(), b.step()
-            [rate.step() for rate in rates]
-            _close(mine, theirs)
-        assert len(a._stepping._compiled) == 1, name
-        for group in (a.param_groups[0], b.param_groups[0]):
-            group["weight_decay"] = 0.3
-        for _ in range(2):
-            a.step(), b.step()
-            _close(mine, theirs)
-        assert len(a._stepping._compiled) == 2, name
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Tensors in use: where gradients are off, changes in place, kernels and feeds, and what is compiled how often."""
+"""Tensors in use: where gradients are off, kernels and feeds, and what is compiled how often."""
 
 from __future__ import annotations
 
