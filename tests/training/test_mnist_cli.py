@@ -74,7 +74,7 @@ def test_main_job_on_the_embedded_digits():
     status, out, err = call("-l", "-m", "all", "-e", "1", "-c", "cpu")
     assert (status, err) == (0, ""), err
     assert out.count("scikit-learn's digits, augmented to its shape.\n") == 1
-    assert "Data: scikit-learn's digits, augmented; step: 0.5\n" in out
+    assert "Data: scikit-learn's digits, augmented; step: 0.4\n" in out
     assert len(EPOCH.findall(out)) == len(COMPILE.findall(out)) == len(ACCURACY.findall(out)) == 2, out
     assert all(float(accuracy) > 0.7 for accuracy in ACCURACY.findall(out)), out
 
