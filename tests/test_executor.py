@@ -9,7 +9,6 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -19,7 +18,6 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import devices
 from dlsys import executor as executors
-from dlsys.errors import PlanError
 from dlsys.graph import FLOATS
 from dlsys.nn import functional as F
 from drawn import Drawn
@@ -298,20 +296,6 @@ def test_feeds_that_are_not_needed_are_left_unread() -> None:
         assert executor.infer_shape({x: (7,), other: "no shape"})[hidden] == (7,)
 
 
-@pytest.mark.slow
-def test_plans_are_checked_of_nodes() -> None:
-    x, w = ad.Variable("x"), ad.Parameter(np.ones((8, 8), "float32"), "w")
-    y = ad.relu_op(x @ w) @ w
-    executor = ad.Executor([y, *ad.gradients(ad.softmax_op(y + x), [w, x])])
-    memory = executor.memory_plan({x: (8, 8)})
-    memory.check()
-    first, second = [buffer for buffer in memory.buffers if buffer.nbytes][:2]
-    second.offset, second.first, second.last = first.offset, first.first, first.last
-    second.values[0] = replace(second.values[0], first=first.first, last=first.last)
-    with pytest.raises(PlanError, match=r"\w+_\d+ \(bytes 0 to \d+, .* are needed at the same time"):
-        memory.check()
-
-
 def test_a_deep_graph_runs() -> None:
     a = ad.Variable("a")
     node = a
@@ -382,16 +366,6 @@ def test_plans_used_longest_ago_are_dropped() -> None:
         assert len(executor._plans) == 4
     with mock.patch.object(executors, "MOST_BYTES", 1):  # the one that runs is kept
         assert executor.run({x: values[2]}, True)[0].tolist() == [1, 3] and len(executor._plans) == 1
-
-
-@pytest.mark.slow
-def test_many_shapes_leave_the_number_of_plans_bounded() -> None:
-    x = ad.Variable("x")
-    executor = ad.Executor([ad.sum_op(x * 2.0)], "numpy")
-    for n in (*range(1, 400), *range(1, 400, 7)):
-        assert executor.run({x: np.ones(n, "f4")})[0] == 2 * n
-        assert len(executor._plans) <= executors.MOST_PLANS and len(executor._analysed) <= executors.MOST_PLANS
-    assert len(executor._plans) == executors.MOST_PLANS == 256
 
 
 @pytest.mark.usefixtures("young")

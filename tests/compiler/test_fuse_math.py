@@ -1,4 +1,4 @@
-"""Kernels with conditions, casts and maxima in them: what is fused, and whether their loops are vectors."""
+"""Kernels with conditions, casts and maxima in them: what is fused, and their values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import dlsys
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import kernels, ops, schedule
+from dlsys import ops
 from dlsys.compiler import PASSES, Group, fuse, run_passes
-from dlsys.compiler.groups import kernel_spec
 from dlsys.graph import Node, Shape
 from helpers import evaluate, typed_graph
 
@@ -70,32 +69,6 @@ def test_no_output_lies_on_an_input_of_another_dtype() -> None:
     assert group.overwritable(group.outputs[0], graph) == [y]
 
 
-def test_loops_are_packed() -> None:
-    """Rules and vectors of what has conditions in it, and of maxima along both axes."""
-    a, b, x = (ad.Variable(name) for name in "abx")
-    lanes = schedule.machine_of(schedule.host_target()).lanes("float32")
-    cases: list[tuple[Node, str, str]] = [
-        (ad.where_op(x > 0, a, b), "elementwise", "fcmp"),
-        (x > 0, "elementwise", "fcmp"),
-        (ad.max_op(x, 1), "reduction", "smax"),
-        (ad.max_op(x, 0), "reduction", "smax"),
-        (ad.argmax_op(x, 1), "reduction", "smin"),
-        (ad.erf_op(x), "elementwise", "fmul"),
-    ]
-    for node, rule, instruction in cases:
-        fed = {n: ((1000, 1000), "float32") for n in (a, b, x) if n in below([node])}
-        found, graph = groups([node], fed)
-        assert len(found) == 1
-        (kernel,) = kernels.get([kernel_spec(found[0], graph, False)])
-        assert kernel.rule.name == rule, node.op.name
-        lines = [line for line in kernel.source("ll").splitlines() if instruction in line]
-        widths = [
-            int(part.split(" x ")[0]) for line in lines for part in line.split("<")[1:] if " x " in part
-        ]
-        # where a condition leaves vectors to LLVM, it keeps to 256 bits on some processors
-        assert widths and max(widths) >= min(lanes, 8), (node.op.name, widths)
-
-
 def test_a_condition_on_a_product_of_a_column_and_a_row() -> None:
     """The gate of a leaky ReLU before a layer of one output: TVM lowers no arrays of booleans within vectors."""
     h, g, v = (ad.Variable(name) for name in "hgv")
@@ -106,20 +79,6 @@ def test_a_condition_on_a_product_of_a_column_and_a_row() -> None:
     feed = {node: value.astype("float32") for node, value in feed.items()}
     (want,), (got,) = evaluate(outputs, feed), ad.Executor(outputs).run(feed)
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
-
-
-def test_a_product_keeps_its_epilogue_whatever_its_size() -> None:
-    x, w, b, y = (ad.Variable(name) for name in "xwby")
-    product = x @ w + b
-
-    def names(rows: int, output: Node) -> list[str]:
-        shapes = {x: (rows, 64), w: (64, 512), b: (512,), y: (rows, 512)}
-        fed = {node: (shape, "float32") for node, shape in shapes.items() if node in below([output])}
-        return sorted(group.name for group in groups([output], fed)[0])
-
-    for rows in (8, 64, 2048):
-        assert names(rows, ad.tanh_op(product)) == ["matmul_add_tanh"]
-        assert names(rows, ad.tanh_op(product) * y) == ["matmul_add_tanh_mul"]
 
 
 def test_conditions_are_values_of_rows() -> None:

@@ -12,12 +12,8 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.autodiff import Parameter
-from dlsys.compiler import NAMES, PASSES, fuse, run_passes, select
-from dlsys.compiler.base import rewrite
+from dlsys.compiler import NAMES, PASSES, run_passes, select
 from dlsys.compiler.passes import drop_dead, swept
-from dlsys.compiler.patterns import Rule, Rules, p
-from dlsys.compiler.rematerialize import HERE, rematerialized
-from dlsys.compiler.rules import TABLE
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
@@ -34,10 +30,6 @@ SHAPES: dict[str, Shape] = {
     "t": (2, 3, 4),
 }
 Typed = dict[Node, tuple[Shape, str]]
-SEEN: set[tuple[str, str]] = set()
-"""The pass and the reason of what `after` has met."""
-
-
 def variables() -> tuple[SimpleNamespace, Typed]:
     nodes = {name: ops.Variable(name) for name in SHAPES}
     return SimpleNamespace(**nodes), {node: (SHAPES[name], "float32") for name, node in nodes.items()}
@@ -52,7 +44,6 @@ def after(build: Callable[[SimpleNamespace], Any], names: Iterable[str] = tuple(
     graph = run_passes(typed, tuple(names))
     check_form(graph)
     check_reasons(typed, graph)
-    SEEN.update((rule, why) for rule, _, why in graph.reasons)
     rng = np.random.default_rng(0)
     feed = {node: np.asarray(rng.uniform(0.5, 2, shape), dtype) for node, (shape, dtype) in fed.items()}
     found = evaluate([node for node in graph.outputs if node is not None], feed)
@@ -235,28 +226,6 @@ def test_broadcasts_and_their_sums() -> None:
     )
 
 
-def test_every_rule_has_a_form_and_gives_its_reason() -> None:
-    """But for one of `test_reasons.py`; other passes' are there, in test_padding.py and of bytes."""
-    SEEN.clear()
-    for forms in (
-        test_shapes_are_held, test_constants_are_folded, test_arithmetic_with_constants, test_moves,
-        test_broadcasts_and_their_sums,
-    ):  # fmt: skip
-        forms()
-    rules = {(name, rule.why) for name in ("fold", "simplify") for rule in TABLE[name]}
-    assert rules - SEEN <= {("simplify", "-1 written out")}
-    assert {("types", "the shapes are known"), ("dead", "nothing returned depends on it")} < SEEN
-    assert ("cse", "the same operator of the same inputs") in SEEN
-
-
-def test_the_gradient_of_relu_reads_its_result() -> None:
-    v, fed = variables()
-    h = ops.relu_op(v.x * 2.0)
-    graph = run_passes(typed_graph([*gradients(h, [v.x]), ops.relu_op(h.inputs[0])], [], fed), PASSES)
-    assert [node.op.name for node in graph.nodes] == ["mul", "relu", "full", "relu_gradient", "mul"]
-    assert graph.current.get(h, h) is graph.outputs[1] is graph.nodes[3].inputs[0]
-
-
 def test_common_subexpressions_are_one() -> None:
     v, fed = variables()
     first, second = ops.exp_op(v.x + v.y), ops.exp_op(v.y + v.x)
@@ -268,32 +237,6 @@ def test_common_subexpressions_are_one() -> None:
     assert graph.outputs[:2] == (first, first) and graph.updates == ((v.s, first),)
     assert len(graph.nodes) == 8 and len(set(graph.outputs)) == 7
     assert graph.current[second] is first and graph.current[second.inputs[0]] is first.inputs[0]
-
-
-def test_dead_nodes_go_with_their_types() -> None:
-    v, fed = variables()
-    ones = ops.oneslike_op(ops.exp_op(v.x))
-    kept = ones * v.y
-    before = typed_graph([kept, None], [(v.row, v.row * 1.0)], fed)
-    outputs = before.outputs
-    graph = run_passes(before, PASSES)
-    check_form(graph)
-    assert graph.nodes == () and graph.outputs == (v.y, None) and graph.updates == ((v.row, v.row),)
-    assert set(graph.shapes) == set(graph.dtypes) == {v.x, v.y, v.row}
-    assert graph.current[kept] is v.y and ones not in graph.current
-    assert before.outputs is outputs and before.current[kept] is outputs[0]  # passes change nothing
-
-
-def test_current_follows_a_node_through_several_passes() -> None:
-    v, fed = variables()
-    a, b = ops.exp_op(v.x) * 1.0, ops.exp_op(v.x) * ops.oneslike_op(v.x)
-    c = b / 1.0
-    before = typed_graph([a, b, c], [], fed)
-    graph = run_passes(before, PASSES)
-    (node,) = graph.nodes
-    assert all(found is node for found in graph.outputs) and all(graph.current[old] is node for old in (a, b, c))
-    assert b.inputs[0] not in set(graph.nodes) and graph.current[b.inputs[0]] is node
-    assert set(graph.current) <= {a, b, c, a.inputs[0], b.inputs[0], c.inputs[0], *before.nodes}
 
 
 def test_new_nodes_say_the_line_of_what_they_replace() -> None:
@@ -356,27 +299,6 @@ def test_the_mlps_training_step_is_what_one_would_write() -> None:
     assert np.isclose(scale.const_attr or 0, 1 / batch) and graph.shapes[scale] == (batch, 10)
 
 
-def test_cheap_values_are_computed_where_they_are_read() -> None:
-    v, fed = variables()
-    total, half = ops.reducesum_op(ops.exp_op(v.x)), v.x * 0.5
-    readers = [ops.exp_op(half), half * total, ops.reducesum_op(half, 0)]
-    graph = typed_graph(readers, [], fed)
-    assert rematerialized(graph, ()).cheap == {half}
-    groups = fuse(graph, reasons=(reasons := []))
-    assert sum(half in set(group.nodes) for group in groups) > 1
-    assert half not in {node for group in groups for node in group.outputs}
-    assert {why for rule, _, why in reasons if rule == "rematerialize"} == {HERE}
-    costly, of_two, alone = ops.sin_op(v.x), v.x * v.y, (v.x * v.y) * 0.5
-    for roots in (
-        [*readers, half],  # it is returned
-        [*readers, ops.matmul_op(ops.transpose_op(v.x), half)],  # a product reads it
-        [costly * total, ops.exp_op(costly)],
-        [of_two * total, ops.exp_op(of_two)],
-        [alone * total, ops.exp_op(alone)],  # the product would be stored for it alone
-    ):
-        assert not rematerialized(typed_graph(roots, [], fed), ()).cheap
-
-
 def test_what_is_normalised_is_computed_again_and_not_kept() -> None:
     """Of a batch norm's layer a step keeps what was given to it and what follows it, of a layer norm's the same."""
     images, rows = (8, 8, 16, 16), (512, 64)
@@ -390,34 +312,3 @@ def test_what_is_normalised_is_computed_again_and_not_kept() -> None:
         assert arrays < 9.5, (net, arrays)  # two for each layer, and one
         for line in executor.groups().splitlines():
             assert line.rpartition("->")[2].count("normalize_") <= 1, line
-
-
-def test_what_stores_its_results_apart_reads_no_other_array() -> None:
-    """The gradient of a strided convolution's images comes phase by phase: a sum with it is a kernel of its own."""
-    for stride, names in ((1, ["conv2d_input_gradient_add"]), (2, ["conv2d_input_gradient", "add"])):
-        f, g, x = ad.Variable("f", (8, 4, 3, 3)), ad.Variable("g"), ad.Variable("x", (2, 4, 8, 8))
-        gradient = ops.conv2d_input_gradient_op(f, g, x, stride, 1) + x
-        listed = ad.Executor([gradient]).groups({f: (8, 4, 3, 3), g: (2, 8, 8 // stride, 8 // stride), x: (2, 4, 8, 8)})
-        assert [line.split()[1] for line in listed.splitlines()[1:]] == names, listed
-
-
-def test_patterns_bind_names_and_try_both_orders() -> None:
-    v, fed = variables()
-    x_plus_x, product = p.add("x", "x"), p.mul(p.neg("x"), p.full(value="c"))
-    graph = typed_graph([v.x + v.y, v.x + v.x, -v.x * ops.full_op((4,), 3.0), ops.full_op((), 2.0) * -v.y], [], fed)
-    found: list[dict[str, Any]] = []
-    rules = Rules({"own": [Rule("seen", pattern, lambda m: found.append(vars(m))) for pattern in (x_plus_x, product)]})
-    assert [rules(node, graph) for node in graph.nodes] == [None] * len(graph.nodes)
-    assert [(m["x"].name, m.get("c"), m["shape"]) for m in found] == [
-        ("x", None, (3, 4)), ("x", 3.0, (3, 4)), ("y", 2.0, (3, 4)),
-    ]  # fmt: skip
-
-
-def test_a_smaller_result_is_broadcast_and_equal_ones_are_one() -> None:
-    v, fed = variables()
-    rows = Rule("rows", p.exp(p.broadcast_shape("x")), p.tanh(p.neg("x")))
-    wide = [ops.exp_op(ops.broadcast_shape_op(v.row, shape)) for shape in ((3, 4), (3, 4), (2, 4))]
-    graph = rewrite(typed_graph([*wide, v.row], [], fed), Rules({"own": [rows]}), merge=True)
-    check_form(graph)
-    assert [node.op.name for node in drop_dead(graph).nodes] == ["neg", "tanh", "broadcast_shape", "broadcast_shape"]
-    assert graph.outputs[0] is graph.outputs[1] and {rule for rule, _, _ in graph.reasons} == {"own", "cse"}

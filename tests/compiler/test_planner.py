@@ -6,23 +6,17 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys.compiler import PASSES, Group, Program, TypedGraph, fuse, make_program, run_passes, single_groups
-from dlsys.compiler.groups import is_elementwise, kernel_spec
-from dlsys.compiler.order import SHARING, list_schedule
+from dlsys.compiler import PASSES, Group, TypedGraph, fuse, run_passes
+from dlsys.compiler.order import list_schedule
 from dlsys.errors import PlanError
-from dlsys.graph import OPS, Node, Shape
-from dlsys.kernels.build import prim_func
+from dlsys.graph import Node, Shape
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory
-from dlsys.schedule.stages import read_stages
-from helpers import CASES, typed_graph
+from helpers import typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import ir, tirx
 
 
 def random_program(rng: random.Random, steps: int, most: int = 6) -> list[Value]:
@@ -185,9 +179,6 @@ def test_the_plan_prints_who_lives_where_and_when() -> None:
 
 
 SHAPE = (4, 64)
-READ_OFTEN = 16  # times that a costly operator's formula reads its argument
-
-
 def kernels(output: Node) -> list[str]:
     """The names of the groups that compute a node of variables of one shape."""
     fed = {node: (SHAPE, "float32") for node in ad.find_topo_sort([output]) if not node.inputs}
@@ -197,27 +188,6 @@ def kernels(output: Node) -> list[str]:
 
 def variables(count: int) -> list[Node]:
     return [ad.Variable(f"v{i}") for i in range(count)]
-
-
-def test_costly_functions_of_each_other_are_one_kernel() -> None:
-    x, w, bias, i, f, g, c = variables(7)
-    w = ad.broadcast_shape_op(ad.reducesum_op(w), (64, 64))
-    product = x @ w + bias
-    sigmoid, tanh, exp = ad.sigmoid_op, ad.tanh_op, ad.exp_op
-
-    def behind(output: Node) -> list[str]:
-        return [name for name in kernels(output) if name != "reducesum" and "broadcast" not in name]
-
-    assert behind(tanh(product)) == ["matmul_add_tanh"]
-    gelu = product * (ad.erf_op(product * 0.7) + 1.0) * 0.5
-    assert len(behind(gelu)) == 1
-    assert behind(sigmoid(product) * tanh(c)) == ["matmul_add_sigmoid_tanh_mul"]
-    assert behind(exp(tanh(product))) == ["matmul_add_tanh_exp"]
-    cell = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    assert behind(sigmoid(product) * tanh(cell)) == [
-        "matmul_add_sigmoid_sigmoid_6more_mul"
-    ]  # an LSTM's last step
-    assert behind(sigmoid(product) + cell) == ["matmul_add_sigmoid_sigmoid_5more_add"]
 
 
 def test_terms_of_a_sum_and_what_follows_it_are_its_kernel() -> None:
@@ -233,48 +203,6 @@ def test_a_value_that_is_read_twice_at_each_step_stays_in_one_kernel() -> None:
     for _ in range(20):
         value = value * (value + y)
     assert len(kernels(value)) == 1
-
-
-def reads(expression: Any, bound: dict[Any, int]) -> int:
-    """How often an expression loads, with each variable's value written out."""
-    found = 0
-
-    def let(item: tirx.Let, mutator: Any) -> Any:
-        bound[item.var] = reads(item.value, bound)
-        mutator.mutate(item.body)
-        return item
-
-    def load(item: ir.TensorLoad, _: Any) -> Any:
-        nonlocal found
-        found += 1
-        return item
-
-    def var(item: ir.Var, _: Any) -> Any:
-        nonlocal found
-        found += bound.get(item, 0)
-        return item
-
-    tvm_ffi.structural_mutate(expression, [(tirx.Let, let), (ir.TensorLoad, load), (ir.Var, var)])
-    return found
-
-
-def test_the_costly_operators_are_those_that_read_their_argument_often() -> None:
-    seen = set()
-    for cases in CASES.values():
-        case = cases[0]
-        nodes = case.variables()
-        node = case.build(*nodes)
-        if node in set(nodes) or not is_elementwise(node):
-            continue
-        kinds = zip(case.shapes, case.dtypes("float32"), strict=True)
-        graph = typed_graph([node], [], dict(zip(nodes, kinds, strict=True)))
-        group = next(group for group in single_groups(graph) if node in group.nodes)
-        stages = read_stages(prim_func(kernel_spec(group, graph, False)))
-        assert stages is not None
-        often = max(reads(stage.value, {}) for stage in stages) / len(group.inputs or [node]) > READ_OFTEN
-        assert often == node.op.costly, node.op.name
-        seen.add(node.op.name)
-    assert seen >= {op.name for op in OPS.values() if op.costly}
 
 
 def drawn(rng: random.Random, steps: int) -> TypedGraph:
@@ -316,33 +244,3 @@ def test_groups_are_in_no_circle() -> None:
         assert set(computed) == set(graph.nodes)
         assert all(node not in owner for node, count in computed.items() if count > 1)  # it is stored nowhere
         assert len(groups) < len(graph.nodes)
-
-
-def check_list_schedule(program: Program) -> None:
-    """Each of the groups in this order is the one of the ready that frees most, as found by asking them all."""
-    owner = {node: group for group in program.groups for node in group.outputs}
-    kept = {program.aliases.source(node) for node in program.results if node is not None}
-
-    def before(group: Group) -> list[Group]:
-        return [owner[value] for value in group.inputs if value in owner]
-
-    def read(group: Group) -> set[Node]:
-        return {program.aliases.source(value) for value in group.inputs}
-
-    def growth(group: Group) -> int:
-        takes = sum(map(program.nbytes, {*map(program.aliases.source, group.outputs)}))
-        readers = {m: sum(m in read(other) for other in left) for m in read(group) - kept}
-        return takes - sum(program.nbytes(m) // n for m, n in readers.items() if n <= SHARING)
-
-    left = list(program.groups)
-    for chosen in list_schedule(left, before, program.aliases.source, program.nbytes, kept):
-        ready = [group for group in left if not any(other in left for other in before(group))]
-        assert chosen is min(ready, key=lambda group: min(growth(group), 0))
-        left = [group for group in left if group is not chosen]
-    assert not left
-
-
-def test_the_order_takes_the_group_that_frees_most() -> None:
-    rng = random.Random(6)
-    for _ in range(30):
-        check_list_schedule(make_program(drawn(rng, rng.randrange(5, 60)), ("views", "fuse")))

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.compiler import PASSES, TypedGraph, fuse, run_passes
-from dlsys.compiler.passes import drop_dead, swept
+from dlsys.compiler import PASSES, fuse, run_passes
 from dlsys.graph import Node, Shape
-from drawn import Drawn
 from helpers import check_groups_reasons, check_reasons, typed_graph
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SHAPES: dict[str, Shape] = {"x": (3, 4), "y": (3, 4), "v": (8,), "t": (2, 3, 4)}
 OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in which it is one; others: test_passes.py
@@ -41,26 +35,6 @@ def test_rules_give_their_reasons() -> None:
         after = run_passes(before, tuple(PASSES))
         assert (name, why) in {(rule, reason) for rule, _, reason in after.reasons}, why
         check_reasons(before, after)
-
-
-def one_pass(graph: TypedGraph, name: str) -> TypedGraph:
-    return drop_dead(graph) if name == "dead" else swept(graph, [name])
-
-
-@pytest.mark.slow
-@settings(max_examples=80, derandomize=True)
-@given(st.integers(0, 2**32), st.integers(1, 40))
-def test_each_pass_says_what_it_changes(seed: int, steps: int) -> None:
-    """Merging and dropping say so of each node, others of each that they drop or make; and what is said stays."""
-    graph = Drawn(random.Random(seed), steps, "float64", special=False).typed()
-    for name in PASSES * 2:
-        before, graph = graph, one_pass(graph, name)
-        new = graph.reasons[len(before.reasons) :]
-        assert graph.reasons[: len(before.reasons)] == before.reasons
-        assert bool(new) == (graph is not before) and {rule for rule, _, _ in new} <= {name}
-        check_reasons(before, graph)
-        if name in ("cse", "dead"):
-            assert len(before.nodes) - len(graph.nodes) == len(new)
 
 
 def test_kernels_say_why_they_are_one_or_two() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import dlsys as dl
@@ -16,13 +14,8 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import errors
 from dlsys.inspect import draw
-from dlsys.inspect.layout import Box, Edge, layered
-from dlsys.inspect.profile import Row
 from dlsys.kernels import peak as peaks
-from dlsys.planner import Value, plan_memory
 from helpers import error_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def step(passes: list[str] | None = None) -> tuple[ad.Executor, dict, dict[str, ad.Node]]:
@@ -185,70 +178,6 @@ def test_pictures_of_odd_names_and_of_nothing() -> None:
             assert texts_of(file) and empty.groups().count("\n") == 0 and empty.script() == ""
 
 
-@st.composite
-def graphs(draw_: st.DrawFn) -> tuple[list[Box], list[Edge]]:
-    boxes = [
-        Box(draw_(st.integers(1, 40)) * 1.0, draw_(st.integers(1, 20)) * 1.0)
-        for _ in range(draw_(st.integers(1, 12)))
-    ]
-    edges = []
-    for target in range(1, len(boxes)):
-        for source in draw_(st.sets(st.integers(0, target - 1), max_size=3)):
-            edges.append(Edge(boxes[source], boxes[target], draw_(st.sampled_from("ab"))))
-    return boxes, edges
-
-
-@given(graphs())
-@settings(deadline=None, max_examples=60)
-def test_boxes_keep_their_distance_and_edges_run_downwards_beside_them(graph: tuple) -> None:
-    boxes, edges = graph
-    width, height = layered(boxes, edges, gap_x=6.0, gap_y=8.0)
-    for i, a in enumerate(boxes):
-        assert a.x - a.width / 2 >= -1e-6 and a.x + a.width / 2 <= width + 1e-6
-        assert a.y + a.height <= height + 1e-6
-        for b in boxes[:i]:
-            apart = abs(a.x - b.x) >= (a.width + b.width) / 2 + 6.0 - 1e-6
-            assert apart or a.y >= b.y + b.height + 8.0 - 1e-6 or b.y >= a.y + a.height + 8.0 - 1e-6
-    starts: dict[tuple[Box, object], tuple[float, float]] = {}
-    for edge in edges:
-        first, last = edge.points[0], edge.points[-1]
-        assert abs(first[0] - edge.source.x) < edge.source.width / 2 + 1e-6
-        assert abs(last[0] - edge.target.x) < edge.target.width / 2 + 1e-6
-        assert first[1] == edge.source.y + edge.source.height and last[1] == edge.target.y
-        assert starts.setdefault((edge.source, edge.value), first) == first  # a line that forks
-        for (x, top), (same, bend), (_, end) in zip(
-            edge.points[::2], edge.points[1::2], edge.points[2::2], strict=False
-        ):
-            assert x == same and top <= bend < end  # upright beside boxes, aslant only between rows
-            for box in boxes:
-                inside = (
-                    abs(box.x - x) < box.width / 2 - 1e-6
-                    and top < box.y + box.height - 1e-6
-                    and box.y < bend - 1e-6
-                )
-                assert not inside
-                assert not (bend < box.y + box.height - 1e-6 and box.y < end - 1e-6)
-
-
-def test_the_memory_s_picture_says_who_when_and_where() -> None:
-    values = [Value("a", 1 << 16, 0, 3), Value("view", 1 << 16, 0, 3, alias="a"), Value("r", 8, 1, 4)]
-    groups = tuple(SimpleNamespace(name=name) for name in ("mul", "add", "neg", "exp"))
-    plan = SimpleNamespace(memory=plan_memory(values), program=SimpleNamespace(groups=groups))
-    boxes = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(draw, "_box", side_effect=draw._box) as box,
-    ):
-        draw.draw_memory(plan, file := Path(folder) / "memory.svg")
-        shown = texts_of(file).splitlines()
-        boxes = [call.args[:3] for call in box.call_args_list]
-    assert {"a, view", "r: steps 1 to the end, 8 B", "3  exp", "results", "64 KiB"} <= set(shown)
-    assert boxes == [
-        ((1, 1 << 16), 4, 8),
-        ((0, 0), 4, 1 << 16),
-    ]  # from the top down: where, how long, how much
-
-
 def test_profile() -> None:
     executor, feed, nodes = step()
     results = executor.run(feed)
@@ -273,13 +202,6 @@ def test_profile() -> None:
     assert lines_with(text, "step, as run takes it", f"{found.step * 1e6:.1f}") and lines_with(
         text, "of 3 runs"
     )
-
-
-def test_profile_of_a_kernel_that_reads_caches_says_so() -> None:
-    row = Row(((0,),), "relu", "elementwise", 1, 1e-6, 100, 4000, compute=0.1, bandwidth=1.38)
-    assert row.cells(1e-6)[-1] == "from cache"
-    assert replace(row, bandwidth=0.9).cells(1e-6)[-1] == "90% memory"
-    assert replace(row, compute=2.0).cells(1e-6)[-1] == "200% compute"
 
 
 def test_a_notebook_shows_tensors_executors_and_profiles() -> None:

@@ -36,7 +36,6 @@ from dlsys.devices import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import intrinsics
-from dlsys.schedule import target as targets
 from dlsys.schedule.common import rewritten
 from helpers import error_of, on_threads, python
 from optional import torch
@@ -161,21 +160,6 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_made_anew() -> None:
             (file,) = {link.resolve() for link in Path(path, disk.KERNELS).iterdir()}  # LLVM may write other bytes
 
 
-def test_a_plan_under_another_name_is_foreign() -> None:
-    with directory() as path:
-        result()
-        (file,) = files(path)
-        content = file.read_bytes()
-        result(4.0)
-        (other,) = set(files(path)) - {file}
-        other.unlink()
-        other.write_bytes(content)
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            assert np.allclose(result(4.0), 0.5)
-        assert len(found) == 1
-
-
 def test_it_can_be_switched_off_and_is_skipped_without_a_linker() -> None:
     for switch in ("0", "off"):
         with directory(switch):
@@ -187,14 +171,6 @@ def test_it_can_be_switched_off_and_is_skipped_without_a_linker() -> None:
             assert result() == [0.5, 0.5] and np.allclose(result(5.0), 0.5)
         assert len(found) == 1 and "no linker" in str(found[0].message)
         assert not path.exists()
-
-
-def test_a_directory_that_cannot_be_written_is_said_once() -> None:
-    with tempfile.NamedTemporaryFile() as file, directory(file.name):
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            assert result() == [0.5, 0.5] and np.allclose(result(6.0), 0.5)
-        assert [w.category for w in found] == [CacheWarning]
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
@@ -296,34 +272,6 @@ def test_a_library_of_another_key_is_not_used() -> None:
         assert compiled(relu) == 0
 
 
-def test_a_cpu_is_told_by_its_model_and_features() -> None:
-    if told := system._cpuid():
-        assert told == system.cpu() and len(told.split()) == 1 + 4 * system._CPUID_GROUPS
-        with mock.patch.object(system.ctypes, "CDLL", side_effect=OSError):  # no glibc, or an old one
-            system.cpu.cache_clear()
-            assert system.cpu() == system._cpuinfo() != told
-        system.cpu.cache_clear()
-    assert system.cpu() or not Path("/proc/cpuinfo").exists()
-
-
-def test_caches_are_those_that_linux_tells_and_else_the_usual_ones() -> None:
-    machine = targets.machine_of(targets.host_target())
-    assert 8 << 10 <= machine.l1 < machine.l2 < machine.l3
-    assert all((machine.l1, machine.l2, machine.l3)[i - 1] == size for i, size in system.cache_sizes().items())
-    usual = targets.machine_of(targets.resolve_target({"kind": "llvm", "mcpu": "nocona"}))
-    assert (usual.l1, usual.l2, usual.l3) == (32 << 10, 1 << 20, 32 << 20)
-    with tempfile.TemporaryDirectory() as folder:
-        told = [("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"), ("3", "Unified", "odd")]
-        for i, words in enumerate(told):
-            entry = Path(folder, f"index{i}")
-            entry.mkdir()
-            for name, word in zip(("level", "type", "size"), words, strict=True):
-                (entry / name).write_text(word + "\n", encoding="ascii")
-        Path(folder, "index9").mkdir()
-        with mock.patch.object(system, "Path", lambda path: Path(folder)):
-            assert system.cache_sizes.__wrapped__() == {1: 48 << 10, 2: 2 << 20}
-
-
 def test_vectors_are_those_that_the_compiler_finds_and_need_neither_it_nor_the_disk() -> None:
     assert host_machine() == schedule.machine_of(schedule.host_target())
     zen_4, words = (0x19, 0x11), [0] * 36
@@ -353,40 +301,6 @@ def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:
         assert len(list(files(path))) == 3 == len(files(path))
 
 
-def test_a_library_that_lacks_its_kernel_is_not_used() -> None:
-    with directory() as path:
-        results("softmax")
-        (wrong,) = files(path)
-        links = set((path / disk.KERNELS).iterdir())
-        results("matmul")
-        (other,) = set((path / disk.KERNELS).iterdir()) - links
-        other.unlink()
-        other.symlink_to(f"../{wrong.name}")
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            assert results("matmul", "softmax") == [MATMUL, SOFTMAX]
-        assert [w.category for w in found] == [CacheWarning] and "foreign" in str(found[0].message)
-        assert other.resolve() != wrong.resolve()  # the next process does not meet it again
-
-
-def test_links_go_with_their_library() -> None:
-    with directory() as path:
-        results("softmax")
-        (first,), links = files(path), set((path / disk.KERNELS).iterdir())
-        results("transpose")
-        (third,), (gone,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
-        size = third.stat().st_size
-        third.unlink(), gone.unlink()
-        results("matmul")
-        (second,), (link,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
-        os.utime(second, (1000, 1000))
-        most = sum(file.stat().st_size for file in files(path)) + size - 1  # so that one library must go
-        with mock.patch.object(disk, "MOST_BYTES", most):
-            results("transpose")
-        assert not second.exists() and not link.is_symlink()
-        assert [other.exists() for other in (path / disk.KERNELS).iterdir()] == [True] * 3  # one makes the calls
-
-
 def test_what_a_directory_holds_is_used_where_nothing_can_be_added() -> None:
     with directory() as path:
         results("softmax")
@@ -405,13 +319,6 @@ def test_threads_of_a_process_may_compile_the_same_at_once() -> None:
         found = list(pool.map(lambda _: results("softmax", "matmul"), range(8)))
         assert found == [[SOFTMAX, MATMUL]] * 8
         assert compiled(lambda: results("matmul", "softmax")) == 0
-
-
-def test_the_sources_that_make_a_kernel_are_part_of_its_key() -> None:
-    package = Path(dlsys.__file__).parent
-    for name in disk.SOURCES:
-        part = package / name
-        assert part.is_file() if part.suffix else list(part.glob("*.py")), name
 
 
 def test_what_formulas_and_rules_are_made_with_is_among_these_sources() -> None:

@@ -51,17 +51,6 @@ def test_gradients_of_gradients_of_products_with_zeros_are_pytorchs(zeros: tuple
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64"])
-def test_integers_are_summed_and_multiplied_in_64_bits(name: str, dtype: str) -> None:
-    x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 120, (3, 2100)).astype(dtype)
-    found, wanted = getattr(dl.tensor(x), name)(1), getattr(torch.tensor(x), name)(1)
-    assert found.dtype == dl.int64 and wanted.dtype == torch.int64
-    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
-    narrow = getattr(dl.tensor(x), name)(0, dtype=dl.float64)
-    np.testing.assert_array_equal(narrow.numpy(), getattr(torch.tensor(x), name)(0, dtype=torch.float64).numpy())
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
 def test_a_long_row_of_integers_is_compiled_in_no_time(dtype: str) -> None:
     x = np.random.default_rng(0).integers(0, 9, 1_000_000).astype(dtype)

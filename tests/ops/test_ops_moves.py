@@ -159,18 +159,6 @@ def test_joins_and_splits_are_numpys(data: st.DataObject, shape: Shape) -> None:
     check([*pairs, *zip(grads, parts, strict=True)], feed)
 
 
-def test_the_parts_of_a_join_are_not_joined_for_their_extents() -> None:
-    nodes = [ops.Variable(f"x{i}") for i in range(9)]
-    joined = ops.concatenate_op(nodes)
-    grads = ad.gradients(ops.mul_op(joined, joined), nodes)
-    executor = ad.Executor(grads, dl.cpu(0))
-    feed = {node: numbers((2, 3), i) for i, node in enumerate(nodes)}
-    for grad, node in zip(executor.run(feed, convert_to_numpy_ret_vals=True), nodes, strict=True):
-        np.testing.assert_allclose(grad, 2 * feed[node], rtol=1e-6)
-    computed = [node.op.name for node in executor.node_to_compiled_func]
-    assert computed.count("concatenate") == 1, computed
-
-
 @pytest.mark.slow
 def test_indices_out_of_range_that_a_run_computes_are_clamped() -> None:
     x, i, g, zero = (ops.Variable(name) for name in ("x", "i", "g", "zero"))

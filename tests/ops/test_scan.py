@@ -214,16 +214,6 @@ def test_what_is_carried_and_not_kept_takes_two_places() -> None:
     assert plan.bytes_planned <= 4 * 256 * 4 + 64
 
 
-def test_what_the_passes_find_unread_is_not_kept() -> None:
-    """Types are known only when shapes are fed: what a gradient reads for its shape is then not there."""
-    x, h, w = ad.Variable("x"), ad.Variable("h"), ad.Variable("w")
-    _, ys = ad.scan_op(lambda h, x: ((n := ad.tanh_op(h @ w + x)), n), h, x)
-    executor = ad.Executor([*ad.gradients(ops.sum_op(ys * ys), [w, x])])
-    text = executor.groups({x: (5, 8, 64), h: (8, 64), w: (64, 64)})
-    (forward,) = [line for line in text.splitlines() if "loop, 5" in line and " h[8, 64]" in line]
-    assert forward.split("->")[1].count("[5, 8, 64]") == 0 and "[6, 8, 64]" in forward, text
-
-
 def test_loops_of_odd_bytes_are_written_out() -> None:
     flags = ad.Variable("flags", (4, 3), "bool")
     none = ad.full_op((3,), 0.0, "bool")

@@ -50,11 +50,3 @@ def test_views_compose(data: st.DataObject, shape: tuple[int, ...], count: int) 
     flat = value.reshape(-1)
     lies = bool(flat.size) and np.array_equal(flat, np.arange(flat[0], flat[0] + flat.size))
     assert view.run == (flat[0] if lies else None)
-
-
-def test_equal_views_are_equal() -> None:
-    assert View.of((2, 1, 3)).strides == (3, 0, 1)
-    x = View.of((4, 6))
-    assert x.sliced((4, 1), (0, 2), (1, 5), (4,)) == x.sliced((4, 1), (0, 2), (1, 1), (4,))
-    assert x.sliced((2, 6), (1, 0), (1, 1), (2, 6)).run == 6
-    assert x.sliced((2, 3), (0, 0), (1, 1), (2, 3)).run is None

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys.graph import Node
-from helpers import CASES, LIKE, LOOPS, values_read
-from tvm import te, tirx
 
 ULP = 2.0**-23
 LENGTHS = (100, 1000, 30_000, 1_000_000)
@@ -207,46 +205,6 @@ def test_float64_sums_are_cut_too():
     x, X = np.full(3_000_000, 0.1), ad.Variable("X")
     (total,) = ad.Executor([ad.reducesum_op(X) * 1.0]).run({X: x}, convert_to_numpy_ret_vals=True)
     assert abs(float(total) / (0.1 * 3_000_000) - 1) < 1e-14
-
-
-SAME_RULES = {  # formulas of a contraction, of a few terms, or of sums that the table has
-    *("avg_pool2d_gradient", "conv2d_input_gradient", "cross_entropy_gradient", "matmul_gradient", "matmul_panels"),
-    *("conv2d_panels", "conv2d_planes", "join_tiles", "pool_last", "transform_tiles"),
-}
-
-
-@pytest.mark.slow
-def test_every_operator_that_adds_is_in_the_table():
-    named = {name.split(",")[0] for name in SUMS} | SAME_RULES
-    for name, cases in CASES.items():
-        for case in cases:
-            variables = case.variables()
-            node = case.build(*variables)
-            has_formula = not node.op.never and name not in (*LOOPS, *LIKE)
-            if node.op.name == name and node not in set(variables) and has_formula:
-                drawn = dict(zip(variables, case.draw("float32"), strict=True))
-                assert name in named or not _adds(node, drawn), name
-
-
-def _adds(node: Node, drawn: dict[Node, np.ndarray]) -> bool:
-    """Whether the node's formula has a sum of TE's."""
-    value = node.op.numpy(node, values_read(node, drawn))
-    placeholders = {node: te.placeholder(x.shape, str(x.dtype)) for node, x in drawn.items()}
-    formula = node.op.te(node, values_read(node, placeholders), value.shape, str(value.dtype))
-    stack, seen = [formula.op], set()
-    while stack:
-        op = stack.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        if (
-            isinstance(op, te.ComputeOp)
-            and op.reduce_axis
-            and isinstance(op.body[0].combiner.result[0], tirx.Add)
-        ):
-            return True
-        stack += [x.op for x in op.input_tensors]
-    return False
 
 
 @pytest.mark.slow

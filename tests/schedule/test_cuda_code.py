@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -26,21 +25,16 @@ import roofline
 import small_networks as networks
 import tvm
 from dlsys import autodiff as ad
-from dlsys import compute, ops
+from dlsys import ops
 from dlsys.devices import streams
 from dlsys.kernels import build
-from dlsys.schedule import apply, machine_of, resolve_target
-from dlsys.schedule.common import renamed
-from dlsys.schedule.cuda import nvrtc, tensor_cores
-from dlsys.schedule.cuda.product_code import ZERO
+from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.cuda import nvrtc
 from dlsys.schedule.machine_code import compiling
-from dlsys.schedule.products import product_of
-from dlsys.schedule.stages import read_stages
-from dlsys.schedule.sums import sum_of
 from dlsys.system import available_cores, cuda_folders
 from helpers import error_of, python
 from optional import skip
-from tvm import sym, te, tirx
+from tvm import te
 
 pytestmark = pytest.mark.cuda
 ARCHES = ("sm_80", "sm_90")
@@ -186,51 +180,6 @@ def test_wide_transposes_fit_shared_memory() -> None:
         assert launch.shared == most * 32 * 33 * np.dtype(dtype).itemsize <= 48 * 1024
         code = tvm.compile(tvm.IRModule({"total": func.with_attr("global_symbol", "total")}), target)
         assert nvrtc.compiled(code.mod.imports[0].inspect_source("cuda"), "sm_90")[1:4] == b"ELF"
-
-
-@pytest.mark.slow
-def test_words_for_tensor_cores_meet_each_bank_once() -> None:
-    """In every load and store of a warp, whichever way the factors lie: on an H200 shared memory was what products
-    waited for, half of it for stores of several threads to one bank."""
-    gpu = machine_of(resolve_target("cuda"))
-    for name, turned_a, turned_b in product(("tf32", "bfloat16", "float16"), (False, True), (False, True)):
-        x, y = te.placeholder((256, 256), "float32", "x"), te.placeholder((256, 256), "float32", "y")
-        func = te.create_prim_func([x, y, compute.matmul(x, y, turned_a, turned_b)])
-        (stage,) = read_stages(func) or ()
-        found = product_of(stage)
-        assert found is not None
-        whole = sum_of(stage, (), [stage], set(func.params))
-        tiles = tensor_cores.tiles_of(found, replace(gpu, tensor_cores=name))
-        assert len(tiles) == 2
-        for tile in tiles:
-            code, terms = tensor_cores.TensorCode(found, tile, whole, 1, 256), tile.intrinsic.terms
-            for operand in code.operands:
-                assert operand.width == 4
-                accesses = [(operand.in_shared(code.lane * terms, operand.at + code.group, ZERO), 1)]
-                for i in range(operand.count):
-                    for lane in range(0, 4, terms) if operand.along_k else [0]:
-                        place = operand.place(i, tirx.IntImm("int32", lane))
-                        accesses.append((operand.in_shared(*place, ZERO), 1 if operand.along_k else 4))
-                for place, width in accesses:
-                    own = [renamed(place, {code.thread: tirx.IntImm("int32", t)}) for t in range(32)]
-                    words = [int(sym.Analyzer().simplify(one)) for one in own]
-                    assert max(words) + width <= int(operand.tile.shape[0])
-                    for first in range(0, 32, 32 // width):  # a vector of 16 bytes takes four turns
-                        banks = {(word + i) % 32 for word in words[first : first + 32 // width] for i in range(width)}
-                        assert len(banks) == 32, (name, turned_a, turned_b, tile, operand.name, words)
-
-
-def test_gradients_of_embeddings_add_parts_of_their_rows_side_by_side() -> None:
-    """One thread a column waited 643 us for 4,096 rows on an H200."""
-    words, tokens = ops.Variable("words", (65, 128)), ops.Variable("tokens", (32, 128), "int64")
-    taken = ops.take_op(words, tokens)
-    executor = ad.Executor(ad.gradients(ops.sum_op(taken * taken), [words]))
-    executor.run({words: np.ones((65, 128), "float32"), tokens: np.zeros((32, 128), "int64")})
-    found = [apply(build.prim_func(spec), resolve_target("cuda")) for spec in executor.latest_plan().specs.values()]
-    (function,) = [function for function, rule in found if rule.name == "loops" and "copies" in function.script()]
-    launches = roofline.regions(function)
-    assert len(launches) == 5  # the copies' memory, zeros, the sums of parts, and their sum
-    assert launches[2].parts * launches[2].threads >= 60 * 128
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from dlsys import autodiff as ad
 from dlsys import compute, optim
 from dlsys.graph import Node
 from dlsys.kernels.build import prim_func
-from dlsys.schedule import apply, host_target, resolve_target
+from dlsys.schedule import apply, host_target
 from dlsys.schedule.loops import is_ordered
 from dlsys.schedule.machine_code import compiled
 from dlsys.schedule.target import device_target
@@ -157,28 +157,6 @@ def test_other_kernels_have_parts_for_many_cores() -> None:
             plan = executor.latest_plan()
             found[cores] = max(_parts(apply(prim_func(spec), target)[0]) for spec in plan.specs.values())
         assert found[2] >= 2 and found[16] >= 32 and found[64] >= 62, (name, found)
-
-
-def _scheduled(build: Build, *arrays: tuple[tuple[int, ...], str], target: Any = None) -> tuple[Any, str]:
-    """The scheduled function of the one kernel of a graph, for 16 cores, and its rule."""
-    nodes = [ad.Variable(f"x{i}", *of) for i, of in enumerate(arrays)]
-    executor = ad.Executor(build(*nodes))
-    executor.infer_shape({node: shape for node, (shape, _) in zip(nodes, arrays, strict=True)})
-    *_, spec = executor.latest_plan().specs.values()
-    function, rule = apply(prim_func(spec), resolve_target(target or CORES))
-    return function, rule.name
-
-
-CORES = simulated("skylake-avx512", 16)
-
-
-def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_them_out() -> None:
-    def scatter(x: Node, i: Node) -> list[Node]:
-        return ad.gradients(ad.take_op(x, i, 0), [x])
-
-    for columns, parts in ((512, [1000, 8]), (500, [1000, 8]), (64, [])):  # zeros by rows, sums by 64 columns
-        function, rule = _scheduled(scatter, ((1000, columns), "float32"), ((2000,), "int64"))
-        assert (rule, _regions(function)) == ("loops", parts), columns
 
 
 def test_a_loop_that_reads_what_another_index_stored_is_ordered() -> None:

@@ -8,14 +8,10 @@ import dlsys
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import compute, optim, schedule, tvm_op
+from dlsys import optim, tvm_op
 from dlsys.compiler import TypedGraph, run_passes
 from dlsys.graph import Shape
 from helpers import check_form, evaluate, on_threads, typed_graph
-from machines import simulated
-from tvm import te
-
-SKYLAKE = simulated("skylake-avx512")
 
 
 def _reference(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: tuple[int, int]) -> np.ndarray:
@@ -47,13 +43,6 @@ def test_convolutions_of_any_border_equal_numpy():
         )
 
 
-def _conv(x: tuple[int, ...], f: tuple[int, ...], **how) -> str:
-    """The scheduled loops of a convolution on a machine with AVX-512."""
-    images, filters = compute.placeholder(x, "float32", "x"), compute.placeholder(f, "float32", "f")
-    function = te.create_prim_func([images, filters, compute.conv2d(images, filters, **how)])
-    return schedule.apply(function, SKYLAKE)[0].script()
-
-
 def test_a_width_that_is_a_prime_has_tiles_of_one_row() -> None:
     x, f = ad.Variable("x"), ad.Variable("f")
     executor = ad.Executor([ad.conv2d_op(x, f, padding=(1, 4))])
@@ -61,17 +50,6 @@ def test_a_width_that_is_a_prime_has_tiles_of_one_row() -> None:
     a, b = (random.standard_normal(s).astype("float32") for s in ((2, 110, 1, 14), (16, 110, 2, 4)))
     (found,) = executor.run({x: a, f: b}, convert_to_numpy_ret_vals=True)
     np.testing.assert_allclose(found, _reference(a, b, (1, 1), (1, 4)), atol=1e-3)
-
-
-def test_what_is_computed_on_the_way_is_computed_once():
-    x, f = ad.Variable("x"), ad.Variable("f")
-    y = ad.conv2d_op(ad.relu_op(x), f, padding=1)
-    executor = ad.Executor([y])
-    random = np.random.default_rng(1)
-    a = random.standard_normal((2, 16, 6, 6)).astype(np.float32)
-    b = random.standard_normal((16, 16, 3, 3)).astype(np.float32)
-    (found,) = executor.run({x: a, f: b}, convert_to_numpy_ret_vals=True)
-    np.testing.assert_allclose(found, _reference(np.maximum(a, 0), b, (1, 1), (1, 1)), atol=1e-4)
 
 
 @pytest.mark.slow
@@ -182,9 +160,6 @@ def test_a_gradient_of_a_strided_convolution_of_one_tap_loses_its_stride() -> No
 
 @pytest.mark.slow
 def test_convolutions_of_one_tap_run_along_the_pixels_of_an_image() -> None:
-    """49 pixels are 7 tiles of 7 rows; in vectors they would fill 3 of 4."""
-    assert "for row in T.unroll(7)" in _conv((8, 256, 7, 7), (512, 256, 1, 1))
-    assert "for row in T.unroll(7)" not in _conv((8, 256, 8, 8), (512, 256, 1, 1))  # four vectors
     random = np.random.default_rng(0)
     for images, filters in (((8, 64, 7, 7), 96), ((3, 70, 7, 7), 33), ((2, 40, 5, 7), 64), ((4, 96, 14, 14), 128)):
         x = random.standard_normal(images).astype(np.float32)
@@ -234,23 +209,6 @@ def test_depthwise_convolutions_and_gradients_equal_the_numpy_rules() -> None:
         plain = ad.Executor(outputs, ctx=dlsys.numpy()).run(feed, convert_to_numpy_ret_vals=True)
         for a, b in zip(ours, plain, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(), err_msg=str(PLANES[number]))
-
-
-def test_planes_are_scheduled_by_the_rule_for_windows() -> None:
-    target = simulated("skylake-avx512", 2)
-    n, c, size = 4, 32, 28
-    x, f = (compute.placeholder(shape, "float32", "x") for shape in ((n, c, size, size), (c, 1, 3, 3)))
-    ones = (1, 1)
-    for inputs, formula in (
-        ([x, f], compute.conv2d(x, f, ones, ones, ones, c)),
-        ([f, x], compute.conv2d_input_gradient(f, x, (n, c, size, size), ones, ones, ones, c)),
-        ([x], compute.conv2d_filter_gradient(x, x, (c, 1, 3, 3), ones, ones, ones, c)),
-    ):
-        function, rule = schedule.apply(te.create_prim_func([*inputs, formula]), target)
-        assert rule.name == "windows" and "T.parallel" in function.script()
-    two = compute.placeholder((2 * c, 1, 3, 3), "float32", "f")  # two filters a channel: a product
-    function = te.create_prim_func([x, two, compute.conv2d(x, two, ones, ones, ones, c)])
-    assert schedule.apply(function, target)[1].name != "windows"
 
 
 @pytest.mark.slow

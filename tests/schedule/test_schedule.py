@@ -15,18 +15,16 @@ import dlsys as dl
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from cases import Case
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
-from dlsys.exchange.channels_last_ops import transform_tiles_op
 from dlsys.graph import OPS, Node
 from dlsys.ops import pack_panels_op
-from dlsys.schedule import common, machine_code, squares
+from dlsys.schedule import common, machine_code
 from dlsys.schedule import target as targets
 from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
-from machines import SIMULATED, loops_of, simulated
+from machines import SIMULATED, loops_of
 from tvm import s_tir, te, tirx
 
 TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-11, "atol": 1e-13}}
@@ -140,45 +138,6 @@ def test_large_and_odd_sizes_equal_numpy():
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4, err_msg=name)
 
 
-def _softmax(x: np.ndarray) -> np.ndarray:
-    exponential = np.exp(x - x.max(-1, keepdims=True))
-    return exponential / exponential.sum(-1, keepdims=True)
-
-
-def test_a_log_of_each_row_is_computed_along_vectors():
-    shapes, dtypes = [(200, 65), (200,)], ["float32", "int64"]
-    function = _function("loss", shapes, dtypes, compute.cross_entropy)
-    scheduled, rule = schedule.apply(function, schedule.host_target())
-    rows, _, behind = scheduled.script().partition('T.sblock("cross_entropy")')
-    assert rule.name == "reduction" and "1060439283" in behind and "1060439283" not in rows  # a number of log's formula
-    random = np.random.default_rng(4)
-    x, y = random.standard_normal(shapes[0]).astype("float32"), random.integers(0, 65, 200)
-    y[3], x[5, 7], y[5], y[6] = -100, -np.inf, 7, 99
-    got = _call(_compile({"loss": function})["loss"], [x, y], (200,), "float32")
-    wide = x.astype("float64")
-    want = np.log(np.exp(wide).sum(1)) - wide[np.arange(200), np.where((y < 0) | (y > 64), 0, y)]
-    want[3], want[6] = 0, np.nan
-    assert np.isposinf(got[5])
-    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_what_is_read_from_memory_is_fetched_ahead():
-    """The next row of what L2 does not hold, where elements of most of its lines are picked."""
-    random = np.random.default_rng(6)
-    cases = (((512, 1000), (512, 200), 1), ((64, 64, 100), (64, 64, 20), 2), ((64, 100, 64), (64, 9, 64), 1))
-    for shape, places, axis in cases:
-        x, i = ad.Variable("x"), ad.Variable("i", dtype="int64")
-        values, index = random.standard_normal(shape).astype("float32"), random.integers(0, shape[axis], places)
-        executor = ad.Executor([ad.take_along_axis_op(x, i, axis)])
-        (found,) = executor.run({x: values, i: index}, convert_to_numpy_ret_vals=True)
-        np.testing.assert_array_equal(found, np.take_along_axis(values, index, axis))
-        for name, target in SIMULATED.items():
-            is_far = values.nbytes >= schedule.machine_of(target).l2
-            script = loops_of(executor.eval_node_list, {x: shape, i: places}, target)
-            assert ("llvm.prefetch" in script) is (is_far and axis == len(shape) - 1), (shape, name)
-
-
 @pytest.mark.slow
 def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
     """Of an array that L2 does not hold, and in one pass alone: the lines of a step, and those of the row's rest."""
@@ -193,38 +152,9 @@ def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
         assert script.rfind("llvm.prefetch") < re.search(r"normalize\[.*\] = ", script).start()
 
 
-@pytest.mark.slow
-def test_results_of_rows_are_stored_in_one_pass() -> None:
-    for count, length in ((4096, 1024), (1536, 1536)):
-        shapes = {ad.Variable(name): (count, length) if name in "xg" else (length,) for name in "xgwb"}
-        x, g, w, b = shapes
-        y = ad.layer_norm_op(x, w, b)
-        script = ad.Executor([y, *ad.gradients(y * g, [x, w, b])]).script(feed_shapes=shapes)
-        rows = next(part for part in script.split("T.sblock(") if part.startswith('"rows"'))
-        kept = f"T.alloc_buffer(({length},)"
-        assert rows.count(kept) == 2, script  # two sums down the columns; the normalized row is computed again
-        stores = [i for i, line in enumerate(rows.splitlines()) if re.match(r" +(normalize|mul)\w*\[.*, .*\] = ", line)]
-        assert len(stores) == 2 and stores[1] == stores[0] + 1, script
-        softmax = ad.Executor([ad.softmax_op(x), *ad.gradients(ad.softmax_op(x) * g, [x])])
-        assert kept in softmax.script(feed_shapes=shapes)  # the exponentials
-
-
-@pytest.mark.parametrize("formula, far", [(compute.relu, 2), (compute.softmax, 2), (compute.exp, 4)])
-def test_a_step_along_arrays_in_memory_takes_few_lines(formula: Callable[..., Any], far: int) -> None:
-    """Four vectors, but of what lies beyond L3 two lines of each array, unless its numbers take long themselves."""
-    for name, target in SIMULATED.items():
-        machine = schedule.machine_of(target)
-        if machine.vector_bits == 512:  # a line each
-            for count, vectors in ((64, 4), (machine.l3 // 1024, far)):
-                loops, _ = schedule.apply(_function("f", [(count, 512)], "float32", formula), target)
-                widths = re.findall(r"T.vectorized\((\d+)\)", loops.script())
-                assert max(map(int, widths)) == 16 * vectors, (name, count)
-
-
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size, width, padding", [(3, 28, 1), (2, 56, 1), (5, 15, 2), (3, 1, 1), (4, 3, 2)])
-def test_an_image_between_its_borders_is_read_as_vectors(size: int, width: int, padding: int, stride: int) -> None:
-    """The loops of a row are cut where the windows begin to lie within the image, and where they no longer do."""
+def test_pools_of_any_border_equal_the_numpy_rules(size: int, width: int, padding: int, stride: int) -> None:
     x = ad.Variable("x")
     values = np.random.default_rng(width).standard_normal((2, 3, width, width)).astype("float32")
     pools = [pool(x, size, stride, padding) for pool in (ad.max_pool2d_op, ad.avg_pool2d_op)]
@@ -234,71 +164,6 @@ def test_an_image_between_its_borders_is_read_as_vectors(size: int, width: int, 
     want = ad.Executor(nodes, ctx="numpy").run({x: values}, convert_to_numpy_ret_vals=True)
     for one, other in zip(found, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
-    low, high = -(-padding // stride), (width + padding - size) // stride + 1
-    if size <= 4 < width:  # larger windows are sums of their own
-        script = loops_of(pools[:1], {x: values.shape}, simulated("skylake-avx512", 2))
-        assert re.search(rf", {low} \+ (i_1 \* 16 \+ )?lane\] = ", script), script
-        assert re.findall(r"in range\((\d+)\):\n +windows", script) in (["1"], ["1", "1"]), (low, high, script)
-
-
-@pytest.mark.parametrize("several, rows, length", [(6, 40, 1100), (8, 3, 7000), (2, 5, 4097)])
-def test_vectors_that_several_results_need_are_loaded_once(several: int, rows: int, length: int) -> None:
-    """Sums of the same rows by different factors, above an image's border zeros; what stays in L1 is read again."""
-    random = np.random.default_rng(several)
-    x, factors = ad.Variable("x"), ad.Variable("factors")
-    tiles = transform_tiles_op(x, factors, 1, rows, 1, 1)
-    values = random.standard_normal((1, rows, length)).astype("float32")
-    weights = random.standard_normal((several, 3)).astype("float32")
-    shapes = {x: values.shape, factors: weights.shape}
-    executor = ad.Executor([tiles])
-    (found,) = executor.run({x: values, factors: weights}, convert_to_numpy_ret_vals=True)
-    padded = np.pad(values.astype("float64"), ((0, 0), (1, 1), (0, 0)))
-    want = sum(np.multiply.outer(weights[:, i], padded[:, i : i + rows]) for i in range(3))
-    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-6)
-    assert f"tiles[{several - 1}, " in executor.script(feed_shapes=shapes)  # the last result, beside the others
-    small = {x: (1, 4, 16), factors: weights.shape}
-    near = ad.Executor([transform_tiles_op(x, factors, 1, 4, 1, 1)])
-    assert f"tiles[{several - 1}, " not in near.script(feed_shapes=small)
-
-
-@pytest.mark.slow
-def test_llvm_is_given_vectors_of_places_and_of_tests_for_nan() -> None:
-    """Its SLP vectorizer, which would put scalars together, is off: see `schedule.machine_code`."""
-    x, y, i = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32"), tirx.Var("i", "int32")
-    value = tirx.BufferLoad(x, [i])
-    chosen = tirx.Select(tirx.any(value == 3.0, tirx.isnan(value)), i, tirx.const(99, "int32"))
-    body = tirx.For(i, 0, 16, tirx.ForKind.VECTORIZED, tirx.BufferStore(y, chosen, [i]))
-    function = tirx.PrimFunc([x, y], body).with_attr("global_symbol", "main")
-    codes = [machine_code.compiled({"main": function}, schedule.host_target()).inspect_source("asm")]
-    shapes = {ad.Variable("x"): (512, 2048), ad.Variable("labels", dtype="int64"): (512,)}
-    loss = ad.cross_entropy_op(*shapes)
-    codes.append(ad.Executor([loss, *ad.gradients(loss, [next(iter(shapes))])]).source("asm", feed_shapes=shapes))
-    for code in codes:
-        assert re.findall(r"\bv?(?:ucomiss|comiss|pinsrd)\b", code) == []  # one element each
-
-
-def _own_arrays(function: tirx.PrimFunc) -> list[Any]:
-    """The arrays that a function has between its loops and within them."""
-    found = list(function.body.block.alloc_buffers)
-    tvm_ffi.structural_walk(function.body, (tirx.AllocBuffer, lambda item: found.append(item.buffer)))
-    return found
-
-
-@pytest.mark.slow
-def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
-    random = np.random.default_rng(5)
-    for threads in (1, 3):
-        target = schedule.resolve_target({"kind": "llvm", "num-cores": threads})
-        for m, n, k in ((100, 96, 512), (130, 32, 1024), (100, 96, 500), (100, 90, 512)):
-            function = _function("k", [(m, k), (n, k)], "float64", lambda a, b: compute.matmul(a, b, False, True))
-            scheduled, rule = schedule.apply(function, target)
-            assert rule.name == "contraction"
-            wide = simulated("skylake-avx512", threads)
-            turned = "square" in schedule.apply(function, wide)[0].script()
-            assert turned == (k % 16 == 0), (m, n, k)  # where 90 columns are whole panels and a rest, those
-            a, b = random.standard_normal((m, k)), random.standard_normal((n, k))
-            kernel = tvm.compile(tvm.IRModule({"k": scheduled}), target=target)["k"]
-            np.testing.assert_allclose(_call(kernel, [a, b], (m, n), "float64"), a @ b.T, rtol=1e-10, atol=1e-10)
 
 
 def _llvm(shapes: Sequence[Any], formula: Callable[..., Any]) -> str:
@@ -412,68 +277,6 @@ FUSED: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., 
 }
 
 
-def test_ragged_products_keep_their_rule_on_several_threads():
-    for threads in (1, 2, 3):
-        target = simulated("skylake-avx512", threads)
-        for shapes in ([(1000, 256), (256, 100)], [(1000, 10), (10, 100)], [(500, 300), (300, 33)]):
-            function = _function("k", shapes, "float32", compute.matmul)
-            scheduled, rule = schedule.apply(function, target)
-            assert rule.name == "contraction"
-            assert ("T.parallel" in scheduled.script()) == (threads > 1), (shapes, threads)
-
-
-@pytest.mark.slow
-def test_the_last_panel_may_be_narrow_where_threads_pack_their_own():
-    random = np.random.default_rng(7)
-    for threads, shapes in ((2, [(32, 128), (128, 729)]), (3, [(16, 300), (300, 209)]), (2, [(9, 64), (64, 3001)])):
-        machine = schedule.Machine("llvm", 512, 32, threads)
-        scheduled = schedule.cpu.contraction.schedule(_function("k", shapes, "float64", compute.matmul), machine)
-        assert scheduled is not None
-        assert scheduled.script().count("T.parallel") == 1  # else all wait until all panels are packed
-        module = tvm.compile(tvm.IRModule({"main": scheduled}), target=schedule.host_target())
-        a, b = (random.uniform(-1, 1, shape) for shape in shapes)
-        found = _call(module["main"], [a, b], (a @ b).shape, "float64")
-        np.testing.assert_allclose(found, a @ b, rtol=0, atol=1e-13 * shapes[0][1])
-
-
-def test_threads_share_out_whole_rows_of_images():
-    function = _function("k", [(1, 16, 57, 57), (64, 16, 3, 3)], "float32", compute.conv2d)
-    for threads, tiles in ((16, 5), (2, 140), (3, 95)):  # 55 x 55 results, whose rows are five tiles of 11
-        scheduled = schedule.cpu.contraction.schedule(function, schedule.Machine("llvm", 512, 32, threads))
-        assert scheduled is not None
-        script = scheduled.script()
-        places = re.findall(r"sums\[.*\+ x0\[0, \w+, (.*)\] \* ", script)
-        assert len(places) == 1 and "55" not in places[0], places  # no place takes a division by the length of a row
-        counts = re.findall(r"for tile in range\((\d+)\)|T.min\((\d+), 275", script)
-        assert [int(a or b) for a, b in counts] == [tiles], (threads, counts)
-
-
-def test_vectors_of_elements_some_apart_are_loads_of_neighbours():
-    x = tirx.decl_buffer((256,), "float32", "x")
-    for stride in (2, 3, 4):
-        for lanes in (2, 3, 7, 8, 13, 16, 17, 28, 32, 56):
-            found = squares.contiguous(tirx.BufferLoad(x, [tirx.Ramp(5, stride, lanes)]))
-            read: list[int] = []
-            assert _places(found, read) == [5 + stride * i for i in range(lanes)]
-            assert max(read) == 5 + stride * (lanes - 1)  # nothing beyond
-    own = tirx.decl_buffer((256,), "float32", "own", scope="local")  # which is to become registers
-    for array, at in ((x, tirx.Ramp(0, 1, 16)), (x, tirx.Ramp(0, 5, 16)), (x, 3), (own, tirx.Ramp(0, 2, 16))):
-        load = tirx.BufferLoad(array, [at])
-        assert squares.contiguous(load) is load
-
-
-def _places(vector: Any, read: list[int]) -> list[int]:
-    """Which elements of the array a vector holds; `read` gets those that it is made of."""
-    if isinstance(vector, tirx.Shuffle):
-        held = [place for part in vector.vectors for place in _places(part, read)]
-        return [held[int(i)] for i in vector.indices]
-    at = vector.indices[0]
-    assert not isinstance(at, tirx.Ramp) or int(at.stride) == 1
-    loaded = [int(at.base) + i for i in range(int(at.lanes))] if isinstance(at, tirx.Ramp) else [int(at)]
-    read += loaded
-    return loaded
-
-
 @pytest.mark.slow
 def test_strided_reads_equal_numpy():
     random, target = np.random.default_rng(3), schedule.host_target()
@@ -499,17 +302,6 @@ def _arrays(function: Any) -> int:
     """Intermediate arrays that are larger than a tile or a value, which lie in registers or on the stack."""
     lines = [line for line in function.script().splitlines() if "alloc_buffer" in line]
     return sum('"local"' not in line and not line.strip().startswith("value") for line in lines)
-
-
-@pytest.mark.slow
-def test_an_epilogue_of_long_code_is_a_loop():
-    for name in ("scalar_silu", "conv_silu"):
-        shapes, fused, _, _ = FUSED[name]
-        target = simulated("skylake-avx512", 2)
-        function = schedule.apply(_function(name, shapes, "float32", fused), target)[0]
-        code = tvm.compile(tvm.IRModule({name: function}), target=target).mod.inspect_source("ll")
-        # unrolled with its tile it would be there for each of two dozen vectors
-        assert 1 <= code.count(" fdiv ") <= 4, (name, code.count(" fdiv "))
 
 
 @pytest.mark.slow
@@ -552,78 +344,6 @@ def test_producers_join_the_packing():
         want = _convolve(np.maximum(x, 0), f, (1, 1), padding)
         got = _call(_compile({"k": function})["k"], [x, f], want.shape, "float32")
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
-
-
-MACHINES = [schedule.Machine("llvm", 512, 32, 1), schedule.Machine("llvm", 256, 16, 3)]
-
-
-@pytest.mark.slow
-def test_convolutions_of_any_geometry_on_any_machine():
-    random = np.random.default_rng(4)
-    for x_shape, f_shape, stride, padding in [
-        ((2, 3, 14, 14), (33, 3, 3, 3), (1, 1), (1, 1)),  # filters beyond whole vectors
-        ((13, 8, 9, 31), (16, 8, 3, 3), (1, 1), (0, 0)),  # batches enough for all threads
-        ((3, 17, 11, 37), (20, 17, 3, 3), (1, 1), (1, 1)),  # a width without divisors
-        ((2, 8, 15, 15), (32, 8, 3, 3), (2, 2), (1, 1)),
-        ((4, 8, 12, 12), (8, 8, 1, 5), (1, 2), (0, 2)),
-        ((1, 16, 28, 28), (32, 16, 5, 1), (1, 1), (2, 0)),
-        ((3, 32, 14, 14), (64, 32, 1, 1), (1, 1), (0, 0)),
-    ]:
-        want = _convolve(np.zeros(x_shape), np.zeros(f_shape), stride, padding).shape
-        x, f, g = (random.uniform(-1, 1, s) for s in (x_shape, f_shape, want))
-        formulas: dict[str, tuple[list[np.ndarray], Callable[..., Any]]] = {
-            "conv": ([x, f], lambda x, f: compute.conv2d(x, f, stride, padding)),  # noqa: B023
-            "dx": ([f, g], lambda f, g: compute.conv2d_input_gradient(f, g, x_shape, stride, padding)),  # noqa: B023
-            "df": ([x, g], lambda x, g: compute.conv2d_filter_gradient(x, g, f_shape, stride, padding)),  # noqa: B023
-        }
-        results = {}
-        for i, machine in enumerate(MACHINES):
-            functions = {}
-            for name, (inputs, formula) in formulas.items():
-                function = _function(name, [a.shape for a in inputs], "float64", formula)
-                scheduled = schedule.cpu.contraction.schedule(function, machine)
-                assert scheduled is not None, (x_shape, name)
-                functions[name] = scheduled.with_attr("global_symbol", name)
-            module = tvm.compile(tvm.IRModule(functions), target=schedule.host_target())
-            shapes = {"conv": want, "dx": x_shape, "df": f_shape}
-            for name, (inputs, _) in formulas.items():
-                results[name, i] = _call(module[name], inputs, shapes[name], "float64")
-            expected = _convolve(x, f, stride, padding)
-            np.testing.assert_allclose(results["conv", i], expected, rtol=1e-11, atol=1e-11)
-            # <conv(x, f), g> = <x, dx> = <f, df>, and what differs between machines is rounding
-            product = np.vdot(expected, g)
-            for name, other in (("dx", x), ("df", f)):
-                np.testing.assert_allclose(np.vdot(results[name, i], other), product, rtol=1e-9, atol=1e-9)
-                np.testing.assert_allclose(results[name, i], results[name, 0], rtol=1e-11, atol=1e-11)
-
-
-def test_wide_convolutions_need_no_im2col():
-    machine = MACHINES[0]
-    for x, f, copied in [
-        ((1, 64, 28, 28), (64, 64, 3, 3), False),
-        ((1, 3, 28, 28), (10, 3, 5, 5), True),  # few filters would leave lanes empty
-    ]:
-        function = _function("k", [x, f], "float32", compute.conv2d)
-        scheduled = schedule.cpu.contraction.schedule(function, machine)
-        assert scheduled is not None
-        packed = re.findall(r"panels?\[.*\] = .*(x[01])\[", scheduled.script())
-        assert set(packed) == {"x0" if copied else "x1"}, packed  # the images, or the filters
-
-
-def test_gradients_of_filters_are_added_up_part_by_part():
-    """Of some images' terms, or some rows', whose panel lies in L2; panels for several threads are packed whole."""
-    for images, terms in (((8, 32, 56, 56), 448), ((2, 32, 112, 112), 448), ((8, 32, 28, 28), 784)):
-
-        def gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
-            return compute.conv2d_filter_gradient(x, grad, (32, 32, 3, 3), padding=(1, 1))
-
-        for machine in MACHINES:
-            scheduled = schedule.cpu.contraction.schedule(_function("k", [images] * 2, "float32", gradient), machine)
-            assert scheduled is not None
-            arrays = {array.name: tuple(map(int, array.shape)) for array in _own_arrays(scheduled)}
-            assert "between" in arrays
-            whole = math.prod((images[0], *images[2:]))
-            assert arrays["panel"][0] == terms if machine.threads == 1 else arrays["panels"][1] == whole
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,15 +10,12 @@ import numpy as np
 import pytest
 import tvm
 from dlsys import autodiff as ad
-from dlsys import compute, kernels, schedule
+from dlsys import compute, kernels
 from dlsys.compute.base import constant, pointwise
-from dlsys.kernels.build import prim_func
 from dlsys.kernels.spec import KernelSpec
-from dlsys.schedule.stages import share
 from helpers import denormals_kept, on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import simulated
 from tvm import te
 
 TOLERANCE = {"float32": {"rtol": 3e-5, "atol": 3e-6}, "float64": {"rtol": 1e-11, "atol": 1e-12}}
@@ -73,13 +69,6 @@ def _check(
     return kernel
 
 
-def _scheduled(formula: Formula, shapes: Sequence[Any], target: Any = "llvm") -> tuple[str, str]:
-    """The loops as text, and the rule."""
-    function = prim_func(_spec(formula, shapes, "float32"))
-    scheduled, rule = schedule.apply(function, schedule.resolve_target(target))
-    return scheduled.script(), rule.name
-
-
 def _nests(text: str) -> int:
     return text.count("with T.sblock(") - text.count('# with T.sblock("root")')
 
@@ -110,14 +99,6 @@ def test_adam_in_place(shape: list[int], dtype: str, rate: tuple[int, ...]):
     shapes = [tuple(shape)] * 4 + [rate if shape else ()]
     kernel = _check(adam, adam_numpy, shapes, dtype, on={0: 0, 1: 1, 2: 2}, positive=True)
     assert kernel.rule.name == "elementwise" and _nests(kernel.script()) == 1
-
-
-def test_adam_of_a_large_array_runs_in_one_nest_of_vectors():
-    shapes = [(997, 251)] * 4 + [()]
-    _check(adam, adam_numpy, shapes, "float32", on={0: 0, 1: 1, 2: 2}, positive=True)
-    text, rule = _scheduled(adam, shapes)
-    assert rule == "elementwise" and _nests(text) == 1
-    assert "T.parallel" in text and "sblock_alloc_buffer" not in text and " if " not in text
 
 
 def sum_and_difference(a: Any, b: Any) -> Any:
@@ -194,18 +175,6 @@ def test_loss_with_its_gradient(rows: int, columns: int, dtype: str, scale: tupl
     assert kernel.rule.name == "reduction"
 
 
-def test_stages_of_two_formulas_are_computed_once():
-    function = prim_func(_spec(loss_and_gradient, [(8, 5), (8, 5), ()], "float32"))
-    stages = share(function)
-    assert stages is not None
-    names = [stage.name for stage in stages]
-    for name in ("row_max", "exponential", "row_sum"):
-        assert [n for n in names if n.startswith(name)] == [name], names
-    for shape, vectors in (((64, 5), 5), ((100, 1000), 2)):
-        text, _ = _scheduled(loss_and_gradient, [shape, shape, ()], simulated("znver3", 2))
-        assert text.count("ldexp") == vectors, shape
-
-
 def test_what_is_not_finite_stays_so_in_rows():
     for columns in (5, 70):
         x = np.ones((4, columns), "float32")
@@ -275,12 +244,6 @@ def test_wide_rows_are_added_from_their_first_column_to_the_last() -> None:
             _check(bias_step, bias_step_numpy, [(rows, columns), (rows, columns), (columns,), ()], dtype, on={0: 2})
             total = (lambda x: compute.reduce_sum(x, (1,)), lambda x: (x.sum(1),), [(3, rows, columns)], dtype)
             _check(*total)
-    for columns in (1024, 2048):
-        text, _ = _scheduled(lambda x: compute.reduce_sum(x, (0,)), [(64, columns)])
-        (held,) = map(int, re.findall(r"= T\.alloc_buffer\(\((\d+),\)", text))
-        assert held >= 512 and columns % held == 0, text  # as many of a row's columns as threads have shares
-        assert re.findall(r"T\.grid\((\d+), \d+\)", text) == [str(64 // 8)], text
-        assert re.findall(r"T\.unroll\((\d+)\)", text) == ["8", "2"], text  # rows, and vectors of each
 
 
 # exp, log, tanh
@@ -357,19 +320,6 @@ def test_columns_of_what_a_row_needs_all_of_itself_for() -> None:
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 
-def test_what_is_read_once_for_rows_and_columns() -> None:
-    """Many rows alone, long or short: the sums of few are made in order."""
-    for shape, together in (((1000, 600), True), ((100, 600), False), ((50_000, 12), True), ((512, 1100), False)):
-        kinds = ["rows"] if together else ["reduction", "rows"]
-        x = ad.Variable("x", shape)
-        executor = ad.Executor([ad.softmax_op(x), ad.sum_op(x, 0)])
-        executor.infer_shape({x: shape})
-        assert sorted(group.kind for group in executor.latest_plan().program.groups) == kinds
-        found, sums = executor.run({x: np.ones(shape, "float32")}, True)
-        np.testing.assert_allclose(found, 1 / shape[1], rtol=1e-5)
-        np.testing.assert_array_equal(sums, np.float32(shape[0]))
-
-
 @pytest.mark.slow
 @denormals_kept()
 def test_elementary_functions_are_accurate_over_the_whole_range():
@@ -398,27 +348,6 @@ def test_elementary_functions_are_accurate_over_the_whole_range():
                     assert not np.any(got[~normal] > np.finfo(dtype).tiny)
                     got, want = got[normal], want[normal]
                 assert _ulps(got, want) <= most[dtype], (name, dtype)
-
-
-@pytest.mark.slow
-def test_no_loop_calls_a_function():
-    for mcpu in ("znver3", "skylake-avx512"):
-        target = simulated(mcpu)
-        for formula, shapes in (
-            (compute.exp, [(300, 7)]),
-            (compute.tanh, [(97,)]),
-            (compute.log_softmax, [(50, 1000)]),
-            (loss_and_gradient, [(16, 3), (16, 3), ()]),
-        ):
-            for dtype in TOLERANCE:
-                function = prim_func(_spec(formula, shapes, dtype))
-                function = schedule.apply(function, target)[0].with_attr("global_symbol", "k")
-                code = tvm.compile(tvm.IRModule({"k": function}), target=target).mod.inspect_source("asm")
-                called = {line.split()[-1] for line in code.splitlines() if "\tcall" in line}
-                assert not {name for name in called if name.startswith(("exp", "log", "tanh"))}, (
-                    mcpu,
-                    called,
-                )
 
 
 def test_products_with_a_constant_have_no_rows() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -213,12 +212,6 @@ def test_float64_is_given_to_cuda_by_its_bits() -> None:
     with machine_code.compiling(target):  # by the same compiler of CUDA C++
         module = tvm.compile(tvm.IRModule({"main": tiny._lower().function}), target=target, tir_pipeline="s_tir").mod
     assert "+ 0.000000000000000)" in module.imports[0].inspect_source("cuda")
-
-
-if __name__ == "__main__":
-    import pytest
-
-    raise SystemExit(pytest.main([__file__, *sys.argv[1:]]))
 
 
 PLACES: list[Callable[..., Any]] = [
