@@ -387,16 +387,6 @@ def test_plans_hold_no_arrays_that_were_fed() -> None:
     assert [ref() for ref in gone] == [None] * 8
 
 
-def test_executors_that_share_an_arena_do_not_allocate_for_each_other() -> None:
-    x = ad.Variable("x")
-    first = ad.Executor([x * 2.0])
-    second = ad.Executor([ad.neg_op(x)], arena=first._arena)
-    value = np.ones(100, "f4")
-    first.run({x: value})
-    assert second.run({x: value}, True)[0][0] == -1 and first.run({x: value}, True)[0][0] == 2
-    assert first.allocations == second.allocations == 1
-
-
 def test_a_run_with_arrays_like_the_last_ones_sees_what_is_fed() -> None:
     """The short way of a run must not take one feed for another: values, arrays, nodes, parameters, shapes change."""
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from dlsys import ops
 from dlsys.errors import DlsysError, GraphError, ShapeError
 from dlsys.executor import Executor
 from dlsys.gradients import gradients, sum_node_list
-from dlsys.graph import OPS, Node, Op, find_topo_sort, register
+from dlsys.graph import OPS, Node, find_topo_sort
 from dlsys.inspect.text import format_graph
 from helpers import error_of, evaluate
 
@@ -185,15 +185,6 @@ def test_gradient_of_the_output_and_of_inner_nodes() -> None:
     assert gradients(x, []) == []
 
 
-def test_only_what_leads_to_the_variables_is_differentiated() -> None:
-    x, w = ops.Variable("x"), ops.Variable("w")
-    deep = x
-    for _ in range(50):
-        deep = ops.relu_op(deep)
-    grad = gradients(ops.mul_op(deep, w), [w])[0]
-    assert not any(node.op.name == "relu_gradient" for node in find_topo_sort([grad]))
-
-
 def test_error_names_operator_shapes_node_and_line() -> None:
     x, w = ops.Variable("x"), ops.Variable("w")
     node = x @ w; line = here()  # noqa: E702
@@ -210,14 +201,6 @@ def test_declared_shape_and_dtype() -> None:
     assert y.op.infer_shape(y, []) == (4,)
     z = ops.Variable("z")
     assert "known only when the variable is fed" in error_of(ShapeError, z.op.infer_shape, z, [])
-
-
-def test_an_operator_is_registered_once() -> None:
-    class Twice(Op):
-        name = "add"
-
-    assert "operator add exists already" in error_of(GraphError, register, Twice)
-    assert all(op.name == name for name, op in OPS.items())
 
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from dlsys import autodiff as ad
 from dlsys import devices, nn, optim
 from dlsys.errors import DlsysError, FeedError, GraphError
 from dlsys.nn import functional as F
-from dlsys.tensors import state as changes
 from helpers import error_of
 from optional import torch
 
@@ -220,20 +218,6 @@ def test_an_executor_takes_back_the_change_that_it_makes_itself() -> None:
         assert p.value.tolist() == [count]
         executor.run({})
         assert p.value.tolist() == [count + 1]
-
-
-@pytest.mark.usefixtures("young")
-def test_a_change_that_nobody_computes_goes_with_what_it_belongs_to() -> None:
-    p, before = parameter([0.0]), len(changes.waiting())
-    ad.advance_op(p, lambda value: value + 1.0)
-    assert len(changes.waiting()) == before + 1
-    p.value = np.float32([5.0])  # the change is lost
-    gc.collect()
-    assert len(changes.waiting()) == before and p.value.tolist() == [5.0]
-    ad.advance_op(p, lambda value: value + 1.0)
-    del p
-    gc.collect()
-    assert len(changes.waiting()) == before
 
 
 def test_a_change_is_computed_once_and_later_ones_read_it() -> None:

@@ -19,28 +19,6 @@ def groups(outputs: list[Node], fed: dict[Node, tuple[Shape, str]]) -> tuple[lis
     return fuse(graph), graph
 
 
-def test_conditions_join_what_they_select() -> None:
-    a, b, x = (ad.Variable(name) for name in "abx")
-    kind = dict.fromkeys((a, b, x), ((64, 257), "float32"))
-    cases: list[tuple[list[Node], list[str]]] = [
-        ([ad.where_op(x > 0, a, b)], ["greater_where"]),
-        (
-            [ad.where_op(ad.logical_and_op(x > 0, a < b), a, b) * 2.0],
-            ["greater_less_logical_and_where_mul"],
-        ),
-        (ad.gradients(ad.clip_op(x, -1, 1), [x]), ["greater_equal_less_equal_logical_and_where"]),
-        ([ad.sum_op(ad.cast_op(x > 0, "float32"), 0)], ["greater_cast_reducesum"]),
-        ([ad.softmax_op(ad.where_op(x > 0, a, -1e9))], ["greater_where_softmax"]),
-        ([ad.where_op(x > 0, a, b), x > 0], ["greater", "where"]),  # what is stored is of one dtype
-        ([ad.argmax_op(x, 1)], ["argmax"]),
-    ]
-    for outputs, names in cases:
-        found, graph = groups(outputs, {node: kind[node] for node in (a, b, x) if node in below(outputs)})
-        assert sorted(group.name for group in found) == names
-        for group in found:
-            assert len({graph.dtypes[node] for node in group.outputs}) == 1
-
-
 def below(outputs: list[Node]) -> set[Node]:
     return set(ad.find_topo_sort(outputs))
 

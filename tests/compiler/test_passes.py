@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +10,11 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
-from dlsys.autodiff import Parameter
 from dlsys.compiler import NAMES, PASSES, run_passes, select
 from dlsys.compiler.passes import drop_dead, swept
 from dlsys.errors import GraphError
-from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
-from helpers import CASES, OF_PASSES, check_form, check_reasons, error_of, evaluate, expression, typed_graph
+from helpers import check_form, check_reasons, error_of, evaluate, expression, typed_graph
 
 SHAPES: dict[str, Shape] = {
     "x": (3, 4),
@@ -99,23 +96,6 @@ def test_shapes_are_held() -> None:
             (lambda v: ops.div_by_extent_op(v.x, v.t, (-2, 0)), "div(x, 6.0)"),
         ]
     )
-
-
-def test_no_node_hangs_on_another_for_its_shape() -> None:
-    for name, cases in CASES.items():
-        case = cases[1]
-        if name == "assign" or name in OF_PASSES:  # the executor takes it out before; these have no gradients
-            continue
-        nodes = case.variables()
-        root = case.build(*nodes)
-        outputs = [root, *gradients(root, nodes)] if root not in set(nodes) else [root]
-        fed: Typed = dict(zip(nodes, zip(case.shapes, case.dtypes("float64"), strict=True), strict=True))
-        graph = typed_graph(outputs, [], fed)
-        check_form(graph)
-        for node in graph.nodes:
-            for position in node.op.shape_only:
-                assert node.inputs[position].op.name == "full", name
-        assert not any(node.op.name.endswith("like") for node in graph.nodes), name
 
 
 def test_constants_are_folded() -> None:
@@ -270,33 +250,6 @@ def test_long_chains_take_one_sweep() -> None:
             node = step(node, v)
         graph = drop_dead(swept(typed_graph([node], [], fed), PASSES))
         assert len(graph.nodes) == count
-
-
-def test_the_mlps_training_step_is_what_one_would_write() -> None:
-    sizes, batch = [784, 256, 100, 10], 1000
-    x, labels, rate = ops.Variable("X"), ops.Variable("y_"), Parameter(0.1, "rate")
-    fed: Typed = {x: ((batch, 784), "float32"), labels: ((batch, 10), "float32"), rate: ((), "float32")}
-    h, parameters = x, []
-    for i, (m, n) in enumerate(pairwise(sizes)):
-        w, b = Parameter(np.zeros((m, n), "f4"), f"W{i}"), Parameter(np.zeros(n, "f4"), f"b{i}")
-        parameters += [w, b]
-        z = h @ w
-        z = z + ops.broadcastto_op(b, z)
-        h = ops.relu_op(z) if i < 2 else z
-    fed |= {p: (p.shape, p.dtype) for p in parameters}
-    loss = ops.softmaxcrossentropy_op(h, labels)
-    updates = [(p, p - rate * grad) for p, grad in zip(parameters, gradients(loss, parameters), strict=True)]
-    graph = run_passes(typed_graph([loss], updates, fed), PASSES)
-    check_form(graph)
-    forward = ["matmul", "add", "relu", "matmul", "add", "relu", "matmul", "add"]
-    head = ["softmaxcrossentropy", "softmax", "reducesum", "mul", "sub", "mul"]
-    backward = ["matmul", "relu_gradient", "matmul", "relu_gradient"]
-    expected = [*forward, *head, *backward, *["matmul", "mul", "sub", "reducesum", "mul", "sub"] * 3]
-    assert [node.op.name for node in graph.nodes] == expected
-    gates = [node for node in graph.nodes if node.op.name == "relu_gradient"]
-    assert all(node.inputs[0].op.name == "relu" for node in gates)
-    (scale,) = (node for node in graph.nodes if node.const_attr is not None)
-    assert np.isclose(scale.const_attr or 0, 1 / batch) and graph.shapes[scale] == (batch, 10)
 
 
 def test_what_is_normalised_is_computed_again_and_not_kept() -> None:

@@ -575,28 +575,6 @@ def arrays_of_other_libraries() -> None:
 
 
 @check
-def the_programs_kernels() -> None:
-    """The thirteen factories, on the GPU."""
-    rng = np.random.default_rng(0)
-    x, y = (rng.standard_normal((60, 100)).astype("float32") for _ in range(2))
-    a, b, out = (dl.array(value, GPU) for value in (x, y, np.zeros((60, 100), "float32")))
-    for make, given, wanted in (
-        (tvm_op.make_elemwise_add, (a, b), x + y),
-        (tvm_op.make_elemwise_mul, (a, b), x * y),
-        (tvm_op.make_relu, (a,), np.maximum(x, 0)),
-        (tvm_op.make_relu_gradient, (a, b), np.where(x > 0, y, 0)),
-        (tvm_op.make_matrix_softmax, (a,), np.exp(x) / np.exp(x).sum(1, keepdims=True)),
-    ):
-        make((60, 100), "cuda", "llvm", "kernel")(*given, out)
-        close([out.numpy()], [wanted.astype("float32")])
-    small = dl.devices.empty((60, 60), ctx=GPU)
-    tvm_op.make_matrix_mul((60, 100), False, (60, 100), True, "cuda", "llvm", "matmul")(a, b, small)
-    close([small.numpy()], [x @ y.T], 1e-4)
-    tvm_op.make_sgd_update((60, 100), 0.5, "cuda", "llvm", "sgd")(a, b, a)  # in place
-    close([a.numpy()], [x - 0.5 * y])
-
-
-@check
 def the_course_of_2017() -> None:
     """Its twelve operations, by their own tests."""
     assert dl.cuda.is_available() and test_gpu_op.context() == GPU
@@ -777,17 +755,6 @@ def an_index_too_far_is_found() -> None:
         assert "out of bounds" in told and named in told, told
         told = _faulty(ad.relu_op, [(5, 51)], change)  # the end of what was allocated is known without, too
         assert "out of bounds" in told, told
-
-
-@check
-def a_missing_check_of_bounds_is_found() -> None:
-    def always(code: str) -> str:
-        return re.sub(r"if \(\(+\(int\)(block|thread)Idx.*\{", "if (true) {", code, count=1)
-
-    told = _faulty(ad.relu_op, [(5, 61)], always)
-    assert "out of bounds" in told, told
-    told = _faulty(lambda a, b: ad.matmul_op(a, b), [(40, 20), (20, 33)], always)
-    assert "out of bounds" in told, told
 
 
 @check

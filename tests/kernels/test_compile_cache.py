@@ -30,9 +30,8 @@ import pytest
 import tvm
 import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys import compute, kernels, schedule, storage, system, tvm_import, tvm_op
+from dlsys import compute, kernels, schedule, storage, tvm_import, tvm_op
 from dlsys.data import DataLoader, TensorDataset
-from dlsys.devices import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import intrinsics
@@ -270,21 +269,6 @@ def test_a_library_of_another_key_is_not_used() -> None:
             assert compiled(relu) == 1
         assert [w.category for w in found] == [CacheWarning] and "foreign" in str(found[0].message)
         assert compiled(relu) == 0
-
-
-def test_vectors_are_those_that_the_compiler_finds_and_need_neither_it_nor_the_disk() -> None:
-    assert host_machine() == schedule.machine_of(schedule.host_target())
-    zen_4, words = (0x19, 0x11), [0] * 36
-    words[2], words[5] = 1 << 28, 1 << 5  # AVX of leaf 1, AVX2 of leaf 7
-    for features in ({"avx", "avx2"}, {"avx", "avx2", "avx512f"}):
-        text = " ".join(f"{word:x}" for word in (0xA10F11, *words))
-        with mock.patch.object(system, "_cpuid", lambda text=text: text):
-            assert (system.cpu_features.__wrapped__(), system.cpu_model.__wrapped__()) == (features, zen_4)
-        words[5] |= 1 << 16
-    listed = "cpu family\t: 25\nmodel\t\t: 17\nflags\t\t: fpu avx avx2 avx512f"
-    nothing = mock.patch.object(system, "_cpuid", str)
-    with nothing, mock.patch.object(system, "_cpuinfo", lambda: listed):
-        assert (system.cpu_features.__wrapped__(), system.cpu_model.__wrapped__()) == (features, zen_4)
 
 
 def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:

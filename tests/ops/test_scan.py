@@ -15,7 +15,6 @@ import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
-from dlsys.compiler import analyse, unrolled
 from dlsys.errors import GraphError
 from dlsys.graph import Node, find_topo_sort
 from helpers import error_of, on_threads
@@ -226,18 +225,6 @@ def test_loops_of_odd_bytes_are_written_out() -> None:
     assert "loop" not in executor.groups()
 
 
-@pytest.mark.slow
-def test_unrolled_is_the_same_graph_without_loops() -> None:
-    drawn = Drawn(3)
-    nodes = drawn.rolled()
-    fed = {v: (value.shape, "float64") for v, value in drawn.feed.items()}
-    graph = unrolled(analyse(find_topo_sort(nodes), nodes, fed))
-    assert not any(node.op.name == "scan" for node in graph.nodes)
-    found, wanted = (ad.Executor(list(some)).run(drawn.feed, True) for some in (graph.outputs, nodes))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-12)
-
-
 def test_loops_that_differ_in_one_thing_are_not_taken_for_one() -> None:
     """In the number of steps, the direction, or where gradients stop."""
     x, xs = ad.Variable("x", (3,)), ad.Variable("xs", (4, 3))
@@ -348,22 +335,6 @@ def test_two_threads_compute_what_one_does() -> None:
         for other in found[1:]:
             for one, same in zip(found[0], other, strict=True):
                 np.testing.assert_array_equal(one, same)
-
-    h, square = ad.Variable("h", (32, 8)), ad.Variable("square", (32, 32))
-    feed |= {h: feed[x][0], square: rng.standard_normal((32, 32)).astype("float32") / 8}
-    steps = (
-        lambda h, x: (v := ad.tanh_op(h + x), v),
-        lambda h, x: (v := ad.tanh_op(ad.matmul_op(square, h) + x), v),  # a row needs the others
-        lambda h, x: (v := ad.tanh_op(h + ops.sum_op(x, 0)), v),
-        lambda h, x: (v := h + ops.sum_op(x, 0), ops.sum_op(v)),
-        lambda h, x: (v := ad.tanh_op(h * square[:, :8] + x), v),  # each row has a number of its own
-    )
-    with on_threads(2):
-        for step in steps:
-            results = list(ad.scan_op(step, h, x))
-            unrolled = ad.Executor(results, "numpy").run(feed)
-            for one, other in zip(ad.Executor(results).run(feed, True), unrolled, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -223,18 +223,6 @@ def test_autocast_holds_for_the_products_written_in_it() -> None:
     assert "'tpu'" in error_of(dl.GraphError, lambda: dl.autocast("tpu").__enter__())
 
 
-@pytest.mark.slow
-def test_pointwise_functions_and_rows_load_vectors() -> None:
-    x, y = ops.Variable("x"), ops.Variable("y")
-    (kernel,) = one(ad.relu_op(x * 2.0 + y), dict.fromkeys((x, y), (1024, 1024)))
-    assert (kernel.count("LDG"), kernel.count("LDG.E.128"), kernel.count("STG.E.128")) == (2, 2, 1)
-    (kernel,) = one(ad.softmax_op(x), {x: (1024, 1024)})
-    assert kernel.count("LDG") == kernel.count("LDG.E.128") == 1, kernel.instructions  # each row is read once
-    assert kernel.count("STG") == kernel.count("STG.E.128") == 1, kernel.instructions
-    (kernel,) = one(ops.sum_op(x, 1), {x: (1024, 4096)})
-    assert kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
-
-
 def test_the_runtime_has_what_is_called() -> None:
     """The emulated device has these functions because we gave them to it."""
     found = [path for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13"))]

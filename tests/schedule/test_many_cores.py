@@ -19,7 +19,6 @@ from dlsys import compute, optim
 from dlsys.graph import Node
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, host_target
-from dlsys.schedule.loops import is_ordered
 from dlsys.schedule.machine_code import compiled
 from dlsys.schedule.target import device_target
 from helpers import on_threads
@@ -143,43 +142,6 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
                 assert _parts(function) >= least, (name, spec.name, cores, _parts(function))
                 seen += 1
     assert seen >= 2 * len(CASES)
-
-
-@pytest.mark.slow
-def test_other_kernels_have_parts_for_many_cores() -> None:
-    """At least two a core; 63 steps of 1,003 columns are enough."""
-    for name in OTHERS:
-        executor, feed = _executor(name)
-        executor.infer_shape({node: value.shape for node, value in feed.items()})
-        found = dict.fromkeys((2, 16, 64), 0)
-        for cores in found:
-            target = simulated("skylake-avx512", cores)
-            plan = executor.latest_plan()
-            found[cores] = max(_parts(apply(prim_func(spec), target)[0]) for spec in plan.specs.values())
-        assert found[2] >= 2 and found[16] >= 32 and found[64] >= 62, (name, found)
-
-
-def test_a_loop_that_reads_what_another_index_stored_is_ordered() -> None:
-    out, given = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32")
-    square = tirx.decl_buffer((8, 8), "float32")
-    i, k = tirx.Var("i", "int32"), tirx.Var("k", "int32")
-    one, serial = tirx.const(1.0, "float32"), tirx.ForKind.SERIAL
-
-    def ordered(buffer: Any, store: list[Any], load: list[Any]) -> bool:
-        body = tirx.BufferStore(buffer, tirx.BufferLoad(buffer, load) + one, store)
-        return is_ordered(tirx.For(i, 0, 8, serial, tirx.For(k, 0, 2, serial, body)))
-
-    assert not ordered(out, [i], [i])
-    assert not ordered(out, [i * 2 + k], [i * 2 + k])
-    assert not ordered(square, [i, tirx.BufferLoad(given, [k])], [i, k])
-    assert not ordered(square, [i // 8, i % 8], [i // 8, i % 8])
-    assert ordered(out, [i + k], [i + k])  # index 0 stores what index 1 reads
-    assert ordered(out, [i], [i + 1])
-    assert ordered(out, [k], [k])
-    assert ordered(out, [i // 2], [i // 2])
-    assert ordered(out, [tirx.BufferLoad(given, [i])], [tirx.BufferLoad(given, [i])])
-    assert ordered(square, [k, i], [i, k])
-    assert not is_ordered(tirx.For(i, 0, 8, serial, tirx.BufferStore(out, one, [tirx.BufferLoad(given, [i])])))
 
 
 @pytest.mark.slow

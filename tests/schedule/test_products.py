@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 import tvm
@@ -150,45 +148,6 @@ def test_parameters_are_packed_anew_in_every_run() -> None:
             expected = np.tanh(expected @ before)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(w.value, before * np.float32(0.5))
-
-
-def _inner_loops(asm: str) -> list[list[str]]:
-    """The straight pieces of code that multiply and add, as instructions with their operands."""
-    pieces: list[list[str]] = [[]]
-    for line in asm.splitlines():
-        code = line.split("#")[0].strip()
-        if code.startswith("."):  # a directive, or a label that nothing jumps to
-            continue
-        if code.endswith(":") or re.match(r"j\w+\s", code):
-            pieces.append([])
-        elif code:
-            pieces[-1].append(code)
-    return [piece for piece in pieces if any("fmadd" in code for code in piece)]
-
-
-def _check_registers(asm: str) -> None:
-    """No loop over k stores into memory."""
-    loops = _inner_loops(asm)
-    assert loops, "nothing multiplies and adds"
-    for loop in loops:
-        fused = [code for code in loop if code.startswith(("vfmadd", "vfnmadd"))]
-        stores = [code for code in loop if re.match(r"vmov\w+\s+%[xyz]mm\d+, .*\(", code)]
-        assert len(fused) >= 8 and not stores, "\n".join(loop)
-
-
-@pytest.mark.slow
-def test_products_for_other_cpus_keep_their_sums_in_registers() -> None:
-    """Also those that lie across C's lines: masks that turn a tile took registers from its sums."""
-    for cpu in ("haswell", "skylake-avx512"):
-        target = simulated(cpu)
-        for turned_a, turned_b in ((True, False), (True, True)):
-            x, y = te.placeholder((512, 512), "float32", "x"), te.placeholder((512, 512), "float32", "y")
-            function, rule = schedule.apply(
-                te.create_prim_func([x, y, compute.matmul(x, y, turned_a, turned_b)]), target
-            )
-            assert rule.name == "contraction"
-            built = machine_code.compiled({"k": function.with_attr("global_symbol", "k")}, target)
-            _check_registers(built.inspect_source("asm"))
 
 
 @pytest.mark.slow

@@ -188,17 +188,6 @@ def test_inner_loops_are_packed():
         assert widths and max(widths) >= lanes, (name, widths)
 
 
-def test_only_large_kernels_are_parallel():
-    target = schedule.host_target()
-    column_sum = lambda x: compute.reduce_sum(x, (0,))  # noqa: E731
-    for formula in (compute.relu, column_sum, compute.softmax):
-        name = getattr(formula, "__name__", "")
-        large = schedule.apply(_function("k", [(1000, 256)], "float32", formula), target)[0].script()
-        assert "T.parallel" in large, name
-        small = _llvm([(10, 10)], formula)
-        assert not any("call" in line and "ParallelLaunch" in line for line in small.splitlines()), name
-
-
 @pytest.mark.slow
 def test_sums_do_not_depend_on_the_number_of_threads():
     x = np.random.default_rng(0).standard_normal((1000, 256)).astype("float32")
@@ -236,43 +225,37 @@ def _update(x: Any, grad: Any, w: Any) -> Any:
     return compute.sub(w, compute.mul_by_const(decayed, 0.25))
 
 
-# name: input shapes, formula, NumPy's, the bare contraction's formula of the first two inputs
-FUSED: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+# name: input shapes, formula, NumPy's
+FUSED: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any]]] = {
     "bias_relu": (
         [(50, 70), (70, 37), (37,)],
         lambda x, w, b: compute.relu(compute.add(compute.matmul(x, w), b)),
         lambda x, w, b: np.maximum(x @ w + b, 0),
-        compute.matmul,
     ),
     "scalar_silu": (
         [(48, 64), (64, 64), ()],
         lambda x, w, s: _gated(compute.mul(compute.matmul(x, w), s)),
         lambda x, w, s: _silu(x @ w * s),
-        compute.matmul,
     ),
     "gate": (
         [(50, 30), (70, 30), (50, 70)],
         lambda g, w, x: compute.relu_gradient(x, compute.matmul(g, w, False, True)),
         lambda g, w, x: np.where(x > 0, g @ w.T, 0),
-        lambda g, w: compute.matmul(g, w, False, True),
     ),
     "update": (
         [(100, 70), (100, 37), (70, 37)],
         _update,
         lambda x, g, w: w - 0.25 * (x.T @ g + 0.5 * w),
-        lambda x, g: compute.matmul(x, g, True),
     ),
     "conv_bias_residual": (
         [(2, 8, 14, 14), (32, 8, 3, 3), (32, 1, 1), (2, 32, 14, 14)],
         lambda x, f, b, y: compute.relu(compute.add(compute.add(_conv_same(x, f), b), y)),
         lambda x, f, b, y: np.maximum(_convolve(x, f, (1, 1), (1, 1)) + b + y, 0),
-        _conv_same,
     ),
     "conv_silu": (
         [(2, 3, 13, 17), (10, 3, 3, 3)],
         lambda x, f: _gated(_conv_same(x, f)),
         lambda x, f: _silu(_convolve(x, f, (1, 1), (1, 1))),
-        _conv_same,
     ),
 }
 
@@ -298,24 +281,15 @@ def _every(x: te.Tensor, size: int, stride: int) -> te.Tensor:
     return te.compute((x.shape[0], size), lambda i, j: x(i, j * stride) * x(i, j * stride + 1), name="every")
 
 
-def _arrays(function: Any) -> int:
-    """Intermediate arrays that are larger than a tile or a value, which lie in registers or on the stack."""
-    lines = [line for line in function.script().splitlines() if "alloc_buffer" in line]
-    return sum('"local"' not in line and not line.strip().startswith("value") for line in lines)
-
-
 @pytest.mark.slow
 def test_epilogues_join_the_contraction():
     random, target = np.random.default_rng(2), schedule.host_target()
     functions = {}
-    for name, (shapes, fused, _, bare) in FUSED.items():
+    for name, (shapes, fused, _) in FUSED.items():
         functions[name] = _function(name, shapes, "float32", fused).with_attr("tirx.noalias", False)
-        joined, rule = schedule.apply(functions[name], target)
-        alone = schedule.apply(_function(name, shapes[:2], "float32", bare), target)[0]
-        assert rule.name == "contraction", name
-        assert _arrays(joined) == _arrays(alone), name
+        assert schedule.apply(functions[name], target)[1].name == "contraction", name
     module = _compile(functions)
-    for name, (shapes, _, reference, _) in FUSED.items():
+    for name, (shapes, _, reference) in FUSED.items():
         inputs = [random.uniform(-1, 1, shape).astype("float32") for shape in shapes]
         want = reference(*(x.astype("float64") for x in inputs))
         got = _call(module[name], inputs, want.shape, "float32")
@@ -344,26 +318,6 @@ def test_producers_join_the_packing():
         want = _convolve(np.maximum(x, 0), f, (1, 1), padding)
         got = _call(_compile({"k": function})["k"], [x, f], want.shape, "float32")
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_cuda_kernels_bind_every_stage():
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
-    for shapes, formula, name in [
-        ([(300, 20)], compute.relu, "pointwise"),
-        ([()], compute.relu, "pointwise"),
-        ([(30, 20)], lambda x: compute.reduce_sum(x, (0,)), "reduction"),
-        ([(30, 20)], compute.softmax, "rows"),
-        ([(30, 20), (30, 20)], compute.softmax_cross_entropy, "rows"),
-        ([(30, 20), (20, 5)], compute.matmul, "reduction"),
-        ([(30, 20), (20, 9)], compute.matmul, "contraction"),
-    ]:
-        plain = _function("k", shapes, "float32", formula)
-        function, rule = schedule.apply(plain, target)
-        assert rule.name == name, shapes
-        assert "thread_binding" in schedule.cuda.loops.FALLBACK.schedule(plain, schedule.machine_of(target)).script()
-        module = tvm.compile(tvm.IRModule({"k": function}), target=target)
-        assert len(module.mod.imports) == 1, shapes  # else it were host code
 
 
 def test_targets():
