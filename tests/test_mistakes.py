@@ -152,6 +152,11 @@ def graphs() -> Iterable[Row]:
     )
     yield DTypeError, "weights is float32", lambda: run_of(lambda x: ad.assign(p, x), np.zeros(2))
     yield FeedError, "was not fed", lambda: ad.Executor([x * 2.0]).run({})
+    yield FeedError, "run first", ad.Executor([x * 2.0]).memory_report
+    yield ShapeError, "tuple of extents", lambda: ad.Executor([x * 2.0]).infer_shape({x: 3})
+    yield GraphError, "list of nodes", lambda: ad.Executor(x)
+    yield GraphError, "must hold nodes", lambda: ad.Executor([x, 1])
+    yield DeviceError, "unknown context", lambda: ad.Executor([x], "abacus")
     yield DeviceError, "cpu(99) is not available", lambda: ad.Executor([x * 2.0], ctx=dl.cpu(99))
     yield DlsysError, "has more bytes than any memory", lambda: ad.Executor([x * 2.0]).compile_funcs({x: (2**62, 4)})
     yield (
@@ -363,6 +368,10 @@ def exchange(folder: Path) -> Iterable[Row]:
     yield GraphError, "item 2 of a tuple of 2", lambda: ndl.tuple_get_item((a, a), 2)
     yield DlsysError, "cannot be written: No such file", lambda: executed().draw(folder / "no" / "g.svg")
     yield DlsysError, "must be text or a pathlib.Path, not int", lambda: executed().draw(5)
+    yield GraphError, ".svg or .png", lambda: executed().draw(folder / "g.jpeg")
+    yield GraphError, "runs must be an integer >= 1, not 0", lambda: run.profile({x: ONES}, 0)
+    yield FeedError, "feed_shapes", ad.Executor([x * 2.0]).groups
+    yield DeviceError, "numpy context", ad.Executor([x * 2.0], "numpy").plan
 
 
 def executed() -> ad.Executor:

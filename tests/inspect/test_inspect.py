@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import errors
-from dlsys.inspect import draw
 from dlsys.kernels import peak as peaks
 from helpers import error_of
 
@@ -103,30 +102,6 @@ def test_loops_and_code_of_all_kernels_or_of_one() -> None:
     error_of(errors.KernelArgumentError, executor.source, "wasm")
     empty = ad.Executor([ad.Variable("v") * 2.0])
     assert "has no kernel" in error_of(errors.GraphError, empty.script, 0, {empty.topo_order[0]: (0, 2)})
-
-
-def test_a_signature_and_kernels_are_needed() -> None:
-    executor, feed, nodes = step()
-    other = ad.Executor([nodes["loss"]], "numpy")
-    with tempfile.TemporaryDirectory() as folder:
-        svg = Path(folder) / "picture.svg"
-        for name, arguments in [
-            *(("groups", ()), ("plan", ()), ("script", ()), ("source", ())),
-            *(("draw", (svg,)), ("draw_memory", (svg,))),
-        ]:
-            assert "feed_shapes" in error_of(errors.FeedError, getattr(executor, name), *arguments)
-            assert "numpy context" in error_of(errors.DeviceError, getattr(other, name), *arguments)
-        assert "numpy context" in error_of(errors.DeviceError, other.profile, feed)
-        for path in ("picture.jpeg", "picture"):
-            for method in (executor.draw, executor.draw_memory):
-                assert ".svg or .png" in error_of(errors.GraphError, method, Path(folder) / path, feed)
-        with mock.patch.object(draw, "MOST_NODES", 3), mock.patch.object(draw, "MOST_STEPS", 1):
-            for method in (executor.draw, executor.draw_memory):
-                assert "cannot be read" in error_of(errors.GraphError, method, svg, feed)
-        assert not list(Path(folder).iterdir())
-    error_of(errors.FeedError, executor.profile, {})
-    for runs in (0, -1, 2.0, True):
-        error_of(errors.GraphError, executor.profile, feed, runs)
 
 
 def texts_of(file: Path) -> str:
