@@ -36,14 +36,14 @@ def product_of(u: Expr, v: Expr) -> Expr:
     return _wrapping(operator.mul, u, v, "uint64")
 
 
-def difference_of(u: Expr, v: Expr) -> Expr:
-    """u - v."""
-    return _wrapping(operator.sub, u, v)
-
-
 def _is_least(u: Expr) -> bool:
     """Whether an element is the constant -2**63, which TVM's simplifier cannot negate."""
     return isinstance(u, tirx.IntImm) and u.value == np.iinfo("int64").min
+
+
+def difference_of(u: Expr, v: Expr) -> Expr:
+    """u - v."""
+    return u ^ v if _is_least(v) else _wrapping(operator.sub, u, v)
 
 
 def sum_of(u: Expr, v: Expr) -> Expr:
