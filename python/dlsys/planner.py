@@ -102,11 +102,10 @@ class MemoryPlan:
                 raise PlanError(f"{_place_of(value, self)} is not where it belongs: the arena has {self.bytes_planned}")
 
         def overwrites(old: Value, new: Value) -> bool:
-            """Whether a value, or that of which it is a view, may be computed where another is last read."""
+            """Whether a value, or what it is a view of, may be computed where another one is last read."""
             new = root[new.id]
-            inputs = (values[other] for other in new.in_place if root[other] is root[old.id])
-            whole = (x for x in inputs if x.nbytes == new.nbytes and self.offset(x.id) == self.offset(new.id))
-            return old.last == new.first and any(x.last == new.first for x in whole)
+            same = old.nbytes == new.nbytes and self.offset(old.id) == self.offset(new.id)
+            return same and old.last == new.first and old.id in set(new.in_place)  # == of nodes makes nodes
 
         near: list[Value] = []  # those whose bytes reach beyond the last one's first byte
         for b in sorted(values.values(), key=lambda value: self.offset(value.id)):

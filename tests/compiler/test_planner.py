@@ -24,6 +24,10 @@ def random_program(rng: random.Random, steps: int, most: int = 6) -> list[Value]
     sizes = [0, 4, 64, 100, 4096, 65536][:most]
     values: list[Value] = []
     reads: list[list[int]] = []
+
+    def root(value: object) -> object:
+        return value if values[value].alias is None else root(values[value].alias)
+
     for step in range(steps):
         inputs = rng.sample(range(step), min(step, rng.randint(0, 3)))
         reads.append(inputs)
@@ -34,7 +38,10 @@ def random_program(rng: random.Random, steps: int, most: int = 6) -> list[Value]
                 Value(step, rng.randint(0, (whole - start) // 4) * 4, step, step, inputs[0], (), start)
             )
         else:
-            in_place = tuple(inputs) if rng.random() < 0.6 else ()
+            read = Counter(
+                root(one) for one in inputs
+            )  # a value of which a view is read too may be read elsewhere
+            in_place = tuple(one for one in inputs if read[root(one)] == 1) if rng.random() < 0.6 else ()
             values.append(Value(step, rng.choice(sizes), step, step, None, in_place))
     last = list(range(steps))
     for step, inputs in enumerate(reads):
@@ -179,6 +186,8 @@ def test_the_plan_prints_who_lives_where_and_when() -> None:
 
 
 SHAPE = (4, 64)
+
+
 def kernels(output: Node) -> list[str]:
     """The names of the groups that compute a node of variables of one shape."""
     fed = {node: (SHAPE, "float32") for node in ad.find_topo_sort([output]) if not node.inputs}
