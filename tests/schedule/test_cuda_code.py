@@ -115,15 +115,17 @@ def kernels_of_steps(arch: str) -> tuple[Built, ...]:
 @cache
 def codes() -> tuple[str, ...]:
     """CUDA C++ of all kernels of the steps: what begins alike is one text, which compiles in a third of the time."""
-    kernels: dict[str, dict[str, None]] = {}  # by what stands before them
+    kernels: dict[str, dict[str, str]] = {}  # by what stands before them, and by their names: steps share some
     for network in networks.ALL:
         executor, feed, _ = networks.step(network, dl.cuda(0))
         text = executor.source("cuda", feed_shapes=feed)
         for part in re.split(r"^// kernel \d+.*$", text, flags=re.MULTILINE):
             start, head, rest = part.partition('extern "C" __global__')
             if head:
-                kernels.setdefault(start.strip(), {})[head + rest] = None
-    return tuple("\n".join([start, *bodies]) for start, bodies in kernels.items())
+                name = re.search(r"(\w+)\(", rest.split("__launch_bounds__", 1)[-1].partition(")")[2])
+                assert name is not None
+                kernels.setdefault(start.strip(), {})[name[1]] = head + rest
+    return tuple("\n".join([start, *bodies.values()]) for start, bodies in kernels.items())
 
 
 def each() -> Iterator[tuple[str, Built]]:
