@@ -220,12 +220,6 @@ def test_killed_at_any_moment_the_file_is_whole(folder: Path):
             assert name == "checkpoint" or name.endswith(".tmp")
 
 
-def test_header_limit_is_told_before_anything_is_written(folder: Path):
-    with mock.patch.object(serialization, "HEADER_LIMIT", 200):
-        assert "the format allows 200" in error_of(DataError, save, {"k": "v" * 300}, folder / "a")
-    assert os.listdir(folder) == []
-
-
 def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named(folder: Path):
     random = np.random.default_rng(0)
     path, good = folder / "last.safetensors", folder / "best.safetensors"

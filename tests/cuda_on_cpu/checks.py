@@ -40,7 +40,6 @@ from drawn import Drawn
 from helpers import error_of, every_case
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "apps"))
-import mlp
 import resnet9
 
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -181,28 +180,6 @@ def products() -> None:
 
 
 @check
-def arrays_between_launches() -> None:
-    """What a kernel's launches tell each other lies in the arena, behind the values; who calls a kernel gives none."""
-    a, b, x = ops.Variable("a"), ops.Variable("b"), ops.Variable("x")
-    rng = np.random.default_rng(0)
-    shapes = {a: (9, 2000), b: (2000, 10), x: (100_003,)}
-    feed = {node: rng.standard_normal(shape).astype("float32") for node, shape in shapes.items()}
-    nodes = [a @ b, ops.sum_op(x), ad.exp_op(x)]
-    executor = ad.Executor(nodes, ctx=GPU)
-    for _ in range(2):
-        found = executor.run(feed, True)
-    close(found, ad.Executor(nodes).run(feed, True), 1e-4)
-    made = executor.node_to_compiled_func
-    assert [len(made[node].scratch) for node in nodes] == [1, 1, 0] and executor.allocations == 1
-    before = cuda_on_cpu.count("used")
-    out = dl.devices.empty((9, 10), ctx=GPU)
-    made[nodes[0]](dl.array(feed[a], GPU), dl.array(feed[b], GPU), out)
-    close([out.numpy()], [feed[a] @ feed[b]], 1e-4)
-    assert cuda_on_cpu.count("used") - before == out.numpy().nbytes
-    assert "matmul" in str(executor.profile(feed, 1))
-
-
-@check
 def tensor_cores() -> None:
     """Products and convolutions of numbers rounded to TF32 and bfloat16, with gradients; float32 again afterwards."""
     rng = np.random.default_rng(0)
@@ -236,8 +213,7 @@ def tensor_cores() -> None:
 
 @check
 def autocast() -> None:
-    """Products of a context, and their gradients, are rounded on the GPU, others and the CPU's are not: of graphs, of
-    tensors, of a loop's steps."""
+    """Products of a context, and their gradients, are rounded on the GPU, others and the CPU's are not."""
     warnings.filterwarnings("ignore", "autocast", RuntimeWarning)  # of "cpu"
     rng = np.random.default_rng(0)
     x, w, v, f = (ops.Variable(name, shape) for name, shape in (
@@ -274,28 +250,6 @@ def autocast() -> None:
             executor = ad.Executor(same, ctx=GPU)
             close(executor.run(feed, True), wanted[1], 2e-5)
         assert "dlsys_mma" not in executor.source("cuda")
-
-    def step(device: str, dtype: str | None) -> tuple[float, Any]:
-        a = dl.tensor(feed[x], device=device, requires_grad=True)
-        with dl.autocast(device, dtype=dtype or "bfloat16", enabled=dtype is not None):
-            loss = ((a @ dl.tensor(feed[w], device=device)) ** 2).mean()
-        loss.backward()
-        return loss.item(), a.grad.numpy()
-
-    exact, found = step("cuda", None), step("cuda", dl.bfloat16)
-    close([exact[1]], [step("cpu", "bfloat16")[1]])
-    assert 1e-4 < np.abs(found[1] - exact[1]).max() / np.abs(exact[1]).max() < 2e-2 and found[0] != exact[0]
-
-    with dl.autocast(dtype="float16"):
-        layer, sequence = nn.LSTM(32, 32), ops.Variable("sequence", (3, 32, 32))
-        output, _ = layer(sequence)
-    nodes = [output, *ad.gradients(ops.sum_op(output * output), layer.parameters())]
-    feed = {sequence: rng.standard_normal((3, 32, 32)).astype("float32")}
-    executor = ad.Executor(nodes, ctx=GPU)
-    for one, other in zip(executor.run(feed, True), ad.Executor(nodes).run(feed, True), strict=True):
-        assert 0 < np.abs(one - other).max() / np.abs(other).max() < 2e-3
-    products = re.findall(r" k_matmul\w*\([^;{]*\{(.*?)\n\}", executor.source("cuda"), re.DOTALL)
-    assert len(products) >= 5 and all("dlsys_mma_f16" in body for body in products)
 
 
 @check
@@ -445,20 +399,6 @@ def loops() -> None:
         assert ("loop, 5 steps" in agree(nodes, feed, 2e-5).groups()) == (batch == 4)
 
 
-@check
-def a_run_returns_before_it_is_done() -> None:
-    """The device works while Python goes on; who reads a value waits."""
-    x = ops.Variable("x")
-    executor = ad.Executor([x * 2.0], ctx=GPU)
-    value = dl.array(np.ones(1000, "float32"), GPU)
-    executor.run({x: value})
-    GPU.synchronize()
-    before = cuda_on_cpu.count("launches")
-    (result,) = executor.run({x: value})
-    assert cuda_on_cpu.count("launches") == before + 1 and cuda_on_cpu.count("waiting") == 1
-    assert result.numpy().sum() == 2000 and cuda_on_cpu.count("waiting") == 0
-
-
 def batches_trained(ctx: Any, steps: int) -> list[Any]:
     """Losses of a network on a batch for each step, and its parameters."""
     executor, feed, parameters = networks.step(networks.mlp, ctx)
@@ -600,17 +540,6 @@ def the_program() -> None:
         told.append([float(number) for number in re.findall(r"(?:loss|accuracy) = ([\d.]+)", text.getvalue())])
     assert len(told[0]) == 6
     np.testing.assert_allclose(told[1], told[0], rtol=1e-4)
-
-
-@check
-def an_app() -> None:
-    """`apps/mlp.py --device cuda` on a few drawn images reaches what it reaches on the CPU."""
-    data, found = drawn_digits(96), []
-    for device in ("cpu", "cuda"):
-        options = mlp.arguments(["--device", device, "--epochs", "2", "--batch-size", "32", "--dropout", "0.1"])
-        with mock.patch.object(mlp, "mnist", lambda place: data), redirect_stdout(io.StringIO()):
-            found.append(mlp.main(options))
-    assert found[0] == found[1], found
 
 
 @check
@@ -758,30 +687,6 @@ def an_index_too_far_is_found() -> None:
 
 
 @check
-def a_missing_event_is_found() -> None:
-    """A value that is copied too early, too late, or from memory that has the next one already."""
-    wanted, call = batches_trained(dl.cpu(), 6), streams._call
-    for name, stream, early in (
-        ("cudaStreamWaitEvent", "copies", True),
-        ("cudaStreamWaitEvent", "default", False),
-        ("cudaEventSynchronize", "default", False),
-    ):
-        left_out = 0
-
-        def without(function: str, *given: Any, name: str = name, stream: str = stream) -> None:
-            nonlocal left_out
-            on_copies = bool(given) and given[0] is streams._stream(0, "copies")
-            if function == name and on_copies is (stream == "copies"):
-                left_out += 1
-            else:
-                call(function, *given)
-
-        with cuda_on_cpu.settings(early=early), mock.patch.object(streams, "_call", without):
-            found = batches_trained(GPU, 6)
-        assert left_out and not all(np.allclose(a, b, 1e-4) for a, b in zip(found, wanted, strict=True)), (name, stream)
-
-
-@check
 def what_cannot_be_recorded_runs_as_before() -> None:
     """Memory that is taken, or a driver without graphs: said once, and the step runs call by call."""
     made = lambda: dl.devices.empty((3,), ctx=GPU) and None  # noqa: E731
@@ -800,24 +705,6 @@ def what_cannot_be_recorded_runs_as_before() -> None:
         close(batches_trained(GPU, 5), wanted)
     assert cuda_on_cpu.count("graphs") == before
     assert [(one.category, "not permitted" in str(one.message)) for one in told] == [(kernels.ReplayWarning, True)]
-
-
-@check
-def a_store_by_two_threads_is_found() -> None:
-    def all_store(code: str) -> str:
-        return code.replace("if (((int)threadIdx.x) == 0) {", "if (true) {", 1)
-
-    told = _faulty(lambda x: ops.sum_op(x, 1), [(7, 100)], all_store)
-    assert "a race" in told and "wrote" in told, told
-
-
-@check
-def a_misaligned_vector_is_found() -> None:
-    def one_more(code: str) -> str:
-        return re.sub(r"\(float4\*\)\((in0_ptr \+ .*?)\)\);", r"(float4*)(\1 + 1));", code, count=1)
-
-    told = _faulty(ad.relu_op, [(300, 1024)], one_more)
-    assert "misaligned" in told, told
 
 
 @check

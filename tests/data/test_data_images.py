@@ -19,9 +19,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from dlsys.data import CIFAR10, DataLoader, cifar10, mnist, one_hot, parse_idx, read_idx
+from dlsys.data import CIFAR10, DataLoader, cifar10, mnist, parse_idx
 from dlsys.data.digits import augmented_digits, variants
-from dlsys.errors import DataError, DTypeError
+from dlsys.errors import DataError
 from helpers import error_of
 from mirrors import listing, quiet, sandbox, server, write
 
@@ -153,17 +153,6 @@ def small_mnist(train: int = 60, test: int = 10) -> dict[str, bytes]:
 # IDX and MNIST ---------------------------------------------------------------------------------------------
 
 
-def test_idx_reads_what_was_written(folder: Path):
-    rng = np.random.default_rng(1)
-    for shape in ((5,), (3, 28, 28), (0, 4), (2, 1, 3, 1)):
-        array = rng.integers(0, 256, shape, dtype=np.uint8)
-        for name, raw in (("plain", idx(array)), ("packed.gz", gzip.compress(idx(array)))):
-            (folder / name).write_bytes(raw)
-            read = read_idx(folder / name)
-            assert read.dtype == np.uint8 and np.array_equal(read, array) and read.shape == shape
-    assert "cannot be read" in error_of(DataError, read_idx, folder / "absent")
-
-
 def test_mnist_from_idx_files(folder: Path):
     content = small_mnist()
     write(folder / "mnist", content)
@@ -179,14 +168,6 @@ def test_mnist_from_idx_files(folder: Path):
     assert repr(data).startswith("MNIST(50 / 10 / 10 images")
     message = error_of(DataError, mnist, folder)  # not MNIST itself
     assert "train-images-idx3-ubyte" in message and "6bbc9ace898e44ae57da46a324031adb" in message
-
-
-def test_one_hot():
-    encoded = one_hot(np.array([2, 0, 1]), 3)
-    assert encoded.dtype == np.float32 and np.array_equal(encoded, np.eye(3)[[2, 0, 1]])
-    assert one_hot(np.zeros(0, int), 3).shape == (0, 3)
-    assert one_hot(np.zeros((2, 4), np.uint8), 5, "float64").shape == (2, 4, 5)
-    assert "float64" in error_of(DTypeError, one_hot, np.array([0.5]), 4)
 
 
 # The embedded default --------------------------------------------------------------------------------------
@@ -209,14 +190,6 @@ def test_without_mnist_the_digits_are_used_and_one_line_says_so():
         assert np.bincount(labels, minlength=10).min() > count / 20  # every digit is there
     # in brightness like MNIST, whose mean is 0.130
     assert 0.07 < data.train_images.mean() < 0.15
-
-
-@pytest.mark.slow
-def test_digits_are_the_same_for_the_same_seed():
-    first, again, other = (augmented_digits((300, 100), seed=seed) for seed in (7, 7, 8))
-    for (images, labels), (images2, labels2) in zip(first, again, strict=True):
-        assert np.array_equal(images, images2) and np.array_equal(labels, labels2)
-    assert not np.array_equal(first[0][0], other[0][0])
 
 
 @pytest.mark.slow

@@ -60,27 +60,6 @@ def test_groups() -> None:
     assert len(lines_with("\n".join(lines), "into w")) == len(lines_with("\n".join(lines), "into b")) == 1
 
 
-def test_groups_say_what_is_written_over_what() -> None:
-    a = ad.Variable("a")
-    executor = ad.Executor([ad.relu_op(a @ a) * 2.0], passes=["views"])
-    product, relu, scaled = (node for node in executor.topo_order if node.inputs)
-    text = executor.groups({a: (3, 3)})
-    assert lines_with(text, f"-> {relu}[3, 3] over {product}".replace("-> ", "->  "))
-    assert lines_with(text, f"{scaled}[3, 3] over {relu}")
-
-
-def test_plan_names_views_and_what_lies_in_parameters() -> None:
-    a, p = ad.Variable("a"), ad.Parameter(np.zeros((2, 2)), "p")
-    flat = ad.reshape_op(a @ a, 4)
-    update = p * 2.0
-    executor = ad.Executor([flat + 1.0, ad.assign(p, update)], passes=["views"])
-    text = executor.plan({a: np.ones((2, 2))})
-    assert text.startswith(executor.memory_report()) and lines_with(
-        text, f"{flat.name} is {flat.inputs[0].name}"
-    )
-    assert lines_with(text, f"{update.name} in p")
-
-
 @pytest.mark.slow
 def test_loops_and_code_of_all_kernels_or_of_one() -> None:
     executor, feed, _ = step()
@@ -198,32 +177,3 @@ def test_a_notebook_shows_tensors_executors_and_profiles() -> None:
         found = executor.profile(feed, runs=1)
     html = found._repr_html_()
     assert html.count("<tr>") == 1 + len(found.rows) and "peak on" in html and "matmul_add_relu" in html
-
-
-def test_profile_joins_calls_of_one_kernel_and_leaves_the_feeds_alone() -> None:
-    a, b = ad.Variable("a"), ad.Variable("b")
-    p, q = (ad.Parameter(np.zeros((4, 4), np.float32), name) for name in "pq")
-    executor = ad.Executor([ad.assign(q, (a @ b) @ b + p)], passes=[])
-    fed = {a: np.eye(4, dtype="f4"), b: np.eye(4, dtype="f4"), p: np.ones((4, 4), "f4")}
-    peak = mock.Mock(return_value=1.0)
-    with mock.patch.multiple(peaks, fma_peak=peak, memory_bandwidth=peak):
-        found = executor.profile(fed, 2)
-    (row,) = [row for row in found.rows if row.name == "matmul"]
-    assert row.calls == 2 and row.flop == 2 * 2 * 4**3
-    assert (fed[p] == 1).all() and not p.value.any() and not q.value.any()
-
-
-def test_operations_of_a_convolution_and_its_gradients() -> None:
-    x, f = ad.Variable("x"), ad.Variable("f")
-    y = ad.conv2d_op(x, f, stride=2, padding=1)
-    nodes = [y, *ad.gradients(ad.reducesum_op(y), [x, f]), ad.softmax_op(x)]
-    executor = ad.Executor(nodes, passes=[])
-    executor.infer_shape({x: (2, 3, 8, 6), f: (5, 3, 3, 3)})
-    graph = executor.latest_plan().program.graph
-    shapes = graph.shapes
-    flop = {n.op.name: n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in graph.nodes}
-    convolution = 2 * (2 * 5 * 4 * 3) * (3 * 3 * 3)
-    assert flop["conv2d"] == flop["conv2d_input_gradient"] == flop["conv2d_filter_gradient"] == convolution
-    assert (
-        flop["softmax"] == 5 * 2 * 3 * 8 * 6 and not flop.get("oneslike") and not flop.get("broadcastto")
-    )

@@ -20,7 +20,6 @@ from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import TargetError
 from dlsys.graph import Node
-from dlsys.kernels import export
 from dlsys.schedule.target import described, host_target
 from helpers import error_of
 
@@ -110,33 +109,6 @@ def test_a_process_without_dlsys_trains() -> None:
     losses = [executor.run(feeds, True)[0][0] for _ in range(3)]
     np.testing.assert_allclose(found[-1], losses[-1:], rtol=1e-5)
     assert "Mismatched X.ndim on argument #0" in said
-
-
-@pytest.mark.slow
-def test_kernels_take_memory_of_their_own_in_a_process_without_dlsys() -> None:
-    x = ad.Variable("x")
-    w = ad.Parameter(RANDOM.standard_normal((64, 64, 3, 3)).astype("float32"), "w")
-    images = RANDOM.standard_normal((8, 64, 32, 32)).astype("float32")
-    executor = ad.Executor([ad.conv2d_op(x, w, padding=1)])  # which takes 2.4 MB for the padded images
-    told, path = exported(executor, {x: images}, "padded.so")
-    (wanted,) = executor.run({x: images}, True)
-    arrays = [images, w.cell.array().numpy(), np.zeros(arena_of(told), "uint8"), np.zeros_like(wanted)]
-    found, _ = ran_alone(path, arrays)
-    np.testing.assert_allclose(found[3], wanted, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_runtime_that_is_gone_is_told() -> None:
-    x = ad.Variable("x")
-    _, path = exported(ad.Executor([ad.matmul_op(x, x)]), {x: (400, 400)}, "moved.so")
-    command = [sys.executable, "-c", "import sys, tvm_ffi\ntvm_ffi.load_module(sys.argv[1])", path]
-    subprocess.run(command, check=True)
-    content = path.read_bytes()
-    folder = os.fsencode(Path(export.libinfo.find_libtvm_runtime()).parent)
-    assert folder in content
-    path.write_bytes(content.replace(folder, b"/" + b"x" * (len(folder) - 1)))
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 1 and "libtvm_runtime.so: cannot open" in run.stderr
 
 
 @pytest.mark.slow

@@ -202,24 +202,6 @@ def test_gradients_are_those_of_differences() -> None:
     gradient_check(ndl.dilate, drawn(2, 2), dilation=2, axes=(0, 1))
 
 
-@pytest.mark.slow
-def test_conv_is_pytorchs_with_channels_last() -> None:
-    draw = np.random.default_rng(0)
-    for stride, padding in ((1, 0), (2, 1)):
-        z, w = draw.standard_normal((2, 7, 6, 3)), draw.standard_normal((3, 3, 3, 4))
-        mine = [ndl.Tensor(v, dtype="float64") for v in (z, w)]
-        theirs = [torch.tensor(v, requires_grad=True) for v in (z, w)]
-        y = ndl.conv(*mine, stride=stride, padding=padding)
-        out = torch.nn.functional.conv2d(
-            theirs[0].permute(0, 3, 1, 2), theirs[1].permute(3, 2, 0, 1), stride=stride, padding=padding
-        ).permute(0, 2, 3, 1)
-        (y * y).sum().backward()
-        (out * out).sum().backward()
-        np.testing.assert_allclose(y.numpy(), out.detach().numpy(), rtol=1e-10)
-        for a, b in zip(mine, theirs, strict=True):
-            np.testing.assert_allclose(a.grad.cached_data, b.grad.numpy(), rtol=1e-10)
-
-
 def test_autograd() -> None:
     a1, b1 = (ndl.Tensor([[v]]) for v in (0.88282157, 0.90170084))
     c1 = 3 * a1 * a1 + 4 * b1 * a1 - a1

@@ -15,9 +15,8 @@ import pytest
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
-from dlsys.errors import GraphError
 from dlsys.graph import Node, find_topo_sort
-from helpers import error_of, on_threads
+from helpers import on_threads
 
 BATCH, WIDTH = 2, 3
 
@@ -105,36 +104,6 @@ def test_drawn_loops_are_their_steps_written_out(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_loops_within_loops() -> None:
-    """Powers of a matrix by an inner loop, their sums by an outer one, and gradients through both."""
-    w, x = ad.Variable("w", (3, 3)), ad.Variable("x", (4, 3, 3))
-
-    def inner(y: Node) -> Node:
-        return ad.scan_op(lambda p, _: (ad.tanh_op(p @ w), p), y, length=3)[0]
-
-    def outer(total: Node, y: Node) -> tuple[Node, Node]:
-        return total + inner(y + total), total
-
-    last, kept = ad.scan_op(outer, w, x)
-    total, parts = w, []
-    for t in range(4):
-        parts.append(total)
-        y = x[t] + total
-        for _ in range(3):
-            y = ad.tanh_op(y @ w)
-        total = total + y
-    rng = np.random.default_rng(0)
-    feed = {w: rng.standard_normal((3, 3)), x: rng.standard_normal((4, 3, 3))}
-    pairs = []
-    for results in ([last, kept], [total, ad.stack_op(parts)]):
-        loss = ops.sum_op(results[0] * results[0]) + ops.sum_op(results[1] * 0.5)
-        executor = ad.Executor([*results, *ad.gradients(loss, [w, x])])
-        pairs.append(executor.run({v: a.astype("float32") for v, a in feed.items()}, True))
-    for one, other in zip(*pairs, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
-
-
-@pytest.mark.slow
 def test_what_a_body_gives_back_may_be_what_it_was_given() -> None:
     """A slice, another carried value, what all steps read, one value twice; and loops within loops of odd bytes."""
     x, h, w = ad.Variable("x", (4, 3)), ad.Variable("h", (3,)), ad.Variable("w", (3,))
@@ -213,18 +182,6 @@ def test_what_is_carried_and_not_kept_takes_two_places() -> None:
     assert plan.bytes_planned <= 4 * 256 * 4 + 64
 
 
-def test_loops_of_odd_bytes_are_written_out() -> None:
-    flags = ad.Variable("flags", (4, 3), "bool")
-    none = ad.full_op((3,), 0.0, "bool")
-    seen, each = ad.scan_op(lambda seen, flag: (ops.logical_or_op(seen, flag),) * 2, none, flags)
-    value = np.array([[0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 0, 0]], bool)
-    executor = ad.Executor([seen, each])
-    last, kept = executor.run({flags: value}, True)
-    np.testing.assert_array_equal(kept, np.logical_or.accumulate(value))
-    np.testing.assert_array_equal(last, kept[-1])
-    assert "loop" not in executor.groups()
-
-
 def test_loops_that_differ_in_one_thing_are_not_taken_for_one() -> None:
     """In the number of steps, the direction, or where gradients stop."""
     x, xs = ad.Variable("x", (3,)), ad.Variable("xs", (4, 3))
@@ -256,37 +213,6 @@ def test_loops_of_nothing() -> None:
     found = ad.Executor([last, kept, *ad.gradients(ops.sum_op(kept) + ops.sum_op(last), [x, xs])])
     values = found.run({x: np.zeros((0, 3)), xs: np.zeros((2, 0, 3))}, True)
     assert [value.shape for value in values] == [(0, 3), (2, 0, 3), (0, 3), (2, 0, 3)]
-
-
-@pytest.mark.slow
-def test_loops_with_tensors() -> None:
-    w = dl.tensor(np.eye(3, dtype="float32") * 0.5, requires_grad=True)
-    x = np.arange(12, dtype="float32").reshape(4, 3) / 10
-
-    def loss() -> Any:
-        last, ys = dl.scan(lambda h, x: ((n := (h.reshape(1, 3) @ w).reshape(3) + x), n), np.zeros(3, "float32"), x)
-        return (last * last).sum() + ys.sum()
-
-    def by_hand(matrix: np.ndarray) -> float:
-        h, total = np.zeros(3), 0.0
-        for step in x.astype("float64"):
-            h = h @ matrix + step
-            total += h.sum()
-        return float((h * h).sum() + total)
-
-    value = loss()
-    value.backward()
-    matrix = w.numpy().astype("float64")
-    assert abs(value.item() - by_hand(matrix)) < 1e-5
-    for i in range(3):
-        for j in range(3):
-            step = np.zeros((3, 3))
-            step[i, j] = 1e-5
-            slope = (by_hand(matrix + step) - by_hand(matrix - step)) / 2e-5
-            assert abs(w.grad.numpy()[i, j] - slope) < 1e-4
-    before = value.item()
-    optim.SGD([w], lr=0.01).step()
-    assert loss().item() < before
 
 
 @pytest.mark.slow
@@ -335,18 +261,3 @@ def test_two_threads_compute_what_one_does() -> None:
         for other in found[1:]:
             for one, same in zip(found[0], other, strict=True):
                 np.testing.assert_array_equal(one, same)
-
-
-@pytest.mark.slow
-def test_pictures_and_prints(folder: Path) -> None:
-    x, w, executor = sums(7)
-    feed = {x: (7, 8, 64), w: (64, 64)}
-    executor.draw(Path(folder, "graph.svg"), feed)
-    drawn = Path(folder, "graph.svg").read_text(encoding="utf-8")
-    assert drawn.count("scan, 7 steps") == 2 and "reads loop" in drawn
-    executor.draw_memory(Path(folder, "memory.svg"), feed)
-    text = executor.groups(feed)
-    number = next(line.split()[0] for line in text.splitlines() if "matmul" in line and "." in line.split()[0])
-    assert "matmul" in executor.script(number) and "vfmadd" in executor.source("asm", number)
-    assert "there is no kernel '9.9'" in error_of(GraphError, executor.script, "9.9")
-    assert "views" in executor.plan() and "<" in executor.graph(optimized=True)
