@@ -1,6 +1,6 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: rows that elements are picked of
-(`next_row`), and the row behind one that is passed over several times (`lines`). Beyond the end of an array a fetch is
-harmless, since it never faults.
+(`next_row`), the row behind one that is passed over several times (`lines`), and rows of a product's first operand
+(`tile_code`). Beyond the end of an array a fetch is harmless, since it never faults.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tvm import DataType, tirx
 
 from ..codegen import VectorCode
 from ..common import nbytes_of, renamed, strides_of
-from ..stages import Stage
+from ..stages import Stage, loads_of
 from ..target import Machine
 
 
@@ -45,6 +45,12 @@ def line(buffer: Any, machine: Machine) -> int:
 def is_far(buffer: Any, machine: Machine) -> bool:
     """Whether an array fills L2."""
     return nbytes_of(buffer) >= machine.l2
+
+
+def of(value: Any) -> tirx.Stmt:
+    """The fetch of the line that an expression loads from first."""
+    first = loads_of([value])[0]
+    return _fetch(first.source, first.indices)
 
 
 def _fetch(buffer: Any, indices: Any) -> tirx.Stmt:
