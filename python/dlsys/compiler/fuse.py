@@ -36,6 +36,7 @@ from itertools import chain
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
+from ..ops.shape import Transpose
 from ..ops.slicing import Slice
 from .base import Reason, TypedGraph
 from .groups import Group, is_down_columns, is_elementwise, is_row_wise, kind_alone, loops_of, rows_of
@@ -146,7 +147,7 @@ class Fusion:
     def _waits(self, node: Node, user: Node, own: dict[Node, None]) -> bool:
         """Whether the one reader of a node computes it, and `own`, what waits for it, for itself."""
         if isinstance(node.op, Slice):
-            return user.op.name == "transpose"
+            return isinstance(user.op, Transpose)
         if not is_elementwise(node) or self._floats_differ((node, user)):
             return False
         if is_elementwise(user):
@@ -166,7 +167,7 @@ class Fusion:
         )
 
     def _reads(self, nodes: dict[Node, None]) -> dict[Node, None]:
-        """What the nodes read from elsewhere."""
+        """The values that the nodes read and do not compute."""
         return dict.fromkeys(value for node in nodes for value in self.inputs[node] if value not in nodes)
 
     def _is_free(self, node: Node) -> bool:

@@ -90,7 +90,7 @@ def quotient_of(u: Expr, v: Expr) -> Expr:
 
 
 def remainder_of(u: Expr, v: Expr) -> Expr:
-    """What `quotient_of` leaves of u, with u's sign; 0 where v is 0."""
+    """The remainder of the division of u by v, with u's sign; 0 where v is 0."""
     rest = difference_of(u, product_of(quotient_of(u, v), v))
     if isinstance(v, tirx.IntImm):
         return rest if v.value else constant(0, u.ty)

@@ -55,7 +55,7 @@ _failed = threading.local()
 
 
 def failure() -> BaseException | None:
-    """What the latest function of this thread has raised, once."""
+    """The exception of this thread's latest function, returned once; None if it raised none."""
     error, _failed.error = getattr(_failed, "error", None), None
     return error
 

@@ -40,7 +40,7 @@ _MODULES = ("numpy", "numpy.core.multiarray", "numpy._core.multiarray", "_codecs
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """What a pickle may name. Raises UnpicklingError for all else, so that no file runs code."""
+        """The object that a pickle names. Raises UnpicklingError for all names but four, so that no file runs code."""
         if module in _MODULES and name in _NAMES:
             return _NAMES[name]
         raise pickle.UnpicklingError(f"a pickle that names {module}.{name} is not read")

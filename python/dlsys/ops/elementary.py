@@ -98,7 +98,7 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _fmod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What `_quotient` leaves of a by NumPy, of integers by 0 0."""
+    """The remainder of a by b with the sign of a, by NumPy; 0 where an integer b is 0."""
     if a.dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
     return np.where(b == 0, b, a - _quotient(a, b) * b)

@@ -14,7 +14,7 @@ def _same(optimizer: Any, gradients: Sequence[Node]) -> list[Node]:
 
 
 class Averages:
-    """What is registered.
+    """The registered functions that average gradients.
 
     Attributes:
         mean: (optimizer, gradients) -> of each gradient the node of its mean.

@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 class Context:
-    """What `forward` leaves for `backward`: tensors by `save_for_backward`, and attributes that are numbers or text."""
+    """The values that `forward` keeps for `backward`: tensors by `save_for_backward`, numbers and text by name."""
 
     saved_tensors: tuple[Any, ...] = ()
 
