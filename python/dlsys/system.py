@@ -9,7 +9,6 @@ import gc
 import importlib.util
 import os
 import sys
-import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -186,23 +185,6 @@ def warn(text: str, category: type[Warning]) -> None:
 
 def _is_inner(path: str) -> bool:
     return path.startswith(_PACKAGE) or (path.startswith(_LIBRARY) and "site-packages" not in path)
-
-
-@contextlib.contextmanager
-def without_lines(text: str) -> Iterator[None]:
-    """Inside, lines with this text that C++ writes to the process's standard error are left out."""
-    sys.stderr.flush()
-    shown = os.dup(2)
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(shown, 2)
-            written.seek(0)
-            with os.fdopen(shown, "wb") as stream:  # closes it, too
-                stream.writelines(line for line in written if text.encode() not in line)
 
 
 def at_fork(function: Callable[[], None]) -> None:

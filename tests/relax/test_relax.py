@@ -12,7 +12,6 @@ from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import DlsysError, FeedError, GraphError
 from dlsys.graph import Node, find_topo_sort
-from dlsys.relax.build import kernels_of
 from helpers import error_of, every_case, python
 from tvm import relax, tirx
 from tvm.relax.frontend import nn as relax_nn
@@ -117,6 +116,10 @@ def test_what_lies_in_a_parameter_that_is_written_is_read_before() -> None:
     product = ad.relu_op(ad.matmul_op(b, ad.matmul_op(b, a, trans_A=True)))
     compiled = dl.relax.compile([ad.assign_op(a, product)], feed_shapes={})
     equal(compiled()[-1:], [np.maximum(old_b @ (old_b.T @ old_a), 0)])
+    a, b = (ad.Parameter(drawn(40, 40), name) for name in "ab")
+    wanted = np.maximum(np.array(b.value) @ np.array(a.value), 0)
+    compiled = dl.relax.compile(ad.group_op([ad.assign_op(a, ad.relu_op(b @ a))]), feed_shapes={})
+    equal(compiled(), [wanted], 1e-4)  # `a` is not written while the product reads it
 
 
 def test_the_stages_show_what_was_fused_and_scheduled() -> None:
@@ -126,24 +129,23 @@ def test_the_stages_show_what_was_fused_and_scheduled() -> None:
     names = {stage: {g.name_hint for g in module.get_global_vars()} for stage, module in compiled.stages.items()}
     assert names["translated"] == {"main", "matmul", "add", "relu"}
     assert names["fused"] == names["scheduled"] == {"main", "fused_matmul_add_relu"}
-    assert compiled.rules == {"contraction": 1} and "1 kernel (1 contraction)" in str(compiled)
+    assert compiled.rules == {"contraction": 1} and str(compiled) == "kernels: 1 contraction"
     assert "T.vectorized" in compiled.stages["scheduled"]["fused_matmul_add_relu"].script()
     assert compiled.stages["translated"]["main"].attrs["num_input"] == 1
     plain = dl.relax.compile(hidden, "llvm", False, "default", feed_shapes={x: (8, 12)})
-    assert plain.rules == {"default": 3} and plain.planned == 2048 and plain.relax_planned >= 2048
+    assert plain.rules == {"default": 3}
     images = drawn(8, 12)
     equal(plain(images), compiled(images))
 
 
 @pytest.mark.slow
-def test_a_file_runs_without_tvms_compiler(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_runs_without_tvms_compiler(folder: Path) -> None:
     x, _, loss, _ = mlp()
     logits = loss.inputs[0]
     compiled = dl.relax.compile(logits, feed_shapes={x: (8, 12)}, params="constants")
     images = drawn(8, 12)
     path = folder / "model.so"
     compiled.export(path)
-    assert "Scope Saving" not in capfd.readouterr().err  # which TVM writes for each memory scope
     np.save(folder / "images.npy", images)
     program = "import sys, numpy as np, dlsys as dl; model = dl.relax.load(sys.argv[1]); print(model.names)\n"
     program += "np.save(sys.argv[2], model(np.load(sys.argv[2]))[0]); print('tvm' in sys.modules)"
@@ -170,25 +172,6 @@ def test_modules_of_others_are_compiled_by_our_rules() -> None:
     assert compiled.rules["contraction"] == 2 and compiled.names[0] == "x" and len(parameters) == 4
     x, w, b, v, c = drawn(8, 12), drawn(32, 12), drawn(32), drawn(4, 32), drawn(4)
     equal(compiled(x, w, b, v, c), [np.maximum(x @ w.T + b, 0) @ v.T + c])
-
-
-@pytest.mark.slow
-def test_convolutions_of_others_go_to_another_layout() -> None:
-    """By Relax's ConvertLayout: transposes at the edges alone, our rules on what lies between."""
-    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((2, 4, 9, 9), "float32"))
-    filters = [relax.const(drawn(8, 4, 3, 3)), relax.const(drawn(6, 8, 3, 3))]
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            hidden = builder.emit(relax.op.nn.relu(relax.op.nn.conv2d(x, filters[0], padding=1)))
-            output = builder.emit_output(relax.op.nn.conv2d(hidden, filters[1], padding=1))
-        builder.emit_func_output(output)
-    module, images = builder.get(), drawn(2, 4, 9, 9)
-    as_it_is, laid_out = dl.relax.compile(module), dl.relax.compile(module, layout="NHWC")
-    equal(laid_out(images), as_it_is(images), 1e-4)
-    assert as_it_is.rules["contraction"] == laid_out.rules["contraction"] == 2
-    shapes = [tuple(map(int, v.shape)) for f in kernels_of(laid_out.stages["fused"]).values() for v in f.params]
-    assert (2, 9, 9, 8) in shapes and (2, 8, 9, 9) not in shapes
-    assert "NHWC" in error_of(GraphError, dl.relax.compile, module, layout="NCHW16c")
 
 
 def test_modules_of_others_may_split_and_must_have_known_shapes() -> None:

@@ -1,7 +1,7 @@
 """Graphs as modules of TVM Relax: translated, fused by Relax's passes, scheduled by our rules, run by Relax.
 
     translate.py   `to_relax`: nodes -> an IRModule with a call for each operator
-    build.py       `compile`: Relax's passes, our schedule rules, the memory plans
+    build.py       `compile`: Relax's passes and memory plan, our schedule rules
     tuning.py      `tune`: schedules searched, measured and stored by TVM's MetaSchedule
     machine.py     `load`, and calls of compiled modules, which need only TVM's runtime
 """
@@ -13,13 +13,7 @@ from typing import Any
 from ..tvm_import import with_compiler
 from .machine import Machine, load
 
-_COMPILER = {
-    "Compiled": "build",
-    "Tuning": "tuning",
-    "compile": "build",
-    "to_relax": "translate",
-    "tune": "tuning",
-}
+_COMPILER = {"Compiled": "build", "compile": "build", "to_relax": "translate", "tune": "tuning"}
 
 
 def __getattr__(name: str) -> Any:

@@ -50,19 +50,16 @@ class Machine:
         tensors = [to_array(value, self.ctx).tensor for value in inputs]
         try:
             with self._lock:
-                found = self._main(*tensors)
+                results = self._main(*tensors)
         except (RuntimeError, TypeError, ValueError) as error:
-            told = str(error).strip().splitlines()[0]
-            if (wrong := _WRONG.search(told)) is not None:
-                given = inputs[self.names.index(wrong[1])]
-                told = f"{wrong[1]} must be {wrong[2]}, not {tuple(given.shape)} {given.dtype}"
-            raise KernelArgumentError(told) from None
-        return [Array(value, self.ctx) for value in (found if isinstance(found, tvm_ffi.Array) else [found])]
+            message = str(error).strip().splitlines()[0]
+            wrong = _WRONG.search(message)
+            raise KernelArgumentError(f"{wrong[1]} must be {wrong[2]}" if wrong else message) from None
+        return [Array(value, self.ctx) for value in (results if isinstance(results, tvm_ffi.Array) else [results])]
 
 
 def load(path: Any, ctx: Any = None) -> Machine:
-    """The module that `Compiled.export` has written. Loading runs the file's code. Raises DlsysError for another
-    file."""
+    """The module that `Compiled.export` has written, whose code is run. Raises DlsysError for another file."""
     try:
         return Machine(tvm_ffi.load_module(str(Path(path).resolve())), context(ctx))
     except (AttributeError, OSError, RuntimeError) as error:
