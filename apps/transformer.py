@@ -18,7 +18,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.cli import run
-from dlsys.data import CharacterText, WordText, batchify
+from dlsys.data import CharacterText, DataLoader, SequenceDataset, WordText, batchify
 
 
 class Transformer(nn.Module):
@@ -174,9 +174,10 @@ def main(options: argparse.Namespace) -> float:
         held_out = CharacterText(options.data, "test")
         print(text)
         model = Transformer(len(text.vocabulary), dropout=options.dropout)
-        loader = text.batches(options.batch_size, model.context, seed=options.seed)
+        windows = SequenceDataset(text.tokens, model.context, stride=1)  # which begin at each character
+        loader = DataLoader(windows, options.batch_size, shuffle=True, seed=options.seed, drop_last=True)
         train = Some(loader, options.every)
-        valid = held_out.batches(options.batch_size, model.context, shuffle=False)
+        valid = DataLoader(SequenceDataset(held_out.tokens, model.context), options.batch_size)
         start, decode = text.encode(options.start), text.decode
     else:
         words = WordText(options.data, max_words=options.words)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mirrors import sandbox
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder of the test's own, whose `cache` is the cache; no other data set is found."""
-    with sandbox() as path:
-        yield path
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test alone, whose `cache` is the cache; no other data set is at hand."""
+    monkeypatch.setenv("DLSYS_CACHE", str(tmp_path / "cache"))
+    for name in ("DLSYS_DATA", "DLSYS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import io
-import os
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from unittest import mock
-
-
-@contextlib.contextmanager
-def sandbox(**variables: str) -> Iterator[Path]:
-    """A temporary folder whose `cache` is dlsys' cache; without DLSYS_DATA and DLSYS_OFFLINE unless given."""
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, DLSYS_CACHE=f"{folder}/cache"):
-        for name in ("DLSYS_DATA", "DLSYS_OFFLINE"):
-            os.environ.pop(name, None)
-        os.environ.update(variables)
-        yield Path(folder)
 
 
 @contextlib.contextmanager
@@ -36,7 +21,7 @@ def server(bodies: dict[str, bytes], stall: bool = False, cut: int = 0) -> Itera
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            body = bodies.get(self.path.removeprefix("/mirror/"))
+            body = bodies.get(self.path.removeprefix("/"))
             if body is None:
                 self.send_error(404)
                 return
@@ -56,7 +41,7 @@ def server(bodies: dict[str, bytes], stall: bool = False, cut: int = 0) -> Itera
     thread = threading.Thread(target=mirror.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{mirror.server_port}/mirror/", asked
+        yield f"http://127.0.0.1:{mirror.server_port}/", asked
     finally:
         release.set()
         mirror.shutdown()
@@ -73,9 +58,3 @@ def write(folder: Path, content: dict[str, bytes]) -> Path:
 
 def listing(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
-
-
-def quiet(make: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, str]:
-    """What `make` returns and what it prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        return make(*args, **kwargs), out.getvalue()

@@ -2,76 +2,59 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
 import pickle
 import struct
-import tempfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import dlsys as dl
 import dlsys.needle as ndl
 import numpy as np
+import pytest
 from dlsys import serialization
 from dlsys.data import CIFAR10, files, read_idx
 from dlsys.errors import DataError
 from dlsys.needle import pickled
 from dlsys.serialization import CHECKSUM, TREE, load
 from helpers import error_of
-from mirrors import sandbox, server
-from test_data import at
 
 GIB = 1 << 30
-
-
-@contextlib.contextmanager
-def file_of(content: bytes, name: str = "file") -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_bytes(content)
-        yield path
-
-
-def readers(path: Path) -> list[Any]:
-    """What reads a file, as functions of nothing."""
-    return [
-        lambda: dl.load(path),
-        lambda: dl.from_onnx(path),
-        lambda: read_idx(path),
-        lambda: files.read(path),
-        lambda: pickled.read_batch(path),
-        lambda: ndl.data.Corpus(path.parent),
-    ]
+READERS: list[Callable[[Path], Any]] = [
+    *(dl.load, dl.from_onnx, read_idx, files.read, pickled.read_batch),
+    lambda path: ndl.data.Corpus(path.parent),
+]
 
 
 def test_devices_pipes_and_folders_are_no_files(folder: Path) -> None:
     pipe = folder / "train.txt"
     os.mkfifo(pipe)
-    for read in (*readers(Path("/dev/zero"))[:-1], *readers(pipe)):
-        assert "is a device or a pipe" in error_of(DataError, read)
-    for read in readers(folder)[:-1]:
-        assert "Is a directory" in error_of(DataError, read)
+    for read in READERS:
+        assert "is a device or a pipe" in error_of(DataError, read, pipe)
+    for read in READERS[:-1]:
+        assert "is a device or a pipe" in error_of(DataError, read, Path("/dev/zero"))
+        assert "Is a directory" in error_of(DataError, read, folder)
 
 
-def test_files_beyond_a_limit_are_not_read() -> None:
+def test_files_beyond_a_limit_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sparse: 40 GiB on disk take no block of it."""
-    with file_of(b"", "train.txt") as path:
-        header = json.dumps({"a": {"dtype": "F32", "shape": [10 * GIB], "data_offsets": [0, 40 * GIB]}}).encode()
-        for start in (b"", struct.pack("<Q", len(header)) + header):
-            path.write_bytes(start)
-            os.truncate(path, len(start) + 40 * GIB)
-            with mock.patch.object(serialization, "memory", lambda: 8 * GIB):
-                for read in readers(path):
-                    assert "is the most that is read" in error_of(DataError, read)
+    path = folder / "train.txt"
+    for start in (b"", safetensors({"a": {"dtype": "F32", "shape": [10 * GIB], "data_offsets": [0, 40 * GIB]}})):
+        path.write_bytes(start)
+        os.truncate(path, len(start) + 40 * GIB)
+        monkeypatch.setattr(serialization, "memory", lambda: 8 * GIB)
+        for read in READERS:
+            assert "is the most that is read" in error_of(DataError, read, path)
+    path.write_bytes(gzip.compress(bytes(1 << 20)))
+    monkeypatch.setattr(files, "MOST_BYTES", 1 << 16)
+    assert "or of more than 65536 bytes" in error_of(DataError, files.read, path)
 
 
 # One table -------------------------------------------------------------------------------------------------
+
 
 def safetensors(entries: dict[str, Any], data: bytes = b"") -> bytes:
     header = json.dumps(entries).encode()
@@ -82,20 +65,7 @@ def idx(*shape: int) -> bytes:
     return bytes((0, 0, 8, len(shape))) + b"".join(extent.to_bytes(4, "big") for extent in shape)
 
 
-def bomb(start: bytes, size: int) -> bytes:
-    """A gzip file of the start and so many zeros."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    piece = bytes(1 << 20)
-    parts = [packer.compress(start), *(packer.compress(piece) for _ in range(size >> 20)), packer.flush()]
-    return b"".join(parts)
-
-
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), np.uint8)
-
-
-def read_pickle(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    with file_of(content) as path:
-        return pickled.read_batch(path)
 
 
 def of_python_2(labels: list[int]) -> bytes:
@@ -133,13 +103,6 @@ def batch_of(labels: Any) -> bytes:
     return pickle.dumps({b"data": PIXELS, b"labels": labels}, 2)
 
 
-def damaged(content: bytes) -> bytes:
-    """A gzip file with a bit of its checksum changed."""
-    packed = bytearray(gzip.compress(content))
-    packed[-5] ^= 1
-    return bytes(packed)
-
-
 def nested(times: int = 60) -> Any:
     """As long as 2**times numbers, of which `np.asarray` makes an array."""
     return [nested(times - 1)] * 2 if times else 1
@@ -150,18 +113,22 @@ def cifar(path: Path) -> CIFAR10:
     return CIFAR10(path.rename(path.with_name("test_batch.bin")).parent, train=False)
 
 
+def flipped(packed: bytes) -> bytes:
+    """A gzip file with a bit of its checksum changed."""
+    return packed[:-5] + bytes([packed[-5] ^ 1]) + packed[-4:]
+
+
 TABLE: list[tuple[Callable[[Path], Any], bytes, str]] = [  # who reads, what is in the file, words of the error
     (load, tensor_of([1] * 100), "'w' is of shape"),
     (load, tensor_of([0, 1 << 63]), "'w' is of shape"),
     (load, tree_of("[" * 100_000 + "]" * 100_000), "file"),
     (read_idx, idx(*[1] * 255) + b"a", "255 dimensions"),
     (read_idx, gzip.compress(idx(0, *[(1 << 32) - 1] * 3)), "4 dimensions"),
-    (read_idx, bomb(idx(3, 5), 16 << 20), "unpacks to more than 27 bytes"),
-    (read_idx, bomb(idx(2, GIB), 1 << 20), "says that it has 2147483660 bytes"),
-    (read_idx, damaged(idx(3) + b"abc"), "damaged gzip"),
+    (read_idx, flipped(gzip.compress(idx(3) + b"abc")), "damaged gzip"),
+    (read_idx, gzip.compress(idx(3) + b"abc")[:-3], "damaged gzip"),
     (read_idx, b"\x89PNG" + bytes(9), "magic number 0x89504e47"),
-    (read_idx, idx(3, 2) + bytes(5), "6 bytes, but 5 follow"),
-    (read_idx, idx(3, 2)[:9], "within its header, after 9 of 12"),
+    (read_idx, idx(3, 2) + bytes(5), "has 17 bytes, but its header of 12 says (3, 2)"),
+    (read_idx, idx(3, 2)[:9], "has 9 bytes, but its header of 12 says"),
     (cifar, bytes(6145), "6145 bytes are no multiple of 3073"),
     (cifar, bytes([10]) + bytes(3072), "the label 10 in record 0"),
     (pickled.read_batch, batch_of(nested()), "no list of integers"),
@@ -176,29 +143,21 @@ TABLE: list[tuple[Callable[[Path], Any], bytes, str]] = [  # who reads, what is 
 ]
 
 
-def test_each_is_named_with_the_cause() -> None:
+def test_each_is_named_with_the_cause(folder: Path) -> None:
     for read, content, words in TABLE:
-        with file_of(content) as path:
-            assert words in error_of(DataError, read, path), words
+        (folder / "file").write_bytes(content)
+        assert words in error_of(DataError, read, folder / "file"), words
 
 
-def test_booleans_of_any_byte_are_zeros_and_ones() -> None:
+def test_booleans_of_any_byte_are_zeros_and_ones(folder: Path) -> None:
     entry = {"w": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}
-    with file_of(safetensors(entry, b"\0\1\2\xff")) as path:
-        assert load(path)["w"].view(np.uint8).tolist() == [0, 1, 1, 1]
+    (folder / "file").write_bytes(safetensors(entry, b"\0\1\2\xff"))
+    assert load(folder / "file")["w"].view(np.uint8).tolist() == [0, 1, 1, 1]
 
 
-def test_batches_of_every_protocol_are_read() -> None:
+def test_batches_of_every_protocol_are_read(folder: Path) -> None:
     batch = {b"data": PIXELS, b"labels": [3, 0, 9, 1], b"filenames": [b"a.png"] * 4, b"batch_label": b"one of 5"}
     for content in (*(pickle.dumps(batch, protocol) for protocol in range(5)), of_python_2([3, 0, 9, 1])):
-        pixels, labels = read_pickle(content)
+        (folder / "file").write_bytes(content)
+        pixels, labels = pickled.read_batch(folder / "file")
         assert np.array_equal(pixels, PIXELS) and labels.tolist() == [3, 0, 9, 1] and labels.dtype == np.int64
-
-
-def test_a_mirror_that_does_not_end_is_given_up() -> None:
-    with (
-        sandbox(),
-        mock.patch.object(files, "MOST_BYTES", 1000),
-        server({"a.txt.gz": bytes(100_000), "b.bin.gz": b""}) as (url, _),
-    ):
-        assert "sends more than 1000 bytes" in error_of(files.UnavailableError, files.load, at(url))

@@ -18,7 +18,7 @@ from .mnist import (
 )
 from .text import (
     CharacterText as CharacterText, Dictionary as Dictionary, SequenceDataset as SequenceDataset,
-    WordText as WordText, batchify as batchify, get_batch as get_batch,
+    WordText as WordText, batchify as batchify,
 )
 from .transforms import (
     Compose as Compose, Normalize as Normalize, RandomCrop as RandomCrop,

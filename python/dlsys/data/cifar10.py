@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..system import lazy
 from .dataset import Dataset
 from .digits import augmented_digits
 from .files import Collection, UnavailableError, load
+from .mnist import as_labels
 
 RECORD = 1 + 3 * 32 * 32
 PER_FILE = 10_000
@@ -29,14 +29,11 @@ FILES = Collection(
         "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
         "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     },
-    mirrors=("https://www.cs.toronto.edu/~kriz/",),
-    suffix="",
-    archive="cifar-10-binary.tar.gz",
+    mirrors=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
     whole=PER_FILE * RECORD,
 )
 TEST = "test_batch.bin"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-DIGITS = tuple("0123456789")
 STAND_IN = (5_000, 1_000)
 """Numbers of training and test images if the digits stand in for CIFAR-10."""
 
@@ -51,7 +48,6 @@ class CIFAR10(Dataset):
 
     Attributes:
         pixels: uint8 (n, 3, 32, 32), as stored.
-        images: float32, pixels / 255, made at first use.
         labels: int64 (n,).
         source: where the images came from, as text.
         description: how many there are, and the source, as text.
@@ -59,33 +55,25 @@ class CIFAR10(Dataset):
     Raises DataError if the directory has no file for this part, or a file is damaged.
     """
 
-    source: str
-    pixels: np.ndarray
-    labels: np.ndarray
-    classes: tuple[str, ...]
-    description: str
-
     def __init__(self, root: str | os.PathLike[str] | None = None, train: bool = True) -> None:
         self.train: bool = bool(train)
         names = [name for name in FILES.files if (name != TEST) == self.train]
-        kind, full = ("training", 5 * PER_FILE) if self.train else ("test", PER_FILE)
+        self.classes: tuple[str, ...] = CLASSES
+        self.pixels: np.ndarray
+        self.labels: np.ndarray
         try:
             content, self.source = load(FILES, root, names)
         except UnavailableError as error:
             print(f"CIFAR-10 is not available ({error}): using scikit-learn's digits in colour.", flush=True)
             self.pixels, self.labels = stand_in(self.train)
-            self.classes = DIGITS
-            self.source = "scikit-learn's digits in colour"
-            self.description = f"{len(self.labels):,} {kind} images: {self.source}"
+            self.classes, self.source = tuple("0123456789"), "scikit-learn's digits in colour"
+            self.description: str = f"{len(self):,} images: {self.source}"
             return
         parts = [parse_records(records, f"{name} in {self.source}") for name, records in content.items()]
         self.pixels, self.labels = (np.concatenate(part) for part in zip(*parts, strict=True))
-        self.classes = CLASSES
-        found = f"{len(self.labels):,} of {full:,}" if len(self.labels) < full else f"{full:,}"
-        missing = [name for name in names if name not in content]
-        lacking = f" without {', '.join(missing)}" if missing else ""
-        self.description = f"CIFAR-10: {found} {kind} images{lacking} ({self.source})"
-        if len(self.labels) < full:
+        full, kind = len(names) * PER_FILE, "training" if self.train else "test"
+        self.description = f"CIFAR-10: {len(self):,} of {full:,} {kind} images ({self.source})"
+        if len(self) < full:
             print(self.description, flush=True)
 
     def __len__(self) -> int:
@@ -95,11 +83,6 @@ class CIFAR10(Dataset):
         return scaled(self.pixels[index]), self.labels[index]
 
     batch = __getitem__  # which accepts an array of indices, too
-
-    @lazy
-    def images(self) -> np.ndarray:
-        """float32 (n, 3, 32, 32) in [0, 1]: all images; 600 MB for the whole training part."""
-        return scaled(self.pixels)
 
     def __repr__(self) -> str:
         return f"CIFAR10({len(self)} images, train={self.train}, source={self.source!r})"
@@ -116,11 +99,7 @@ def parse_records(content: bytes, origin: object) -> tuple[np.ndarray, np.ndarra
     if not content or len(content) % RECORD:
         raise DataError(f"{origin} is no CIFAR-10 file: {len(content)} bytes are no multiple of {RECORD}, its record")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
-    labels = records[:, 0].astype(np.int64)
-    if labels.max() >= len(CLASSES):
-        first = int(np.argmax(labels >= len(CLASSES)))
-        raise DataError(f"{origin} holds the label {labels[first]} in record {first}, expected 0 to 9")
-    return records[:, 1:].reshape(-1, 3, 32, 32), labels
+    return records[:, 1:].reshape(-1, 3, 32, 32), as_labels(records[:, 0], origin)
 
 
 def stand_in(train: bool) -> tuple[np.ndarray, np.ndarray]:

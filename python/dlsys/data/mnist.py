@@ -9,53 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError, DTypeError
+from ..errors import DataError
 from .digits import SOURCE, augmented_digits
 from .files import Collection, UnavailableError, load, read
-
-UNSIGNED_BYTE = 0x08
-
-
-def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an IDX file of unsigned bytes, plain or gzip. Raises DataError as `parse_idx` does."""
-
-    def stated(head: bytes) -> int:
-        shape = _shape(head, path, None)
-        return _header(len(shape)) + math.prod(shape)
-
-    return parse_idx(read(Path(path), stated), path)
-
-
-def parse_idx(content: bytes, origin: object, rank: int | None = None) -> np.ndarray:
-    """The uint8 array in `content`, of the shape that the header states; read-only, as it shares the memory of
-    `content`. Raises DataError, naming `origin`, for another magic number or, with `rank`, another number of
-    dimensions, for a content longer or shorter than the header says, and for a shape that no array can have."""
-    shape = _shape(content, origin, rank)
-    if (size := len(content) - _header(len(shape))) != math.prod(shape):
-        raise DataError(f"{origin}: the header says {shape}, {math.prod(shape)} bytes, but {size} follow")
-    try:
-        return np.frombuffer(content, np.uint8, offset=len(content) - size).reshape(shape)
-    except ValueError as error:  # more axes than NumPy has, or huge extents beside a 0
-        raise DataError(f"{origin}: the header says {len(shape)} dimensions, {shape}: {error}") from None
-
-
-def _header(dimensions: int) -> int:
-    """The bytes of a header."""
-    return 4 + 4 * dimensions
-
-
-def _shape(content: bytes, origin: object, rank: int | None) -> tuple[int, ...]:
-    """The shape that the header states. Raises DataError."""
-    if len(content) < 4:
-        raise DataError(f"{origin} is no IDX file: it has {len(content)} bytes")
-    expected = f"0x{UNSIGNED_BYTE:06x}{rank:02x}" if rank is not None else f"0x{UNSIGNED_BYTE:06x}NN"
-    if content[:3] != bytes((0, 0, UNSIGNED_BYTE)) or (rank is not None and content[3] != rank):
-        raise DataError(f"{origin}: magic number 0x{content[:4].hex()}, expected {expected}")
-    header = _header(content[3])
-    if len(content) < header:
-        raise DataError(f"{origin} ends within its header, after {len(content)} of {header} bytes")
-    return tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
-
 
 FILES = Collection(
     name="mnist",
@@ -66,8 +22,8 @@ FILES = Collection(
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     },
     mirrors=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        "https://ossci-datasets.s3.amazonaws.com/mnist/{}.gz",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/{}.gz",
     ),
 )
 CLASSES = 10
@@ -112,21 +68,45 @@ def mnist(directory: str | os.PathLike[str] | None = None) -> MNIST:
 def labelled(content: dict[str, bytes], part: str, source: str) -> tuple[np.ndarray, np.ndarray]:
     """Images, float32 (n, 784), and labels, int64 (n,), of one part. Raises DataError if they do not fit."""
     image_file, label_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-    images = parse_idx(content[image_file], os.path.join(source, image_file), rank=3)
-    labels = parse_idx(content[label_file], os.path.join(source, label_file), rank=1)
-    if images.shape[1:] != (28, 28):
-        raise DataError(f"{image_file} in {source} holds images of {images.shape[1:]}, expected (28, 28)")
-    if len(images) != len(labels):
-        raise DataError(f"{len(images)} images in {image_file}, {len(labels)} labels in {label_file} (in {source})")
-    if labels.size and labels.max() >= CLASSES:
-        raise DataError(f"{label_file} in {source} holds the label {labels.max()}, expected 0 to 9")
-    return scaled(images), labels.astype(np.int64)
+    images = parse_idx(content[image_file], os.path.join(source, image_file))
+    labels = parse_idx(content[label_file], os.path.join(source, label_file))
+    if images.shape != (*labels.shape, 28, 28):
+        raise DataError(f"{image_file} of shape {images.shape}, {label_file} of {labels.shape} (in {source})")
+    return scaled(images), as_labels(labels, f"{label_file} in {source}")
+
+
+def as_labels(stored: np.ndarray, origin: object) -> np.ndarray:
+    """The labels as int64. Raises DataError for one that is not 0 to 9."""
+    for wrong in np.flatnonzero(stored >= CLASSES)[:1]:
+        raise DataError(f"{origin} holds the label {stored[wrong]} in record {wrong}, expected 0 to 9")
+    return stored.astype(np.int64)
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in an IDX file of unsigned bytes, plain or gzip. Raises DataError as `parse_idx` does."""
+    return parse_idx(read(Path(path)), path)
+
+
+def parse_idx(content: bytes, origin: object) -> np.ndarray:
+    """The uint8 array in `content`: bytes 0, 0, 8, the number of axes, their extents of four bytes each, the elements.
+
+    It is read-only, as it shares the memory of `content`. Raises DataError, naming `origin`, for other first bytes, a
+    content longer or shorter than the header says, and a shape that no array can have."""
+    if len(content) < 4 or content[:3] != b"\0\0\x08":
+        raise DataError(f"{origin} is no IDX file of bytes: magic number 0x{content[:4].hex()}, expected 0x000008NN")
+    header = 4 + 4 * content[3]
+    shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
+    if len(content) != header + math.prod(shape):
+        raise DataError(f"{origin} has {len(content)} bytes, but its header of {header} says {shape}")
+    try:
+        return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    except ValueError as error:  # more axes than NumPy has, or huge extents beside a 0
+        raise DataError(f"{origin}: the header says {len(shape)} dimensions, {shape}: {error}") from None
 
 
 def stand_in() -> MNIST:
     """scikit-learn's digits as 50,000 / 10,000 / 10,000 images in MNIST's form."""
-    parts = augmented_digits((50_000, 10_000, 10_000))
-    train, valid, test = ((scaled(images), labels) for images, labels in parts)
+    train, valid, test = ((scaled(images), labels) for images, labels in augmented_digits((50_000, 10_000, 10_000)))
     return MNIST(*train, *valid, *test, SOURCE)
 
 
@@ -136,11 +116,9 @@ def scaled(images: np.ndarray) -> np.ndarray:
 
 
 def one_hot(labels: np.ndarray, classes: int = CLASSES, dtype: str = "float32") -> np.ndarray:
-    """Zeros of shape (..., classes) with a one at each label's place, for labels of shape (...). Raises DTypeError for
-    labels that are no integers, DataError for one outside 0 to classes - 1."""
+    """Zeros of shape (..., classes) with a one at each label's place, for integers of shape (...). Raises DataError for
+    a label outside 0 to classes - 1."""
     labels = np.asarray(labels)
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise DTypeError(f"one_hot: labels are integers, given {labels.dtype}")
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
         raise DataError(f"one_hot: labels from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}")
-    return (labels[..., None] == np.arange(classes)).astype(dtype)
+    return np.eye(classes, dtype=dtype)[labels]

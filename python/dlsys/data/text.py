@@ -8,28 +8,27 @@ footnotes and marks of italics, in ASCII.
 
 from __future__ import annotations
 
+import io
 import os
 import pkgutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..errors import DataError, DTypeError, ShapeError
 from .dataset import DataArgumentError, Dataset, integer
-from .files import Collection, UnavailableError, load, named_directory, read
-from .loader import DataLoader
+from .files import Collection, UnavailableError, load, read
 
 FILES = Collection(
     name="tinyshakespeare",
     files={"input.txt": "6fb458f1232090904fb40fe944165e91"},
-    mirrors=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
-    suffix="",
+    mirrors=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/{}",),
 )
 EMBEDDED = "opticks.txt"
-SPLITS = ("train", "test", "all")
 TRAIN_SHARE = 0.9
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -39,18 +38,21 @@ def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
 
     tinyshakespeare is looked for in the directory `root`, or by default in `DLSYS_DATA`, then in the cache, then at the
     mirror. If it cannot be found, the text of this package is used instead, and one printed line says so. Raises
-    DataError as `files.load` does, and for a file that is no UTF-8.
+    DataError as `files.load` does, and for a file that is no UTF-8 or empty.
     """
     if root is not None and (path := Path(root).expanduser()).is_file():
-        return decoded(read(path), path), str(path)
-    try:
-        content, source = load(FILES, root)
-    except UnavailableError as error:
-        print(f"tinyshakespeare is not available ({error}): using a part of Newton's Opticks.", flush=True)
-        embedded = pkgutil.get_data(__package__, EMBEDDED)  # also from a zip file
-        assert embedded is not None
-        return decoded(embedded, EMBEDDED), "Newton's Opticks, Queries 1 to 28"
-    return decoded(content["input.txt"], source), source
+        content, source = read(path), str(path)
+    else:
+        try:
+            files, source = load(FILES, root)
+            content = files["input.txt"]
+        except UnavailableError as error:
+            print(f"tinyshakespeare is not available ({error}): using a part of Newton's Opticks.", flush=True)
+            content = pkgutil.get_data(__package__, EMBEDDED) or b""  # also from a zip file
+            source = "Newton's Opticks, Queries 1 to 28"
+    if not content:
+        raise DataError(f"{source} holds no text")
+    return decoded(content, source), source
 
 
 def decoded(content: bytes, origin: object) -> str:
@@ -77,7 +79,7 @@ class SequenceDataset(Dataset):
         self.length: int = integer("SequenceDataset", "length", length)
         self.stride: int = self.length if stride is None else integer("SequenceDataset", "stride", stride)
         if not np.issubdtype(self.tokens.dtype, np.integer):
-            raise DTypeError(f"SequenceDataset: tokens are integers, given {self.tokens.dtype}")
+            raise DTypeError(f"SequenceDataset: tokens are integers, not {self.tokens.dtype}")
         if self.tokens.ndim != 1 or len(self.tokens) <= self.length:
             raise ShapeError(f"SequenceDataset: {self.tokens.shape} tokens hold no window of {self.length} + 1")
         self.tokens = self.tokens.astype(np.int64, copy=False)
@@ -105,19 +107,13 @@ class CharacterText:
         text: the part's text.
         tokens: its characters' numbers, int64 (n,).
         vocabulary: character number i is `vocabulary[i]`.
+        source: where the text came from.
     """
 
-    source: str
-
     def __init__(self, root: str | os.PathLike[str] | None = None, split: str = "train") -> None:
-        if split not in SPLITS:
-            raise DataArgumentError(f"CharacterText: split is one of {', '.join(SPLITS)}, not {split!r}")
+        self.split = checks.word("CharacterText", "split", split, ("train", "test", "all"), DataArgumentError)
         whole, self.source = read_text(root)
-        if not whole:
-            raise DataError(f"{self.source} holds no text")
-        self.split = split
         self.vocabulary: str = "".join(sorted(set(whole)))
-        self._numbers = {character: number for number, character in enumerate(self.vocabulary)}
         end = int(len(whole) * TRAIN_SHARE)
         self.text: str = {"train": whole[:end], "test": whole[end:], "all": whole}[split]
         self.tokens: np.ndarray = self.encode(self.text)
@@ -132,34 +128,19 @@ class CharacterText:
 
     def encode(self, text: str) -> np.ndarray:
         """The numbers of the characters, int64 (n,). Raises DataError for one that is not in the vocabulary."""
+        numbers = {character: number for number, character in enumerate(self.vocabulary)}
         try:
-            return np.fromiter(map(self._numbers.__getitem__, text), np.int64, len(text))
+            return np.fromiter(map(numbers.__getitem__, text), np.int64, len(text))
         except KeyError as error:
-            told = f"the character {error} at {text.index(error.args[0])} is not in the vocabulary"
-            raise DataError(f"{told} of {len(self.vocabulary)} characters: {self.vocabulary!r}") from None
+            place = f"the character {error} at {text.index(error.args[0])}"
+            raise DataError(f"{place} is not in the vocabulary: {self.vocabulary!r}") from None
 
-    def decode(self, tokens: Iterable[int] | np.ndarray) -> str:
-        """The text of these numbers. Raises DataError for one outside the vocabulary."""
-        numbers = np.asarray(tokens if isinstance(tokens, np.ndarray) else list(tokens))
-        if numbers.size == 0:
-            return ""
-        if not np.issubdtype(numbers.dtype, np.integer):
-            raise DTypeError(f"decode: tokens are integers, given {numbers.dtype}")
-        low, high, most = numbers.min(), numbers.max(), len(self.vocabulary) - 1
-        if not 0 <= low <= high <= most:
-            raise DataError(f"decode: tokens from {low} to {high}, expected 0 to {most}")
-        return "".join(self.vocabulary[number] for number in numbers.ravel())
-
-    def batches(
-        self, batch_size: int, length: int, shuffle: bool = True, seed: int = 0, **options: Any
-    ) -> DataLoader:
-        """A loader of (x, y), int64 (batch_size, length) each, y the characters that follow those of x.
-
-        With `shuffle` the windows begin at random places, and all batches are full; without, the windows follow each
-        other, so that each character occurs once. `options` are those of `DataLoader`.
-        """
-        windows = SequenceDataset(self.tokens, length, stride=1 if shuffle else None)
-        return DataLoader(windows, batch_size, shuffle, seed, **{"drop_last": shuffle, **options})
+    def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
+        """The text of these numbers. Raises DataArgumentError for one outside the vocabulary."""
+        numbers = [integer("decode", "a token", token, 0) for token in np.ravel(tokens).tolist()]
+        if max(numbers, default=-1) >= len(self.vocabulary):
+            raise DataArgumentError(f"decode: token {max(numbers)} of {len(self.vocabulary)}")
+        return "".join(self.vocabulary[number] for number in numbers)
 
 
 class Dictionary:
@@ -190,31 +171,34 @@ class WordText:
     Attributes:
         train, test: the words' numbers, int64 (n,).
         dictionary: the `Dictionary` of both.
+        source: where the text came from.
     """
 
-    source: str
-    train: np.ndarray
-    test: np.ndarray
-
     def __init__(self, root: str | os.PathLike[str] | None = None, max_words: int | None = None) -> None:
-        train, test, self.source = _two_parts(root)
-        parts = [[[*line.split(), EOS] for line in lines] for lines in (train, test)]
-        self._kept: set[str] | None = None
+        files = [] if root is None else [Path(root).expanduser() / name for name in ("train.txt", "test.txt")]
+        if files and all(file.is_file() for file in files):
+            train, test = (_lines(decoded(read(file), file)) for file in files)
+            self.source = str(root)
+        else:
+            text, self.source = read_text(root)
+            lines = _lines(text)
+            end = int(len(lines) * TRAIN_SHARE)
+            train, test = lines[:end], lines[end:]
+        parts = [[word for line in lines for word in (*line.split(), EOS)] for lines in (train, test)]
         if max_words is not None:
-            counts = Counter(word for line in parts[0] for word in line)
-            common = counts.most_common(integer("WordText", "max_words", max_words))
-            self._kept = {word for word, _ in common} | {EOS, UNKNOWN}
+            common = Counter(parts[0]).most_common(integer("WordText", "max_words", max_words))
+            known = {EOS, *(word for word, _ in common)}
+            parts = [[word if word in known else UNKNOWN for word in words] for words in parts]
         self.dictionary: Dictionary = Dictionary()
-        self.train, self.test = (self._numbers(lines) for lines in parts)
-
-    def _numbers(self, lines: list[list[str]]) -> np.ndarray:
-        kept, add = self._kept, self.dictionary.add_word
-        words = (word for line in lines for word in line)
-        return np.array([add(word if kept is None or word in kept else UNKNOWN) for word in words], np.int64)
+        self.train, self.test = (np.array([*map(self.dictionary.add_word, words)], np.int64) for words in parts)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.train)} / {len(self.test)} words of {len(self.dictionary)}"
         return f"WordText({sizes}, source={self.source!r})"
+
+
+def _lines(text: str) -> list[str]:
+    return io.StringIO(text).readlines()
 
 
 def batchify(tokens: Any, batch_size: int) -> np.ndarray:
@@ -226,34 +210,3 @@ def batchify(tokens: Any, batch_size: int) -> np.ndarray:
         raise ShapeError(f"batchify: tokens of shape {tokens.shape} in {batch_size} columns")
     columns = tokens[: rows * batch_size].reshape(batch_size, rows)
     return np.ascontiguousarray(columns.T, dtype="int64")
-
-
-def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows i to i + bptt of a result of `batchify`, and the row after each of them, flat. Returns (m, batch_size) and
-    (m * batch_size,); m is `bptt`, or less at the end of the data. Raises DataArgumentError if no row follows row i."""
-    integer("get_batch", "bptt", bptt)
-    if not 0 <= i < len(data) - 1:
-        raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")
-    end = min(i + bptt, len(data) - 1)
-    return data[i:end].copy(), data[i + 1 : end + 1].reshape(-1)
-
-
-def _two_parts(root: str | os.PathLike[str] | None) -> tuple[list[str], list[str], str]:
-    """Lines for training, lines for testing, and where they came from."""
-    named = named_directory(root)
-    if root is not None and named is not None:
-        files = [named[0] / "train.txt", named[0] / "test.txt"]
-        if all(file.is_file() for file in files):
-            train, test = (_lines(decoded(read(file), file)) for file in files)
-            return train, test, str(named[0])
-    text, source = read_text(root)
-    lines = _lines(text)
-    if not lines:
-        raise DataError(f"{source} holds no text")
-    end = int(len(lines) * TRAIN_SHARE)
-    return lines[:end], lines[end:], source
-
-
-def _lines(text: str) -> list[str]:
-    lines = text.split("\n")
-    return lines if lines[-1] else lines[:-1]

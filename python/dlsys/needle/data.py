@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import CIFAR10, text
+from ..data import CIFAR10, DataArgumentError, text
 from ..data.files import read
 from ..data.mnist import read_idx
 from ..data.text import EOS, Dictionary, decoded
@@ -176,5 +176,10 @@ def batchify(data: Sequence[int], batch_size: int, device: Any = None, dtype: An
 
 
 def get_batch(batches: np.ndarray, i: int, bptt: int, device: Any = None, dtype: Any = None) -> tuple[Tensor, ...]:
-    """`dlsys.data.get_batch` as tensors: rows i to i + bptt, and the row after each of them, flat."""
-    return tuple(Tensor(part, device=device, dtype=dtype) for part in text.get_batch(batches, i, bptt))
+    """Rows i to i + bptt of a result of `batchify`, and the row after each of them, flat: (m, batch_size) and
+    (m * batch_size,), m less than `bptt` at the end. Raises DataArgumentError if no row follows row i."""
+    if not 0 <= i < len(batches) - 1 or bptt < 1:
+        raise DataArgumentError(f"get_batch: i must be between 0 and {len(batches) - 2}, bptt >= 1, not {i}, {bptt}")
+    end = min(i + bptt, len(batches) - 1)
+    parts = batches[i:end], batches[i + 1 : end + 1].reshape(-1)
+    return tuple(Tensor(part, device=device, dtype=dtype) for part in parts)
