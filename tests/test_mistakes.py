@@ -315,7 +315,7 @@ def training(folder: Path) -> Iterable[Row]:
 
     yield DlsysError, "batch_size must be an integer >= 1, not 2.0", lambda: data.DataLoader(three, 2.0)
     yield DlsysError, "transform must be a function, not 3", lambda: data.DataLoader(three, transform=3)
-    yield DlsysError, "dataset has no __len__: int", lambda: data.DataLoader(5)
+    yield DlsysError, "dataset needs __len__ and __getitem__: int", lambda: data.DataLoader(5)
     yield DlsysError, "sampler excludes shuffle", lambda: data.DataLoader(three, sampler=[0], shuffle=True)
     yield DlsysError, "TensorDataset of 3 samples", lambda: three["a"]
     yield DlsysError, "needs a list of transforms, not 5", lambda: data.Compose(5)
@@ -330,7 +330,7 @@ def training(folder: Path) -> Iterable[Row]:
     yield GraphError, "the validation data have no batch", lambda: fit(batch, epochs=1, validation=[])
     yield GraphError, "metrics must be a dictionary", lambda: dl.evaluate_on(model, loss, [batch], 5)
     loader, other = data.DataLoader(three, 2), data.DataLoader(three)
-    yield DlsysError, "batch_size=1", lambda: loader.load_state_dict(other.state_dict())
+    yield DlsysError, "'batch_size': 1", lambda: loader.load_state_dict(other.state_dict())
     yield DlsysError, "number 3 of 3 samples", lambda: list(data.DataLoader(three, sampler=[0, 3]))
     yield (
         ShapeError,

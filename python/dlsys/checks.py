@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,6 +130,14 @@ def flag(owner: str, name: str, value: Any) -> bool:
 def has_no_effect(owner: str, argument: str, reason: str) -> None:
     """Warns that an argument of PyTorch's, which a program has passed, changes nothing here."""
     warn(f"{owner}: {argument} has no effect: {reason}", RuntimeWarning)
+
+
+def require_known(owner: str, arguments: Iterable[str], known: Sequence[str]) -> None:
+    """Raises TypeError, as Python does, for a keyword argument that is not one of `known`: those of PyTorch's that
+    change no result here."""
+    for name in arguments:
+        if name not in known:
+            raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}")
 
 
 def word(owner: str, name: str, value: Any, words: Sequence[str], error: type[DlsysError] = GraphError) -> str:

@@ -23,41 +23,30 @@ class Dataset:
     returns the stacked samples of an array of indices, shape (n,), if it can do so at once.
     """
 
-    def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} has no __len__")
-
-    def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
-
 
 class TensorDataset(Dataset):
     """Arrays of one length n; sample i is the tuple of their rows i. If one of them is a tensor of dlsys, samples and
-    batches are tensors, else NumPy arrays. Raises ShapeError for 0-d arrays or different lengths; IndexRangeError for
-    an index out of range, DataArgumentError for an index of another kind."""
+    batches are tensors, else NumPy arrays. Raises ShapeError for no arrays, 0-d ones or different lengths."""
 
     def __init__(self, *arrays: Any) -> None:
         self.tensors = arrays
         self.arrays: tuple[np.ndarray, ...] = tuple(np.asarray(array) for array in arrays)
-        self._as_tensors = any(isinstance(array, Node) for array in arrays)
-        if not self.arrays:
-            raise DataArgumentError("TensorDataset: needs at least one array")
         shapes = [array.shape for array in self.arrays]
-        if () in shapes:
-            raise ShapeError(f"TensorDataset: arrays need a first axis, given shapes {_listed(shapes)}")
-        if len({shape[0] for shape in shapes}) > 1:
-            raise ShapeError(f"TensorDataset: arrays of different lengths: {_listed(shapes)}")
+        if () in shapes or len({shape[0] for shape in shapes}) != 1:
+            raise ShapeError(f"TensorDataset: needs arrays whose first axes have one extent, not of shapes {shapes}")
 
     def __len__(self) -> int:
         return len(self.arrays[0])
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
-        """The samples of a number, a slice or an array of numbers: a tuple of one array for each tensor."""
+        """The samples of a number, a slice or an array of numbers: a tuple of one array for each tensor. Raises
+        IndexRangeError for an index out of range, DataArgumentError for one of another kind."""
         try:
-            found = tuple(array[index] for array in self.arrays)
+            rows = tuple(array[index] for array in self.arrays)
         except (IndexError, TypeError, ValueError) as error:
             kind = IndexRangeError if isinstance(error, IndexError) else DataArgumentError
             raise kind(f"TensorDataset of {len(self)} samples: {error}") from None
-        return as_tensors(found) if self._as_tensors else found
+        return as_tensors(rows) if any(isinstance(array, Node) for array in self.tensors) else rows
 
     batch = __getitem__  # which accepts an array of indices, too
 
@@ -66,8 +55,7 @@ class Subset(Dataset):
     """The samples of a data set with these numbers, in their order."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset = dataset
-        self.indices = indices
+        self.dataset, self.indices = dataset, indices
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -90,24 +78,20 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
     size, sizes = len(dataset), list(lengths)
     if abs(sum(sizes) - 1) < 1e-9 and all(0 <= share <= 1 for share in sizes):
         sizes = [int(size * share) for share in sizes]
-        left = size - sum(sizes)
-        sizes = [n + left // len(sizes) + (i < left % len(sizes)) for i, n in enumerate(sizes)]
+        sizes = [n + (i < size - sum(sizes)) for i, n in enumerate(sizes)]
     counts = [integer("random_split", "a length", n, 0) for n in sizes]
     if sum(counts) != size:
         raise DataArgumentError(f"random_split: lengths {list(lengths)} do not add up to {size} samples")
     order = (default_generator if generator is None else generator).numpy().permutation(size)
-    parts = np.split(order, np.cumsum(counts[:-1]))
-    return [Subset(dataset, part.tolist()) for part in parts]
+    return [Subset(dataset, part.tolist()) for part in np.split(order, np.cumsum(counts[:-1]))]
 
 
 def fetch_batch(dataset: Any, indices: np.ndarray) -> Any:
     """The stacked samples of any object with `__getitem__`. Its method `batch` is used, if it has one, unless a
     subclass of the class that defines `batch` has overridden `__getitem__`."""
-    for owner in type(dataset).__mro__:
-        if "batch" in vars(owner):
-            return dataset.batch(indices)
-        if "__getitem__" in vars(owner):
-            break
+    methods = (name for owner in type(dataset).__mro__ for name in ("batch", "__getitem__") if name in vars(owner))
+    if next(methods, None) == "batch":
+        return dataset.batch(indices)
     return default_collate([dataset[int(index)] for index in indices])
 
 
@@ -121,24 +105,29 @@ def default_collate(samples: Sequence[Any]) -> Any:
     """
     if len(samples) == 0:
         raise DataArgumentError("default_collate: no samples to stack")
-    sizes = {len(sample) if isinstance(sample, (tuple, list)) else 0 for sample in samples}
-    if len(sizes) > 1:
-        raise ShapeError(f"default_collate: samples of {' and '.join(map(str, sorted(sizes)))} parts")
-    if all(isinstance(sample, (str, bytes)) for sample in samples):
-        return samples
-    if isinstance(samples[0], Mapping):
-        if any(not isinstance(sample, Mapping) or sample.keys() != samples[0].keys() for sample in samples):
-            raise ShapeError("default_collate: the samples' dictionaries have different keys")
-        return {key: default_collate([sample[key] for sample in samples]) for key in samples[0]}
-    if isinstance(samples[0], (tuple, list)):
+    if len(structures := {_structure(sample) for sample in samples}) > 1:
+        different = ", ".join(sorted(structures))
+        raise ShapeError(f"default_collate: samples of {different} cannot be stacked: use a `collate_fn` that can")
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return {key: default_collate([sample[key] for sample in samples]) for key in first}
+    if isinstance(first, (tuple, list)):
         return tuple(map(default_collate, zip(*samples, strict=True)))
-    arrays = [np.asarray(sample) for sample in samples]
-    if wrong := [str(array.dtype) for array in arrays if array.dtype.kind not in "biuf"]:
-        raise DTypeError(f"default_collate: samples of {wrong[0]}: give the loader a `collate_fn` that stacks these")
-    if len(shapes := {array.shape for array in arrays}) > 1:
-        told = f"samples of shapes {_listed(sorted(shapes))} cannot be stacked"
-        raise ShapeError(f"default_collate: {told}: give the loader a `collate_fn` that can")
-    return as_tensors(np.stack(arrays)) if isinstance(samples[0], Node) else np.stack(arrays)
+    if isinstance(first, (str, bytes)):
+        return samples
+    stacked = np.stack([np.asarray(sample) for sample in samples])
+    if stacked.dtype.kind not in "biuf":
+        raise DTypeError(f"default_collate: samples of {stacked.dtype}: use a `collate_fn` that stacks these")
+    return as_tensors(stacked) if isinstance(first, Node) else stacked
+
+
+def _structure(sample: Any) -> str:
+    """What samples of one batch share: a dictionary's keys, a tuple's length, or an array's shape."""
+    if isinstance(sample, Mapping):
+        return f"keys {sorted(map(str, sample))}"
+    if isinstance(sample, (tuple, list)):
+        return f"{len(sample)} parts"
+    return "text" if isinstance(sample, (str, bytes)) else str(np.shape(sample))
 
 
 def as_tensors(batch: Any) -> Any:
@@ -163,7 +152,3 @@ def nearest_dtype(dtype: np.dtype) -> str:
 def integer(owner: str, name: str, value: Any, least: int = 1) -> int:
     """`value` as an int; DataArgumentError unless it is an integer >= `least`."""
     return checks.integer(owner, name, value, least, DataArgumentError)
-
-
-def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
-    return ", ".join(map(str, shapes))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from collections.abc import Generator as Generated
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from ..checks import require_known
 from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
 
 ORDER, TRANSFORM = 0, 1
-"""The purposes of random streams; a stream is identified by purpose, seed, epoch and number of the batch."""
+"""The purposes of random streams; seed, epoch, purpose and number of the batch identify a stream."""
+WITHOUT_EFFECT = ("pin_memory", "persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context")
+"""Arguments of PyTorch's DataLoader that change no batch here."""
 
 
 class DataLoader:
@@ -24,15 +27,15 @@ class DataLoader:
         dataset: an object with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches.
         shuffle: whether to shuffle the samples; the order of epoch e depends on (seed, e) only.
         drop_last: whether to leave out a last batch of less than `batch_size` samples.
-        collate_fn: list of samples -> batch, returned as it is; the default is `default_collate`, whose stacked arrays
-            are returned as tensors.
-        prefetch: how many batches a background thread prepares ahead; 0 for none.
-        transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
-            the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
         sampler: the numbers of an epoch's samples, in place of `shuffle`: a list, or an object with a length that draws
             them anew for each loop.
+        collate_fn: list of samples -> batch, returned as it is; the default is `default_collate`, whose stacked arrays
+            are returned as tensors.
+        transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
+            the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
         num_workers: how many threads prepare batches, two ahead for each; 0 for none. More than one ask the data set at
-            the same time. None is one thread, `prefetch` ahead.
+            the same time.
+        without_effect: those of PyTorch's arguments that are listed in `WITHOUT_EFFECT`.
 
     `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
@@ -48,142 +51,98 @@ class DataLoader:
         dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
+        *,
         seed: int = 0,
         drop_last: bool = False,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        prefetch: int = 1,
-        transform: Callable[[Any, np.random.Generator], Any] | None = None,
-        *,
         sampler: Collection[int] | None = None,
-        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        transform: Callable[[Any, np.random.Generator], Any] | None = None,
+        num_workers: int = 1,
+        **without_effect: Any,
     ) -> None:
-        for name in ("__len__", "__getitem__"):
-            if not hasattr(dataset, name):
-                raise DataArgumentError(f"DataLoader: dataset has no {name}: {type(dataset).__name__}")
+        require_known("DataLoader", without_effect, WITHOUT_EFFECT)
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise DataArgumentError(f"DataLoader: dataset needs __len__ and __getitem__: {type(dataset).__name__}")
         for name, function in (("collate_fn", collate_fn), ("transform", transform)):
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
-        self.dataset = dataset
-        self.batch_size: int = integer("DataLoader", "batch_size", batch_size)
-        self.shuffle: bool = bool(shuffle)
-        self.seed: int = integer("DataLoader", "seed", seed, 0)
-        self.drop_last: bool = bool(drop_last)
-        self.collate_fn = collate_fn
-        self.prefetch: int = integer("DataLoader", "prefetch", prefetch, 0)
-        self.transform = transform
-        workers = None if num_workers is None else integer("DataLoader", "num_workers", num_workers, 0)
-        self._threads = workers or 1
-        self.prefetch = self.prefetch if workers is None else 2 * workers
-        if sampler is not None and not (hasattr(sampler, "__len__") and hasattr(sampler, "__iter__")):
-            raise DataArgumentError(f"DataLoader: sampler has no length or no __iter__: {type(sampler).__name__}")
         if sampler is not None and shuffle:
             raise DataArgumentError("DataLoader: sampler excludes shuffle")
-        self.sampler: Collection[int] | None = sampler
-        self._drawn: np.ndarray | None = None
-        """The numbers of this epoch's samples, in their order, once a loop has returned a batch."""
+        self.dataset, self.sampler, self.collate_fn, self.transform = dataset, sampler, collate_fn, transform
+        self.batch_size: int = integer("DataLoader", "batch_size", batch_size)
+        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.seed: int = integer("DataLoader", "seed", seed, 0)
+        self.num_workers: int = integer("DataLoader", "num_workers", num_workers, 0)
         self.epoch: int = 0
-        self._handed_out = 0
-        """Batches of this epoch that a loop has received."""
-        self._resume = 0
-        """The batch with which the next loop begins."""
+        self._batch, self._order = 0, np.empty(0, np.int64)  # of the latest loop: batches returned, order of samples
+        self._resumes = False  # whether the next loop goes on behind them
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
         size = len(self.dataset if self.sampler is None else self.sampler)
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
-    def __repr__(self) -> str:
-        """How many samples and batches, and in which order."""
-        order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
-        order = order if self.sampler is None else f"by a {type(self.sampler).__name__}"
-        return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
-
     def __iter__(self) -> Iterator[Any]:
-        first, self._resume = self._resume, 0
-        self._handed_out = first
-        drawn = self._drawn if first and self.sampler is not None else None
-        return self._loop(self.epoch, first, drawn)
+        if not self._resumes:
+            self._batch, self._order = 0, self._numbers(self.sampler)
+        self._resumes = False
+        return self._loop(self.epoch, self._batch, self._order)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be epoch `epoch`, from its start, unless it is the present epoch, which is resumed."""
         if (epoch := integer("DataLoader", "epoch", epoch, 0)) != self.epoch:
-            self.epoch = epoch
-            self._handed_out = 0
-            self._resume = 0
+            self.epoch, self._batch, self._resumes = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, number of its next batch, and the settings on which the batches depend, as values for JSON."""
-        state = {"epoch": self.epoch, "batch": self._handed_out, **self._identity()}
-        if self.sampler is not None and self._handed_out and self._drawn is not None:
-            state["order"] = self._drawn.tolist()
-        return state
+        """Epoch, number of its next batch, the settings on which the batches depend, and the order that a sampler has
+        drawn, as values for JSON."""
+        drawn = {"order": self._order.tolist()} if self.sampler is not None and self._batch else {}
+        return {"epoch": self.epoch, "batch": self._batch, **self._settings(), **drawn}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the loader of `state` was. Raises DataArgumentError if that loader had another data set, batch
         size or order."""
-        if not isinstance(state, Mapping):
-            raise DataArgumentError(f"DataLoader: the state must be a dictionary, not {type(state).__name__}")
-        for name, value in self._identity().items():
-            if type(other := state.get(name)) is not type(value) or other != value:
-                raise DataArgumentError(f"DataLoader: the state is of a loader with {name}={other!r}, not {value!r}")
-        batch = integer("DataLoader", "batch", state.get("batch"), 0)
-        if batch > len(self):
-            raise DataArgumentError(f"DataLoader: the state stands at batch {batch} of {len(self)}")
-        if self.sampler is not None and batch and not isinstance(state.get("order"), list):
-            raise DataArgumentError("DataLoader: the state has no order, which a sampler has drawn")
-        order = self._numbers(state["order"]) if "order" in state else None
-        self.epoch = integer("DataLoader", "epoch", state.get("epoch"), 0)
-        self._handed_out, self._resume, self._drawn = batch, batch, order
+        settings = self._settings()
+        if (others := {name: state.get(name) for name in settings}) != settings:
+            raise DataArgumentError(f"DataLoader: the state is of a loader with {others}, not {settings}")
+        self.epoch, self._batch = state["epoch"], state["batch"]
+        self._order, self._resumes = self._numbers(state.get("order")), self._batch > 0
 
-    def _identity(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
-        return {"seed": self.seed, "samples": len(self.dataset), **settings}
+        return {"seed": self.seed, "samples": len(self.dataset), "sampler": self.sampler is not None, **settings}
 
-    def _loop(self, epoch: int, first: int, drawn: np.ndarray | None) -> Iterator[Any]:
-        """The batches of an epoch from number `first` on, counted; the epoch ends with the last. `drawn`: the order
-        that a sampler has drawn for it."""
-        order = self._order(epoch) if drawn is None else drawn
-        starts = ((number, number * self.batch_size) for number in range(first, len(self)))
-        jobs = ((epoch, order[start : start + self.batch_size], number) for number, start in starts)
-        batches = self._ahead(jobs) if self.prefetch else (self._prepare(*job) for job in jobs)
-        # Closed by hand: closing this generator leaves the inner one, and its threads, to the garbage collector.
+    def _numbers(self, sampler: Iterable[int] | None) -> np.ndarray:
+        """The samples of this epoch: the sampler's, from the end where they are negative, or all. Raises
+        DataArgumentError."""
+        size = len(self.dataset)
+        if sampler is None:
+            return self._random(self.epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
+        numbers = [integer("DataLoader", "a sample's number", number, -size) for number in sampler]
+        if max(numbers, default=-1) >= size:
+            raise DataArgumentError(f"DataLoader: the sampler gives number {max(numbers)} of {size} samples")
+        return np.array(numbers, np.int64)
+
+    def _loop(self, epoch: int, done: int, order: np.ndarray) -> Iterator[Any]:
+        """The batches of an epoch but for the first `done`, counted; the epoch ends with the last."""
+        threads = ThreadPoolExecutor(max(self.num_workers, 1), "dlsys-data-loader")  # the first job starts a thread
+        jobs = (partial(self._prepare, epoch, order, number) for number in range(done, len(self)))
+        results = (threads.submit(job).result if self.num_workers else job for job in jobs)
+        ahead = deque(islice(results, 2 * self.num_workers or 1))
         try:
-            for number, batch in enumerate(batches, first):
-                self.epoch, self._handed_out, self._drawn = epoch, number + 1, order
+            while ahead:
+                batch = ahead.popleft()()
+                ahead.extend(islice(results, 1))
+                done += 1
+                self.epoch, self._batch, self._order = epoch, done, order
                 yield batch
         finally:
-            batches.close()
-        self.epoch, self._handed_out = epoch + 1, 0
+            threads.shutdown(cancel_futures=True)
+        self.epoch, self._batch = epoch + 1, 0
 
-    def _order(self, epoch: int) -> np.ndarray:
-        """The numbers of an epoch's samples; a sampler draws them anew."""
-        if self.sampler is not None:
-            return self._numbers(self.sampler)
-        size = len(self.dataset)
-        return self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
-
-    def _numbers(self, given: Iterable[Any]) -> np.ndarray:
-        """Numbers of samples, from the end where they are negative. Raises DataArgumentError for others."""
-        size = len(self.dataset)
-        found = [integer("DataLoader", "a sample's number", number, -size) for number in given]
-        if found and max(found) >= size:
-            raise DataArgumentError(f"DataLoader: the sampler gives number {max(found)} of {size} samples")
-        return np.array(found, np.int64)
-
-    def _ahead(self, jobs: Iterator[tuple[Any, ...]]) -> Generated[Any, None, None]:
-        """The batches from threads that are at most `prefetch` ahead and end when this generator does."""
-        with ThreadPoolExecutor(self._threads, "dlsys-data-loader") as threads:
-            waiting = deque(threads.submit(self._prepare, *job) for job in islice(jobs, self.prefetch))
-            try:
-                while waiting:
-                    batch = waiting.popleft().result()
-                    waiting.extend(threads.submit(self._prepare, *job) for job in islice(jobs, 1))
-                    yield batch
-            finally:
-                threads.shutdown(cancel_futures=True)
-
-    def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
-        """The batch of these samples, transformed."""
+    def _prepare(self, epoch: int, order: np.ndarray, number: int) -> Any:
+        """Batch `number` of an epoch, transformed."""
+        indices = order[number * self.batch_size : (number + 1) * self.batch_size]
         if self.collate_fn is None:
             batch = fetch_batch(self.dataset, indices)
         else:

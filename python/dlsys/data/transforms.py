@@ -7,28 +7,26 @@ nothing else, all images of a batch at once. `DataLoader(transform=...)` hands i
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..errors import DTypeError, ShapeError
 from .dataset import DataArgumentError, integer
 
 
 class Compose:
-    """The transforms one after another, all drawing from one generator."""
+    """The transforms one after another, all drawing from one generator. Raises DataArgumentError for what is no list
+    of functions."""
 
     def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
-        """Raises DataArgumentError for what is no list of transforms."""
-        if not isinstance(transforms, Iterable):
+        if not (isinstance(transforms, Sequence) and all(map(callable, transforms))):
             raise DataArgumentError(f"Compose: needs a list of transforms, not {transforms!r}")
         self.transforms: list[Any] = list(transforms)
-        for transform in self.transforms:
-            if not callable(transform):
-                raise DataArgumentError(f"Compose: {transform!r} is no transform")
 
-    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+    def __call__(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         for transform in self.transforms:
             images = transform(images, rng)
         return images
@@ -39,24 +37,18 @@ class Normalize:
     DTypeError for images that are no floats, ShapeError for another number of channels."""
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
-        self.mean: np.ndarray = np.atleast_1d(mean).astype(float)
-        self.std: np.ndarray = np.atleast_1d(std).astype(float)
-        if self.mean.ndim != 1 or self.std.ndim != 1:
-            raise DataArgumentError("Normalize: mean and std are numbers or sequences of numbers")
+        self.mean, self.std = (np.reshape(value, (-1, 1, 1)).astype(float) for value in (mean, std))
         if not (self.std > 0).all():
             raise DataArgumentError(f"Normalize: std must be greater than 0, not {std}")
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """The images minus the mean, by the deviation, of each channel."""
         if not isinstance(images, np.ndarray) or images.dtype.kind != "f":
-            raise DTypeError(f"Normalize: images are arrays of floats, given {getattr(images, 'dtype', images)}")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if images.ndim < 3 or len(values) not in (1, images.shape[-3]):
-                told = f"{name} of {len(values)} channels for images of shape {images.shape} (..., C, H, W)"
-                raise ShapeError(f"Normalize: {told}")
-        mean, std = (values.astype(images.dtype)[:, None, None] for values in (self.mean, self.std))
-        out = images - mean
-        out /= std
+            raise DTypeError(f"Normalize: images are arrays of floats, not {getattr(images, 'dtype', images)}")
+        if images.ndim < 3 or {len(self.mean), len(self.std)} - {1, images.shape[-3]}:
+            channels = f"{len(self.mean)} channels of mean, {len(self.std)} of std"
+            raise ShapeError(f"Normalize: {channels} for images of shape {images.shape} (..., C, H, W)")
+        out = images - self.mean.astype(images.dtype)
+        out /= self.std.astype(images.dtype)
         return out
 
 
@@ -67,23 +59,19 @@ class RandomCrop:
     """
 
     def __init__(self, size: int | tuple[int, int], padding: int = 4) -> None:
-        height, width = size if isinstance(size, tuple) else (size, size)
-        self.size: tuple[int, int] = integer("RandomCrop", "size", height), integer("RandomCrop", "size", width)
+        self.size: tuple[int, int] = checks.pair("RandomCrop", "size", size, 1, DataArgumentError)
         self.padding: int = integer("RandomCrop", "padding", padding, 0)
 
-    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """The images, each cut out at a place drawn for it."""
-        batch, rng = _batched("RandomCrop", images, rng)
-        count, channels, height, width = batch.shape
-        pad, (rows, columns) = self.padding, self.size
-        down, right = height + 2 * pad - rows, width + 2 * pad - columns
-        if down < 0 or right < 0:
+    def __call__(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        batch = _batched("RandomCrop", images)
+        (rows, columns), pad = self.size, self.padding
+        padded = np.pad(batch, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+        down, right = padded.shape[2] - rows, padded.shape[3] - columns
+        if min(down, right) < 0:
             raise ShapeError(f"RandomCrop: {self.size} of {images.shape} (..., C, H, W) padded by {pad}")
-        padded = np.zeros((count, channels, height + 2 * pad, width + 2 * pad), batch.dtype)
-        padded[:, :, pad : pad + height, pad : pad + width] = batch
-        top, left = rng.integers(0, down + 1, count), rng.integers(0, right + 1, count)
+        top, left = rng.integers(0, down + 1, len(batch)), rng.integers(0, right + 1, len(batch))
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=(2, 3))
-        return windows[np.arange(count), :, top, left].reshape(*images.shape[:-2], rows, columns)
+        return windows[np.arange(len(batch)), :, top, left].reshape(*images.shape[:-2], rows, columns)
 
 
 class RandomHorizontalFlip:
@@ -94,20 +82,16 @@ class RandomHorizontalFlip:
             raise DataArgumentError(f"RandomHorizontalFlip: p must be between 0 and 1, not {p!r}")
         self.p: float = float(p)
 
-    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """The images, each mirrored with the probability."""
-        batch, rng = _batched("RandomHorizontalFlip", images, rng)
-        flipped = rng.random(len(batch)) < self.p
+    def __call__(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        batch = _batched("RandomHorizontalFlip", images)
+        flips = rng.random(len(batch)) < self.p
         out = batch.copy()
-        out[flipped] = batch[flipped][..., ::-1]
+        out[flips] = batch[flips][..., ::-1]
         return out.reshape(images.shape)
 
 
-def _batched(owner: str, images: Any, rng: np.random.Generator | None) -> tuple[np.ndarray, np.random.Generator]:
-    """(N, C, H, W), one image as a batch of one, and the generator. Raises ShapeError, DataArgumentError."""
+def _batched(owner: str, images: Any) -> np.ndarray:
+    """(N, C, H, W), one image as a batch of one. Raises ShapeError."""
     if not isinstance(images, np.ndarray) or images.ndim not in (3, 4):
-        given = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
-        raise ShapeError(f"{owner}: needs an array (C, H, W) or (N, C, H, W), given {given}")
-    if rng is None:
-        raise DataArgumentError(f"{owner}: call it with a generator: transform(images, np.random.default_rng(seed))")
-    return images.reshape(-1, *images.shape[-3:]), rng
+        raise ShapeError(f"{owner}: needs an array (C, H, W) or (N, C, H, W), not {np.shape(images)}")
+    return images.reshape(-1, *images.shape[-3:])
