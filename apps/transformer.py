@@ -170,14 +170,13 @@ def main(options: argparse.Namespace) -> float:
     train: Any
     valid: Any
     if options.model == "transformer":
-        text = CharacterText(options.data, "train")
-        held_out = CharacterText(options.data, "test")
+        text = CharacterText(options.data)
         print(text)
         model = Transformer(len(text.vocabulary), dropout=options.dropout)
-        windows = SequenceDataset(text.tokens, model.context, stride=1)  # which begin at each character
+        windows = SequenceDataset(text.train, model.context, stride=1)  # which begin at each character
         loader = DataLoader(windows, options.batch_size, shuffle=True, seed=options.seed, drop_last=True)
         train = Some(loader, options.every)
-        valid = DataLoader(SequenceDataset(held_out.tokens, model.context), options.batch_size)
+        valid = DataLoader(SequenceDataset(text.test, model.context), options.batch_size)
         start, decode = text.encode(options.start), text.decode
     else:
         words = WordText(options.data, max_words=options.words)

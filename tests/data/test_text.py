@@ -20,17 +20,16 @@ SAMPLE = "One line.\nTwo, été!\n\nthe end\n" * 10
 def test_characters_of_a_file(folder: Path) -> None:
     file = folder / "mine.txt"
     file.write_bytes(SAMPLE.encode("utf-8"))
-    train, test, whole = (CharacterText(file, split) for split in ("train", "test", "all"))
-    assert train.text + test.text == whole.text == SAMPLE
-    assert len(train) == int(0.9 * len(SAMPLE)) and train.source == str(file)
-    assert train.vocabulary == test.vocabulary == "".join(sorted(set(SAMPLE)))
-    assert train.tokens.dtype == np.int64 and train.decode(train.tokens) == train.text
-    assert train.decode(train.encode("Two")) == "Two" and train.decode([]) == ""
-    assert [train.vocabulary[i] for i in train.encode("end")] == list("end")
-    assert "the character 'a' at 2 is not in the vocabulary" in error_of(DataError, train.encode, "tha Z")
+    data = CharacterText(file)
+    sizes = f"{int(0.9 * len(SAMPLE))} / {len(SAMPLE) - int(0.9 * len(SAMPLE))} characters of 17"
+    assert repr(data) == f"CharacterText({sizes}, source='{file}')" and data.train.dtype == np.int64
+    assert data.decode(data.train) + data.decode(data.test) == SAMPLE
+    assert data.vocabulary == "".join(sorted(set(SAMPLE)))
+    assert data.decode(data.encode("Two")) == "Two" and data.decode([]) == ""
+    assert [data.vocabulary[i] for i in data.encode("end")] == list("end")
+    assert "the character 'a' at 2 is not in the vocabulary" in error_of(DataError, data.encode, "tha Z")
     for tokens, words in (([0.5], "not 0.5"), ([-1], "not -1"), ([99], "token 99 of 17")):
-        assert words in error_of(DataArgumentError, train.decode, tokens)
-    assert "'train', 'test' or 'all', not 'rest'" in error_of(DataArgumentError, CharacterText, file, "rest")
+        assert words in error_of(DataArgumentError, data.decode, tokens)
     for content, words in ((SAMPLE.encode("latin-1"), "no UTF-8 text: byte 0xe9 at 15"), (b"", "holds no text")):
         file.write_bytes(content)
         assert f"mine.txt {'is ' * bool(content)}{words}" in error_of(DataError, CharacterText, file)
@@ -39,9 +38,9 @@ def test_characters_of_a_file(folder: Path) -> None:
 
 @pytest.mark.skipif(not Path(REAL, "tinyshakespeare").is_dir(), reason="DLSYS_DATA has no tinyshakespeare")
 def test_tinyshakespeare() -> None:
-    train, test, words = CharacterText(REAL), CharacterText(REAL, "test"), WordText(REAL)
-    assert len(train) == 1_003_854 and len(test) == 111_540 and len(train.vocabulary) == 65
-    assert train.text.startswith("First Citizen:\nBefore we proceed")
+    data, words = CharacterText(REAL), WordText(REAL)
+    assert len(data.train) == 1_003_854 and len(data.test) == 111_540 and len(data.vocabulary) == 65
+    assert data.decode(data.train[:17]) == "First Citizen:\nBe"
     assert words.dictionary.idx2word[:3] == ["First", "Citizen:", "<eos>"] and len(words.dictionary) == 25_671
 
 
@@ -52,17 +51,18 @@ def test_a_text_of_a_mirror_the_cache_or_the_package(
     with server({"input.txt": body}) as (url, asked):
         sums = {"input.txt": hashlib.md5(body).hexdigest()}
         monkeypatch.setattr(text, "FILES", Collection("tinyshakespeare", sums, (url + "{}",)))
-        assert CharacterText(split="all").text == CharacterText(split="all").text == SAMPLE
+        assert text.read_text() == (SAMPLE, f"downloaded to {folder}/cache/data/tinyshakespeare")
+        assert text.read_text() == (SAMPLE, f"{folder}/cache/data/tinyshakespeare")
         assert asked == ["/input.txt"] and listing(folder) == ["input.txt"]
     write(folder / "data" / "tinyshakespeare", {"input.txt": b"another text\n"})
     assert "is damaged" in error_of(DataError, CharacterText, folder / "data")
     monkeypatch.setenv("DLSYS_OFFLINE", "1")
     monkeypatch.setenv("DLSYS_CACHE", str(folder / "empty"))
-    data = CharacterText(split="all")
+    content, source = text.read_text()
     expected = "tinyshakespeare is not available (DLSYS_OFFLINE is set): using a part of Newton's Opticks.\n"
     assert capsys.readouterr().out == expected and len(WordText().train) > 7_000
-    assert hashlib.md5(data.text.encode()).hexdigest() == "7409dabceb1e118f8affd5db2a22ce41"
-    assert data.text.startswith("Query 1. Do not Bodies") and data.text.isascii() and len(data.vocabulary) == 73
+    assert hashlib.md5(content.encode()).hexdigest() == "7409dabceb1e118f8affd5db2a22ce41"
+    assert content.startswith("Query 1. Do not Bodies") and content.isascii() and source.startswith("Newton's Opticks")
 
 
 def test_windows() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from ..system import cache_folder as cache_folder
 from .cifar10 import CIFAR10 as CIFAR10
 from .dataset import (
     DataArgumentError as DataArgumentError, Dataset as Dataset, Subset as Subset, TensorDataset as TensorDataset,
@@ -14,7 +13,7 @@ from .dataset import (
 from .files import Collection as Collection, UnavailableError as UnavailableError
 from .loader import DataLoader as DataLoader
 from .mnist import (
-    MNIST as MNIST, mnist as mnist, one_hot as one_hot, parse_idx as parse_idx, read_idx as read_idx,
+    MNIST as MNIST, mnist as mnist, one_hot as one_hot, read_idx as read_idx,
 )
 from .text import (
     CharacterText as CharacterText, Dictionary as Dictionary, SequenceDataset as SequenceDataset,

@@ -28,8 +28,8 @@ they are as thin as MNIST's."""
 SEED = 123
 
 
-def augmented_digits(counts: Sequence[int], seed: int = SEED) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each of `counts` the images, uint8 (count, 28, 28), and the labels, int64 (count,); they depend on the seed.
+def augmented_digits(counts: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each of `counts` the images, uint8 (count, 28, 28), and the labels, int64 (count,).
 
     The digits are divided among the parts in proportion to the counts. Within a part every image is a different pair
     of digit and variant. Raises DataError if a part has fewer pairs than images.
@@ -38,7 +38,7 @@ def augmented_digits(counts: Sequence[int], seed: int = SEED) -> list[tuple[np.n
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
-    rng = np.random.RandomState(seed)
+    rng = np.random.RandomState(SEED)
     order = rng.permutation(len(pixels))
     ends = np.rint(np.cumsum(counts) / max(sum(counts), 1) * len(pixels)).astype(int)
     maps = variants()

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
 from ..errors import DataError, DTypeError, ShapeError
 from .dataset import DataArgumentError, Dataset, integer
 from .files import Collection, UnavailableError, load, read
@@ -100,31 +99,20 @@ class SequenceDataset(Dataset):
 class CharacterText:
     """A text as int64 numbers of its characters: tinyshakespeare, or the file `root`, see `read_text`.
 
-    `split` is "train", the first 90 % of the characters, "test", the rest, or "all". The vocabulary, the sorted
-    characters of the whole text, is the same for each.
-
     Attributes:
-        text: the part's text.
-        tokens: its characters' numbers, int64 (n,).
-        vocabulary: character number i is `vocabulary[i]`.
+        train, test: the characters' numbers, int64 (n,), of the first 90 % and of the rest.
+        vocabulary: the sorted characters of the text; number i is `vocabulary[i]`.
         source: where the text came from.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None = None, split: str = "train") -> None:
-        self.split = checks.word("CharacterText", "split", split, ("train", "test", "all"), DataArgumentError)
-        whole, self.source = read_text(root)
-        self.vocabulary: str = "".join(sorted(set(whole)))
-        end = int(len(whole) * TRAIN_SHARE)
-        self.text: str = {"train": whole[:end], "test": whole[end:], "all": whole}[split]
-        self.tokens: np.ndarray = self.encode(self.text)
-
-    def __len__(self) -> int:
-        """The number of characters of this part."""
-        return len(self.text)
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        text, self.source = read_text(root)
+        self.vocabulary: str = "".join(sorted(set(text)))
+        self.train, self.test = np.split(self.encode(text), [int(len(text) * TRAIN_SHARE)])
 
     def __repr__(self) -> str:
-        size = len(self.vocabulary)
-        return f"CharacterText({len(self)} characters of {size}, split={self.split!r}, source={self.source!r})"
+        sizes = f"{len(self.train)} / {len(self.test)} characters of {len(self.vocabulary)}"
+        return f"CharacterText({sizes}, source={self.source!r})"
 
     def encode(self, text: str) -> np.ndarray:
         """The numbers of the characters, int64 (n,). Raises DataError for one that is not in the vocabulary."""
