@@ -7,6 +7,7 @@ that loops over it covers every operator, also those added later (test_ops.py fa
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -179,14 +180,38 @@ def check_groups_reasons(groups: Sequence[Group], reasons: Sequence[Reason]) -> 
 
 
 def python(
-    *words: Any, status: int = 0, base: Mapping[str, str] = os.environ, cwd: Path | None = None, **variables: str
+    *words: Any,
+    status: int | None = 0,
+    base: Mapping[str, str] = os.environ,
+    cwd: Path | None = None,
+    before: str = "",
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    """What a process of Python has printed that is given these words: it must end with the status. The `variables` are
-    added to the environment `base`."""
+    """What a process of Python has printed that is given these words: it must end with the status, if one is given. The
+    `variables` are added to the environment `base`; the command stands behind the shell's words `before`, such as
+    "ulimit -f 1;"."""
     command = [sys.executable, *map(str, words)]
+    if before:
+        command = ["sh", "-c", f'{before} exec "$0" "$@"', *command]
     done = subprocess.run(command, env={**base, **variables}, cwd=cwd, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr[-3000:]}"
+    assert status in (None, done.returncode), f"{done.returncode}: {done.stdout}{done.stderr[-3000:]}"
     return done
+
+
+@contextmanager
+def running(
+    *words: Any, base: Mapping[str, str] = os.environ, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A process of Python that is given these words, as it runs; it is killed at the end."""
+    command = [sys.executable, *map(str, words)]
+    with subprocess.Popen(
+        command, env={**base, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # behind a shell's `&` it is ignored
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def error_of(kind: type[Exception], function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
