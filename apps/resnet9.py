@@ -1,7 +1,7 @@
 """ResNet9 of the CMU course's needle on CIFAR-10: `python apps/resnet9.py`.
 
 Four convolutions with stride, two residual blocks, batch norm after each convolution. Without CIFAR-10 or internet,
-on coloured digits.
+on scikit-learn's digits.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import DataError
 from .dataset import Dataset
-from .digits import augmented_digits
+from .digits import SOURCE, augmented_digits
 from .files import Collection, UnavailableError, load
 from .mnist import as_labels
 
@@ -43,14 +43,13 @@ class CIFAR10(Dataset):
 
     The files are looked for in `root`, or by default in `DLSYS_DATA`, then in the cache, then at the mirror. A
     directory may have only some of the five training files, and shorter files; one printed line then says how many
-    images there are. If the data cannot be found, scikit-learn's digits, coloured, are used instead (`classes` are
-    then the digits), and one printed line says so.
+    images there are. If the data cannot be found, scikit-learn's digits in grey are used instead (`classes` are then
+    the digits), and one printed line says so.
 
     Attributes:
         pixels: uint8 (n, 3, 32, 32), as stored.
         labels: int64 (n,).
         source: where the images came from, as text.
-        description: how many there are, and the source, as text.
 
     Raises DataError if the directory has no file for this part, or a file is damaged.
     """
@@ -64,17 +63,14 @@ class CIFAR10(Dataset):
         try:
             content, self.source = load(FILES, root, names)
         except UnavailableError as error:
-            print(f"CIFAR-10 is not available ({error}): using scikit-learn's digits in colour.", flush=True)
+            print(f"CIFAR-10 is not available ({error}): using scikit-learn's digits.", flush=True)
+            self.classes, self.source = tuple("0123456789"), SOURCE
             self.pixels, self.labels = stand_in(self.train)
-            self.classes, self.source = tuple("0123456789"), "scikit-learn's digits in colour"
-            self.description: str = f"{len(self):,} images: {self.source}"
             return
         parts = [parse_records(records, f"{name} in {self.source}") for name, records in content.items()]
         self.pixels, self.labels = (np.concatenate(part) for part in zip(*parts, strict=True))
-        full, kind = len(names) * PER_FILE, "training" if self.train else "test"
-        self.description = f"CIFAR-10: {len(self):,} of {full:,} {kind} images ({self.source})"
-        if len(self) < full:
-            print(self.description, flush=True)
+        if len(self) < (full := len(names) * PER_FILE):
+            print(f"CIFAR-10: {len(self):,} of {full:,} images ({self.source})", flush=True)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,11 +99,6 @@ def parse_records(content: bytes, origin: object) -> tuple[np.ndarray, np.ndarra
 
 
 def stand_in(train: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels and labels of scikit-learn's digits in CIFAR-10's shape: each in a bright colour on a dark one, the same
-    at every call."""
+    """Pixels and labels of scikit-learn's digits in CIFAR-10's shape: grey, with three equal planes."""
     images, labels = augmented_digits(STAND_IN)[0 if train else 1]
-    rng = np.random.default_rng(0 if train else 1)
-    ink = np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].astype(np.float32) / np.float32(255)
-    bright = rng.uniform(128, 256, (len(labels), 3, 1, 1)).astype(np.float32)
-    dark = rng.uniform(0, 96, (len(labels), 3, 1, 1)).astype(np.float32)
-    return (dark + (bright - dark) * ink).astype(np.uint8), labels
+    return np.repeat(np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None], 3, axis=1), labels
