@@ -12,20 +12,18 @@ FIELDS = {
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid", "args"},
     "C": {"name", "ph", "ts", "pid", "tid", "args"},
     "M": {"name", "ph", "pid", "tid", "args"},
-    "s": {"name", "cat", "ph", "ts", "pid", "tid", "id"},
-    "f": {"name", "cat", "ph", "ts", "pid", "tid", "id", "bp"},
 }
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    """The events of a file. Slices of a thread do not overlap; each flow begins in a slice, and ends in a later one."""
+    """The events of a file. Slices of a thread do not overlap."""
     document = json.loads(path.read_text(encoding="utf-8"))
     assert set(document) == {"traceEvents", "displayTimeUnit"} and document["displayTimeUnit"] in ("ms", "ns")
     events = document["traceEvents"]
     slices: dict[Any, list[Any]] = {}
     for event in events:
         assert set(event) == FIELDS[event["ph"]], event
-        assert all(isinstance(event.get(key, 0), int) for key in ("pid", "tid", "id"))
+        assert all(isinstance(event.get(key, 0), int) for key in ("pid", "tid"))
         assert all(isinstance(event.get(key, 0.0), float) and event.get(key, 0) >= 0 for key in ("ts", "dur"))
         if event["ph"] == "M":
             assert event["name"] in ("process_name", "thread_name") and isinstance(event["args"]["name"], str)
@@ -36,20 +34,4 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     for of_thread in slices.values():
         for first, second in pairwise(of_thread):
             assert first["ts"] + first["dur"] <= second["ts"] + 0.01, (first, second)  # rounded
-
-    def around(event: dict[str, Any]) -> str:
-        """The name of the slice in which an event is."""
-        of_thread = slices[event["pid"], event["tid"]]
-        (found,) = [x["name"] for x in of_thread if x["ts"] <= event["ts"] <= x["ts"] + x["dur"]]
-        return found
-
-    flows: dict[Any, list[dict[str, Any]]] = {}
-    for event in events:
-        if event["ph"] in "sf":
-            flows.setdefault((event["cat"], event["name"], event["id"]), []).append(event)
-    for begin, end in flows.values():
-        assert (begin["ph"], end["ph"], end["bp"]) == ("s", "f", "e") and begin["ts"] < end["ts"]
-        assert begin["pid"] == end["pid"]
-        assert (around(begin), around(end)) == (f"start_{begin['name']}", f"wait_{begin['name']}")
-    assert len({number for *_, number in flows}) == len(flows)
     return events

@@ -80,7 +80,7 @@ def test_loops_and_code_of_all_kernels_or_of_one() -> None:
         assert repr(wrong) in error
     error_of(errors.KernelArgumentError, executor.source, "wasm")
     empty = ad.Executor([ad.Variable("v") * 2.0])
-    assert "has no kernel" in error_of(errors.GraphError, empty.script, 0, {empty.topo_order[0]: (0, 2)})
+    assert "no kernel 0" in error_of(errors.GraphError, empty.script, 0, {empty.topo_order[0]: (0, 2)})
 
 
 def texts_of(file: Path) -> str:
@@ -149,22 +149,22 @@ def test_profile() -> None:
     first = found.rows[0]
     assert first.flop == 2 * 5 * 3 * 4 + 2 * 5 * 4 and first.nbytes == 8 * (5 * 3 + 3 * 4 + 4 + 5 * 4)
     assert math.isclose(first.gflops, first.flop / first.seconds / 1e9)
-    assert math.isclose(first.compute, first.gflops / 10) and math.isclose(first.bandwidth, first.gbytes / 20)
-    assert 0 < found.seconds == sum(row.seconds for row in found.rows) and 0 < found.least_step <= found.step
+    assert math.isclose(first.gbytes, first.nbytes / first.seconds / 1e9)
+    assert (found.peak_gflops, found.peak_gbytes) == (10, 20)
+    assert 0 < found.seconds == sum(row.seconds for row in found.rows) and found.step > 0
     text = str(found)
-    assert len(lines_with(text, "matmul_add_relu", "contraction", "%")) == 1
-    assert lines_with(text, "step, as run takes it", f"{found.step * 1e6:.1f}") and lines_with(
-        text, "of 3 runs"
-    )
+    assert text == repr(found)
+    assert len(lines_with(text, "matmul_add_relu", "contraction", f"{first.gflops / 10:.0%}")) == 1
+    assert lines_with(text, "step as run takes it", f"{found.step * 1e6:.1f} us", "of 3 runs")
 
 
-def test_a_notebook_shows_tensors_executors_and_profiles() -> None:
+def test_a_notebook_shows_tensors_and_executors() -> None:
     matrix = dl.tensor([[1.0, 2.5], [-3.0, float("nan")]]) * 2.0
     page = ET.fromstring(matrix._repr_html_())
-    assert [cell.text for cell in page.iter("td")] == ["0", "2", "5", "1", "-6", "nan"]
+    assert [cell.text for cell in page.iter("td")] == ["2", "5", "-6", "nan"]
     assert page.findtext("caption") == "float32 (2, 2)"
     long = ET.fromstring(dl.arange(1000)._repr_html_())
-    assert [cell.text for cell in long.iter("th")][1:] == [*"01234", "…", *(str(i) for i in range(995, 1000))]
+    assert [cell.text for cell in long.iter("th")][1:-1] == [*"01234", "…", *(str(i) for i in range(995, 1000))]
     for tensor in (dl.zeros((2, 2, 2)), dl.tensor(1.0), ad.Variable("x"), ad.Variable("x") * matrix):
         assert tensor._repr_html_() is None
 
@@ -173,7 +173,3 @@ def test_a_notebook_shows_tensors_executors_and_profiles() -> None:
     executor.run(feed)
     picture = ET.fromstring(executor._repr_svg_())
     assert picture.tag.endswith("svg") and "matmul_add_relu" in executor._repr_svg_()
-    with mock.patch.multiple(peaks, fma_peak=lambda *_: 10.0, memory_bandwidth=lambda *_: 20.0):
-        found = executor.profile(feed, runs=1)
-    html = found._repr_html_()
-    assert html.count("<tr>") == 1 + len(found.rows) and "peak on" in html and "matmul_add_relu" in html

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checks import integer
 from ..compiler import Plan, TypedGraph
 from ..devices import Array, Context
+from ..errors import GraphError
 from ..graph import Node
-
-if TYPE_CHECKING:
-    from .profile import Profile
-
+from . import draw, text, trace
+from .profile import Profile, measure, timed
 
 Shapes = Mapping[Node, Any] | None
 """Of the feeds, see `Executor.infer_shape`; None for those of the latest run."""
@@ -22,7 +22,11 @@ Feeds = Mapping[Node, Any]
 
 
 class Stages:
-    """The stages of an executor, which says how a plan is found. All take its lock."""
+    """The stages of an executor, which says how a plan is found. All take its lock.
+
+    Texts and pictures are for feeds of the shapes that are passed, or by default of the latest; FeedError is raised if
+    none are known yet, and by all but `graph` and `memory_report` DeviceError in the `numpy` context.
+    """
 
     eval_node_list: Sequence[Node]
     ctx: Context
@@ -35,106 +39,80 @@ class Stages:
     _check_kernels: Callable[[], None]
 
     def memory_report(self, feed_shapes: Shapes = None) -> str:
-        """The text of `plan`, in every context. Raises FeedError if no feed shapes are known yet."""
+        """The text of `plan`, in every context."""
         with self._lock:
-            return _shown().text.format_plan(self._planned(feed_shapes))
+            return text.format_plan(self._planned(feed_shapes))
 
     def graph(self, optimized: bool = False, feed_shapes: Shapes = None, *, reasons: bool = False) -> str:
         """The graph as text, one line per node: as the user wrote it, or `optimized`, after the passes, with types, and
-        with `reasons` one more line for each change, with its reason.
-
-        The optimized graph, and the results of all methods below, are for feeds of these shapes, or by default of the
-        latest. These methods raise FeedError if no shapes are known yet, and all but `graph` raise DeviceError in the
-        `numpy` context.
-        """
+        with `reasons` one more line for each change, with its reason."""
         if not optimized:
-            return _shown().text.format_graph(self.eval_node_list)
+            return text.format_graph(self.eval_node_list)
         with self._lock:
             plan = self._planned(feed_shapes)
             typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph
-            return _shown().text.format_graph(typed, reasons)
+            return text.format_graph(typed, reasons)
 
     def groups(self, feed_shapes: Shapes = None, *, reasons: bool = False) -> str:
         """The kernels as text, one line each, in the order in which they run: number, name, kind, what it reads and
         writes; with `reasons` also why nodes share a kernel, and why neighbours do not."""
         with self._lock:
-            return _shown().text.format_groups(self._with_kernels(feed_shapes), reasons)
+            return text.format_groups(self._with_kernels(feed_shapes), reasons)
 
     def plan(self, feed_shapes: Shapes = None) -> str:
         """The memory plan as text, with the kernels' numbers of `groups`; also which values are views or in a
         parameter's memory."""
         with self._lock:
-            return _shown().text.format_plan(self._with_kernels(feed_shapes))
+            return text.format_plan(self._with_kernels(feed_shapes))
 
     def script(self, kernel: int | str | None = None, feed_shapes: Shapes = None) -> str:
         """The calls of a run and the loops of all kernels as TVMScript; or the loops of one, by its number or name in
         `groups`. Raises GraphError for an unknown kernel."""
         with self._lock:
-            return _shown().text.format_script(self._with_kernels(feed_shapes), kernel)
+            return text.format_script(self._with_kernels(feed_shapes), kernel)
 
     def source(self, form: str = "asm", kernel: int | str | None = None, feed_shapes: Shapes = None) -> str:
         """The generated code of all kernels or one (see `script`): "asm" (machine code), "ll" (LLVM IR); for a GPU
-        "cuda" and "ptx".
-
-        Raises GraphError for an unknown kernel, KernelArgumentError for another form."""
+        "cuda" and "ptx". Raises GraphError for an unknown kernel, KernelArgumentError for another form."""
         with self._lock:
-            return _shown().text.format_source(self._with_kernels(feed_shapes), form, kernel)
+            return text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
     def draw(self, path: Any, feed_shapes: Shapes = None) -> None:
-        """Draw the graph with its fused groups into a file, .svg or .png.
-
-        Raises GraphError for another suffix, or a graph too large for a picture.
-        """
+        """Draw the kernels and the values between them into a file, .svg or .png. Raises GraphError for another suffix,
+        or a graph too large for a picture."""
         with self._lock:
-            _shown().draw.draw_graph(self._with_kernels(feed_shapes), path)
+            draw.draw_graph(self._with_kernels(feed_shapes), path)
 
     def draw_memory(self, path: Any, feed_shapes: Shapes = None) -> None:
         """Draw the arena into a file: kernels across, bytes up, a box for each value. See `draw`."""
         with self._lock:
-            _shown().draw.draw_memory(self._with_kernels(feed_shapes), path)
+            draw.draw_memory(self._with_kernels(feed_shapes), path)
 
     def _repr_svg_(self) -> str | None:
         """The picture of `draw` for the latest signature, for Jupyter; None where there is none."""
         with self._lock:
             if self._current is None or self.ctx.kind == "numpy":
                 return None
-            return _shown().notebook.graph(self._current)
+            stream = io.BytesIO()
+            try:
+                draw.draw_graph(self._current, stream)
+            except GraphError:  # too large
+                return None
+            return stream.getvalue().decode()
 
     def profile(self, feed_dict: Feeds, runs: int = 20) -> Profile:
-        """The times of every kernel and of the whole step; `print` the result, or use its `rows`.
-
-        Works on copies: neither the parameters nor the last results change. Raises what `run` raises, and GraphError
-        for a number of runs that is not positive.
-        """
+        """The times of every kernel and of the whole step; `print` the result, or use its `rows`. The runs write copies
+        of the parameters. Raises what `run` raises, and GraphError for a number of runs that is not positive."""
         runs = integer("profile", "the number of runs", runs, 1)
         with self._lock:
             self._check_kernels()
-            return _shown().profile.measure(lambda: self._prepare(feed_dict), runs)
+            return measure(lambda: self._prepare(feed_dict), runs)
 
     def trace(self, path: Any, feed_dict: Feeds) -> None:
-        """Write a step's kernels over time, each call with its kind, group, operations and bytes, and the
-        bytes in use in the arena, as a JSON file for https://ui.perfetto.dev or chrome://tracing.
-
-        Works on copies, as `profile`. Raises what `run` raises, and DataError for a path that cannot be written.
-        """
+        """Write a step's kernels over time, each call with its kind, group, operations and bytes, and the bytes in use
+        in the arena, as a JSON file for https://ui.perfetto.dev or chrome://tracing; the times are those of `profile`.
+        Raises what `run` raises, and DataError for a path that cannot be written."""
         with self._lock:
             self._check_kernels()
-            _shown().trace.record(lambda: self._prepare(feed_dict), Path(path))
-
-    def specs(self, feed_shapes: Shapes = None) -> list[Any]:
-        """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
-        return [spec for spec, _ in self.specs_and_calls(feed_shapes)]
-
-    def specs_and_calls(self, feed_shapes: Shapes = None) -> list[tuple[Any, int]]:
-        """The same, each with how often a step calls it, in a loop more than once."""
-        with self._lock:
-            plan = self._with_kernels(feed_shapes)
-            return [(spec, plan.program.located(key).times) for key, spec in plan.specs.items()]
-
-
-def _shown() -> Any:
-    """`dlsys.inspect`, whose files are imported when a text or picture is asked for, so that programs start faster."""
-    from .. import inspect
-    from . import draw, notebook, profile, text, trace  # noqa: F401 - attributes of the package
-
-    return inspect
+            plan, calls, _ = timed(lambda: self._prepare(feed_dict), runs=20)
+            trace.record(plan, calls, Path(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
@@ -13,10 +12,18 @@ from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
 from ..planner import table
 
-MOST_CALLS = 400  # of a step that is shown whole
+INDICES = "tuvw"  # of the steps of loops, the outermost first
+PARTS = ("start", "")  # what stands before the numbers of groups in the parts of a loop
 
-Which = int | str | None
-"""A kernel by the number of its group, in a loop "3.0", or by its name; None for all."""
+
+def type_of(graph: TypedGraph, node: Node) -> tuple[Shape, str]:
+    """The shape and dtype of a node's value."""
+    return graph.shapes[node], graph.dtypes[node]
+
+
+def extents(graph: TypedGraph, node: Node) -> str:
+    """`[1000, 256]`."""
+    return f"[{', '.join(map(str, type_of(graph, node)[0]))}]"
 
 
 def labels(nodes: Iterable[Node]) -> dict[Node, str]:
@@ -27,26 +34,20 @@ def labels(nodes: Iterable[Node]) -> dict[Node, str]:
 
 
 def labels_of(graph: TypedGraph) -> dict[Node, str]:
-    """The names of a graph's nodes in a listing, also those that are read for their shape alone."""
-    read = (value for node in graph.nodes for value in node.inputs if not value.op.immediate)
-    nodes = [*graph.fed, *read, *graph.nodes]
-    return labels(sorted(nodes, key=lambda node: node.id))
-
-
-def extents(shape: Shape) -> str:
-    """`[1000, 256]`."""
-    return f"[{', '.join(map(str, shape))}]"
+    """The names of a graph's nodes in a listing."""
+    return labels(sorted([*graph.fed, *graph.nodes], key=lambda node: node.id))
 
 
 def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str:
     """A node's operator and arguments, `matmul(X, W1, trans_A=True)`; attributes that are None or False are left out,
     and of what is fed those that its type says."""
-    read = [] if node in fed else node.inputs
-    arguments = [repr(x.attrs["value"]) if x.op.immediate else name.get(x, x.name) for x in read]
+    if node in fed and node.inputs:
+        return "fed"
+    arguments = [repr(x.attrs["value"]) if x.op.immediate else name.get(x, x.name) for x in node.inputs]
     for key, value in node.attrs.items():
         if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):
             arguments.append(f"{key}={value!r}")
-    return f"{node.op.name}({', '.join(arguments)})" if node not in fed or not node.inputs else "fed"
+    return f"{node.op.name}({', '.join(arguments)})"
 
 
 def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> str:
@@ -62,8 +63,8 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     name, fed, lines = labels_of(graph), graph.fed, []
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
     for node in [*(node for node in name if node in fed and node in read), *graph.nodes]:
-        of_type = f"{graph.dtypes[node]}{extents(graph.shapes[node])}"
-        lines.append(f"{name[node]}: {of_type} = {term(node, name, fed)}   # {node.location}")
+        typed = f"{name[node]}: {type_of(graph, node)[1]}{extents(graph, node)}"
+        lines.append(f"{typed} = {term(node, name, fed)}   # {node.location}")
     lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in graph.updates]
     if results := [name[node] for node in graph.outputs if node is not None]:
         lines.append(f"return {', '.join(results)}")
@@ -76,116 +77,93 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
 def format_groups(plan: Plan, reasons: bool = False) -> str:
     """One line per kernel, in the order in which they run: number, kernel, kind, what it reads -> what it writes.
 
-    `into W1` means that the result is written into a parameter's memory, `in x` into its place in the join x, `over x`
-    over an input that nothing reads afterwards. A loop is followed by the kernels before its steps and those of a
-    step, with the names of that step's values.
+    `into W1` means that the result is written into a parameter's memory, `in x` into its place in the join x. A loop is
+    followed by the kernels before its steps and those of a step, with the names of that step's values.
 
     With `reasons` there is one more line for each node that joined a kernel, and one for each two kernels of which one
     reads the other, or which read the same value, that says why they are two.
     """
-    rows = _group_rows(plan.program, "", {})
-    lines = [table([("", "kernel", "kind", "reads", "", "writes"), *rows], "<<<<<<")]
-    return "\n".join([*lines, *(_reason_lines(plan.program, "") if reasons else ())])
+    rows = [("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan.program, "", {})]
+    return "\n".join([table(rows, "<<<<<<"), *(_reason_lines(plan.program, "") if reasons else ())])
 
 
-def _group_rows(program: Program, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
-    """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
-    graph, aliases, memory = program.graph, program.aliases, program.memory
-    name = {**labels_of(graph), **outside}
+def _group_rows(program: Program, prefix: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
+    """The rows of `format_groups`. `prefix`: what stands before a group's number; `outside`: names of what a loop's
+    step reads and writes."""
+    name, aliases = {**labels_of(program.graph), **outside}, program.aliases
 
     def read(node: Node) -> str:
-        return name[node] + extents(graph.shapes[node])
+        return name[node] + extents(program.graph, node)
 
-    def stored(group: Group, node: Node) -> str:
-        place = aliases.taken(node)
-        if place is not None and place in outside:
-            return read(place)
-        if node in aliases.lies_in:
-            return f"{read(node)} {'in' if place is None else 'into'} {aliases.lies_in[node][0].name}"
-        assert memory is not None
-        for value in group.inputs:
-            same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
-            if same and memory.offset(value) == memory.offset(node):
-                return f"{read(node)} over {value.name}"
-        return read(node)
+    def written(node: Node) -> str:
+        parameter = aliases.taken(node)
+        if parameter is not None and parameter in outside:
+            return read(parameter)
+        if node not in aliases.lies_in:
+            return read(node)
+        return f"{read(node)} {'in' if parameter is None else 'into'} {aliases.lies_in[node][0].name}"
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(program.groups):
         kind = f"{group.kind}, {group.loop.length} steps" if group.kind == "loop" else group.kind
-        reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
-        rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        rows += loop_rows(program, group, f"{number}{position}", name)
+        reads, writes = ", ".join(map(read, group.inputs)), ", ".join(map(written, group.outputs))
+        rows.append((f"{prefix}{position}", group.name, kind, reads, "->", writes))
+        rows += loop_rows(program, group, f"{prefix}{position}", name)
     return rows
 
 
 def loop_rows(program: Program, group: Group, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
-    """The rows of the kernels of a loop's steps, and of those before; none of a group that is no loop."""
+    """The rows of the kernels of a loop's steps, and of those before; none of a group that is not a loop."""
     if group.kind != "loop":
         return []
-    within = {node: in_step(program, group, node, name) for node in group.loop.where}
-    parts = zip(MARKS, group.loop.parts, strict=True)
+    within = {node: _in_step(program, group, node, name) for node in group.loop.where}
+    parts = zip(PARTS, group.loop.parts, strict=True)
     return [row for mark, part in parts for row in _group_rows(part, f"{number}.{mark}", within)]
 
 
-def _reason_lines(program: Program, number: str) -> list[str]:
+def _in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]) -> str:
+    """The name of what step t of a loop reads or writes: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`."""
+    where = group.loop.where[node]
+    outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
+    shape, _ = type_of(program.graph, outer)
+    if shape == node.attrs["shape"]:
+        return name[outer]
+    first, t = where.offset // max(program.nbytes(outer) // shape[0], 1), "t % 2" if where.alternates else "t"
+    if where.stride < 0:
+        return f"{name[outer]}[{first} - {t}]"
+    return f"{name[outer]}[{first}]" if not where.stride else f"{name[outer]}[{t}{f' + {first}' if first else ''}]"
+
+
+def _reason_lines(program: Program, prefix: str) -> list[str]:
     """`0: add_6 joined matmul_5: reads it`, and `0 | 1: softmax_10 is apart from add_6: its sums must be
     complete first`, by the numbers of the groups."""
     owner = {node: i for i, group in enumerate(program.groups) for node in group.nodes}
     joined: list[tuple[int, str]] = []
     apart: dict[tuple[int, int], str] = {}
     for rule, (member, node), why in program.reasons:
-        a, b = owner[member], owner[node]
+        a, b = sorted((owner[member], owner[node]))
         if rule != "apart":
-            joined.append((a, f"{number}{a}: {node.name} joined {member.name}: {why}"))
-        elif (pair := (min(a, b), max(a, b))) not in apart:
-            apart[pair] = f"{number}{pair[0]} | {number}{pair[1]}: {node.name} is apart from {member.name}: {why}"
-    lines = [line for _, line in sorted(joined, key=lambda found: found[0])]
-    lines += [apart[pair] for pair in sorted(apart)]
+            joined.append((owner[member], f"{prefix}{owner[member]}: {node.name} joined {member.name}: {why}"))
+        else:
+            apart.setdefault((a, b), f"{prefix}{a} | {prefix}{b}: {node.name} is apart from {member.name}: {why}")
+    lines = [line for _, line in sorted(joined, key=lambda pair: pair[0])] + [apart[pair] for pair in sorted(apart)]
     for position, group in enumerate(program.groups):
-        for mark, inner in zip(MARKS, group.loop.parts, strict=True) if group.kind == "loop" else ():
-            lines += _reason_lines(inner, f"{number}{position}.{mark}")
+        for mark, inner in zip(PARTS, group.loop.parts, strict=True) if group.kind == "loop" else ():
+            lines += _reason_lines(inner, f"{prefix}{position}.{mark}")
     return lines
 
 
-def in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]) -> str:
-    """The name of what a loop's step is given, and its place in step t: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`."""
-    where = group.loop.where[node]
-    outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
-    if program.graph.shapes[outer] == node.attrs["shape"]:
-        return name[outer]
-    nbytes = program.nbytes(outer) // program.graph.shapes[outer][0]
-    first, t = where.offset // max(nbytes, 1), "t % 2" if where.alternates else "t"
-    if where.stride < 0:
-        return f"{name[outer]}[{first} - {t}]"
-    return f"{name[outer]}[{first}]" if not where.stride else f"{name[outer]}[{t}{f' + {first}' if first else ''}]"
-
-
 def format_plan(plan: Plan) -> str:
-    """The memory plan; then the values without a place of their own in the arena: views, and values that are written
-    into a parameter.
-
-    The steps are the numbers of `format_groups`.
-    """
-    aliases = plan.program.aliases
-    views, updates = [], []
+    """The memory plan, by the kernels' numbers of `format_groups`; then the values without a place of their own in the
+    arena: views, and values that are written into a parameter."""
+    aliases, sections = plan.program.aliases, dict[str, list[str]]()
     for node, (other, offset) in aliases.lies_in.items():
         if node in aliases.views:
-            views.append(f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}")
+            line = f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}"
+            sections.setdefault("views, which no kernel computes:", []).append(line)
         elif aliases.taken(node) is not None:
-            updates.append(f"  {node.name} in {other.name}")
-    titles = {
-        "views, which no kernel computes:": views,
-        "in the memory of a parameter:": updates,
-    }
-    return "\n".join([str(plan.memory), *(line for title, own in titles.items() if own for line in (title, *own))])
-
-
-def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
-    """The different kernels in order of running, each with the numbers of the groups that it computes."""
-    found: dict[str, tuple[Any, list[Key]]] = {}
-    for position, kernel in plan.kernel_of.items():
-        found.setdefault(kernel.symbol, (kernel, []))[1].append(position)
-    return list(found.values())
+            sections.setdefault("in the memory of a parameter:", []).append(f"  {node.name} in {other.name}")
+    return "\n".join([str(plan.memory), *("\n".join([title, *lines]) for title, lines in sections.items())])
 
 
 def format_calls(plan: Plan) -> str:
@@ -193,68 +171,66 @@ def format_calls(plan: Plan) -> str:
     first byte that is read if it is not 0; values in the arena have their offsets."""
     names = {spec.symbol: spec.name for spec in plan.specs.values()}
 
-    def place(at: Place) -> str:
-        found = "arena" if at.base is None else plan.given[at.base].name
-        found += f" + {at.offset}" if at.offset or at.base is None else ""
-        for index, (stride, alternates) in zip(itertools.cycle("tuvw"), at.moves):
+    def argument(at: Place) -> str:
+        text = "arena" if at.base is None else plan.given[at.base].name
+        text += f" + {at.offset}" if at.offset or at.base is None else ""
+        for depth, (stride, alternates) in enumerate(at.moves):
+            index = INDICES[depth % len(INDICES)]
             step = f"({index} % 2)" if alternates else index
-            found += f" {'+' if stride > 0 else '-'} {abs(stride)} * {step}" if stride else ""
-        return found
+            text += f" {'+' if stride > 0 else '-'} {abs(stride)} * {step}" if stride else ""
+        return text
 
     def lines(calls: Iterable[Call | Repeat], depth: int) -> Iterator[str]:
         margin = "#   " + "    " * depth
         for call in calls:
             if isinstance(call, Repeat):
-                yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):"
+                yield f"{margin}for {INDICES[depth % len(INDICES)]} in range({call.times}):"
                 yield from lines(call.calls, depth + 1)
             else:
-                yield f"{margin}{names.get(call.symbol, call.symbol)}({', '.join(map(place, call.places))})"
+                yield f"{margin}{names.get(call.symbol, call.symbol)}({', '.join(map(argument, call.places))})"
 
     head = f"# the calls of a run, on an arena of {plan.memory.bytes_planned} bytes"
     return "\n".join([head, *lines(plan.calls, 0)])
 
 
-def format_script(plan: Plan, which: Which = None) -> str:
-    """The calls of a run, if all is asked for, then each kernel's loops as TVMScript.
-
-    Raises GraphError for an unknown kernel.
-    """
-    whole = which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= MOST_CALLS
+def format_script(plan: Plan, which: int | str | None = None) -> str:
+    """The calls of a run, if all is asked for, then each kernel's loops as TVMScript. Raises GraphError for an unknown
+    kernel."""
+    whole = which is None and plan.ctx.kind == "cpu" and len(plan.kernel_of) > 0
     scripts = [f"{title}\n{kernel.script()}" for kernel, title in _chosen(plan, which, "#")]
     return "\n\n".join([*([format_calls(plan)] if whole else ()), *scripts])
 
 
-def format_source(plan: Plan, form: str, which: Which = None) -> str:
-    """The generated code of each kernel; kernels that were compiled together come as one.
-
-    Raises GraphError for an unknown kernel, KernelArgumentError for an unknown form.
-    """
+def format_source(plan: Plan, form: str, which: int | str | None = None) -> str:
+    """The generated code of each kernel; kernels that were compiled together come as one. Raises GraphError for an
+    unknown kernel, KernelArgumentError for an unknown form."""
     together: dict[str, list[str]] = {}
     for kernel, title in _chosen(plan, which, {"asm": "#", "ll": ";"}.get(form, "//")):
         together.setdefault(kernel.source(form), []).append(title)
     return "\n\n".join("\n".join([*titles, source]) for source, titles in together.items())
 
 
-MARKS = ("start", "")
-"""What stands before the numbers of groups in the parts of a loop."""
+def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
+    """The different kernels in order of running, each with the keys of the groups that it computes."""
+    found: dict[str, tuple[Any, list[Key]]] = {}
+    for key, kernel in plan.kernel_of.items():
+        found.setdefault(kernel.symbol, (kernel, []))[1].append(key)
+    return list(found.values())
 
 
 def number(key: Key) -> str:
     """A group's number in `format_groups`: "3", in a loop "3.start0" and "3.0"."""
     inside = zip(key[1::2], key[2::2], strict=True)
-    return ".".join([str(key[0]), *(f"{MARKS[part]}{position}" for part, position in inside)])
+    return ".".join([str(key[0]), *(f"{PARTS[part]}{position}" for part, position in inside)])
 
 
-def _chosen(plan: Plan, which: Which, mark: str) -> list[tuple[Any, str]]:
-    """The chosen kernels, each with its title as a comment. Raises GraphError for an unknown kernel."""
-    if which is not None and (isinstance(which, bool) or not isinstance(which, (int, str))):
-        raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
-    found, groups = kernels_of(plan), plan.program.groups
-    titles = [(kernel, [*map(number, keys)]) for kernel, keys in found]
-    chosen = [(k, own) for k, own in titles if which is None or str(which) in (k.name, *own)]
-    if not chosen and isinstance(which, int) and 0 <= which < len(groups):
-        raise GraphError(f"group {which}, {groups[which].name}, computes no element and has no kernel")
+def _chosen(plan: Plan, which: int | str | None, mark: str) -> list[tuple[Any, str]]:
+    """The kernel of a group's number, in a loop "3.0", or of a name; all for None. Each with its title as a comment.
+    Raises GraphError for an unknown kernel."""
+    wanted = str(which) if type(which) in (int, str) else None
+    numbered = [(kernel, list(map(number, keys))) for kernel, keys in kernels_of(plan)]
+    chosen = [(kernel, own) for kernel, own in numbered if which is None or wanted in (kernel.name, *own)]
     if not chosen and which is not None:
-        names = ", ".join(dict.fromkeys(kernel.name for kernel, _ in found))
-        raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}")
+        last, names = len(plan.program.groups) - 1, ", ".join(dict.fromkeys(kernel.name for kernel, _ in numbered))
+        raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {last}, less empty ones; names {names}")
     return [(kernel, f"{mark} kernel {', '.join(own)}: {kernel!r}") for kernel, own in chosen]
