@@ -126,6 +126,9 @@ def test_pictures_of_odd_names_and_of_nothing() -> None:
         assert file.read_bytes() == again
         executor.draw_memory(file)
         executor.draw(Path(folder) / "odd.png")
+        w = ad.Parameter(np.ones(3), "w")
+        ad.Executor([ad.assign(w, w * 2.0)]).draw(file, {})  # the value of an assignment is a result, too
+        assert {"result 0", "writes w"} <= set(texts_of(file).splitlines())
         for empty in (ad.Executor([]), ad.Executor([ad.group([])])):
             empty.draw(file, {})
             empty.draw_memory(file)

@@ -88,10 +88,10 @@ def _rows(plan: Plan, group: Group, position: int) -> Iterator[Row]:
     program, name, loop = plan.program, labels_of(plan.program.graph), group.kind == "loop"
     graph, aliases = program.graph, program.aliases
     for value in group.inputs:
-        chain = [value]
-        while chain[-1] in aliases.views:
-            chain.append(aliases.lies_in[chain[-1]][0])
-        *views, source = chain
+        views, source = [], value
+        while source in aliases.views:
+            views.append(source)
+            source = source.inputs[0]
         kind = "" if source not in graph.fed else "parameter" if source.cell is not None else "feed"
         yield kind, (name[source], "" if kind else "read", extents(graph, source)), source
         for node in reversed(views):
@@ -102,7 +102,7 @@ def _rows(plan: Plan, group: Group, position: int) -> Iterator[Row]:
         yield "", (name[node], "" if loop else _cut(term(node, name)), extents(graph, node)), node
     for node in group.outputs:
         for i, result in enumerate(program.results):
-            if result is not None and aliases.source(result) is node:
+            if result is not None and aliases.computed(result) is node:
                 yield "result", (f"result {i}", f"is {name[result]}", ""), None
         if (parameter := aliases.taken(node)) is not None:
             yield "parameter", (f"writes {name[parameter]}", "", ""), None

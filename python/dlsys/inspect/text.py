@@ -77,8 +77,8 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
 def format_groups(plan: Plan, reasons: bool = False) -> str:
     """One line per kernel, in the order in which they run: number, kernel, kind, what it reads -> what it writes.
 
-    `into W1` means that the result is written into a parameter's memory, `in x` into its place in the join x. A loop is
-    followed by the kernels before its steps and those of a step, with the names of that step's values.
+    `into W1` means that the result is written into a parameter's memory. A loop is followed by the kernels before its
+    steps and those of a step, with the names of that step's values.
 
     With `reasons` there is one more line for each node that joined a kernel, and one for each two kernels of which one
     reads the other, or which read the same value, that says why they are two.
@@ -97,11 +97,9 @@ def _group_rows(program: Program, prefix: str, outside: Mapping[Node, str]) -> l
 
     def written(node: Node) -> str:
         parameter = aliases.taken(node)
-        if parameter is not None and parameter in outside:
-            return read(parameter)
-        if node not in aliases.lies_in:
+        if parameter is None:
             return read(node)
-        return f"{read(node)} {'in' if parameter is None else 'into'} {aliases.lies_in[node][0].name}"
+        return read(parameter) if parameter in outside else f"{read(node)} into {parameter.name}"
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(program.groups):
@@ -156,12 +154,12 @@ def _reason_lines(program: Program, prefix: str) -> list[str]:
 def format_plan(plan: Plan) -> str:
     """The memory plan, by the kernels' numbers of `format_groups`; then the values without a place of their own in the
     arena: views, and values that are written into a parameter."""
-    aliases, sections = plan.program.aliases, dict[str, list[str]]()
-    for node, (other, offset) in aliases.lies_in.items():
-        if node in aliases.views:
+    sections = dict[str, list[str]]()
+    for node, (other, offset) in plan.program.aliases.lies_in.items():
+        if node in plan.program.aliases.views:
             line = f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}"
             sections.setdefault("views, which no kernel computes:", []).append(line)
-        elif aliases.taken(node) is not None:
+        else:
             sections.setdefault("in the memory of a parameter:", []).append(f"  {node.name} in {other.name}")
     return "\n".join([str(plan.memory), *("\n".join([title, *lines]) for title, lines in sections.items())])
 
