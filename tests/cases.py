@@ -28,12 +28,13 @@ class Case:
     fixed: tuple[tuple[int, str, int, int], ...] = ()
     within: tuple[float, float] = (0.5, 2.0)
 
-    def variables(self) -> list[Node]:
+    def variables(self, dtype: str = "float32") -> list[Node]:
+        """Variables of the inputs' types, of `dtype` where they have none of their own."""
         own = {position: dtype for position, dtype, *_ in self.fixed}
         return [
             Parameter(np.zeros(shape), f"p{i}")
             if i in self.parameters
-            else ops.Variable(f"x{i}", shape, own.get(i))
+            else ops.Variable(f"x{i}", shape, own.get(i, dtype))
             for i, shape in enumerate(self.shapes)
         ]
 

@@ -30,7 +30,8 @@ from dlsys.compiler import Group, Reason, TypedGraph, analyse, unrolled, value_i
 from dlsys.compiler.base import plain, rewrite, sorted_nodes
 from dlsys.graph import OPS, Node, Op, Shape, below, find_topo_sort
 from dlsys.ops.state import State, Updates
-from dlsys.ops.types import infer
+from dlsys.graph import type_of
+from dlsys.ops.replay import replay
 from dlsys.schedule import ScheduleWarning
 from hypothesis import HealthCheck, settings
 
@@ -109,13 +110,14 @@ def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
     """The nodes' values by the operators' NumPy rules; each must have the inferred shape and dtype. Loops are written
     out."""
-    nodes = list(nodes)
-    values = dict(feed)
+    stands_for, _ = replay(find_topo_sort(nodes := list(nodes)), {x: type_of(v.shape, str(v.dtype)) for x, v in feed.items()})
+    nodes = [stands_for.get(node, node) for node in nodes]
+    values = {stands_for.get(node, node): value for node, value in feed.items()}
     if any(node.op.kind == "scan" for node in find_topo_sort(nodes)):
-        fed = {node: (value.shape, str(value.dtype)) for node, value in feed.items()}
+        fed = {node: (value.shape, str(value.dtype)) for node, value in values.items()}
         graph = unrolled(analyse(find_topo_sort(nodes), nodes, fed))
         nodes = [node for node in graph.outputs if node is not None]
-        values = {graph.leaf_of(node): value for node, value in feed.items()}
+        values = {graph.leaf_of(node): value for node, value in values.items()}
     for node in find_topo_sort(nodes):
         if node in values:
             continue
@@ -146,12 +148,11 @@ def expression(node: Node) -> str:
 
 def check_form(graph: TypedGraph) -> None:
     """Inputs stand before their users, types are those that the operators infer, roots are there."""
-    standing, shapes, dtypes = set(graph.fed), dict(graph.shapes), dict(graph.dtypes)
+    standing = set(graph.fed)
     for node in graph.nodes:
         assert node not in standing and all(value in standing for value in value_inputs(node)), node
         standing.add(node)
-        infer(node, shapes, dtypes)
-        assert (graph.shapes[node], graph.dtypes[node]) == (shapes[node], dtypes[node]), node
+        assert (graph.shapes[node], graph.dtypes[node]) == (node.shape, node.dtype), node
     assert standing.issuperset(graph.roots)
 
 
@@ -248,15 +249,18 @@ def typed_graph(
     outputs: Sequence[Node | None], updates: Sequence[tuple[Node, Node]], fed: dict[Node, tuple[Shape, str]]
 ) -> TypedGraph:
     """The graph below `outputs` and the updates' values, for feeds of these types, without the checks of `analyse`."""
+    stands_for, _ = replay(
+        find_topo_sort([*(node for node in outputs if node is not None), *(value for _, value in updates)]),
+        {node: type_of(*of) for node, of in fed.items()},
+    )
+    outputs = [None if node is None else stands_for.get(node, node) for node in outputs]
+    updates = [(parameter, stands_for.get(value, value)) for parameter, value in updates]
+    given = [stands_for.get(node, node) for node in fed]
     roots = [node for node in outputs if node is not None] + [value for _, value in updates]
-    shapes: dict[Node, Shape] = {}
-    dtypes: dict[Node, str] = {}
-    for node in find_topo_sort(roots):
-        if node in fed:
-            shapes[node], dtypes[node] = fed[node]
-        else:
-            infer(node, shapes, dtypes)
-    computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
-    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
+    order = find_topo_sort(roots)
+    known = [node for node in [*order, *given] if node.value_type is not None]
+    shapes, dtypes = {node: node.shape for node in known}, {node: node.dtype for node in known}
+    computed = tuple(node for node in order if node not in set(given))
+    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), shapes, dtypes, dict(stands_for))
     graph = rewrite(graph, plain, name="types", why="the shapes are known")
     return replace(graph, nodes=sorted_nodes(graph))

@@ -33,6 +33,7 @@ def _of(module: str, name: str) -> Callable[[], Any]:
 
 
 install("make_node", _of(".tensors.base", "new_tensor"))
+install("type_of", _of(".ops.replay", "declared_type"))
 install("compute_arrays", _of(".tensors.ufuncs", "computed"))
 install("adjoints", _of(".gradients", "adjoints"))
 install("random_numbers", _of(".random", "default_generator.numpy"))

@@ -19,9 +19,9 @@ from .compiler import (
     analyse,
     feed_type,
     make_program,
+    needed_feeds,
     select,
     unrolled,
-    with_known_shapes,
 )
 from .compiler.indices import fed_indices
 from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, named, to_array
@@ -319,8 +319,10 @@ class Executor(Stages):
             if self._current is not None:
                 self._current.rest()
             self._current = plan
-            self.node_to_shape_map = self._analysed[plan].shapes
-            self.node_to_dtype_map = self._analysed[plan].dtypes
+            graph = self._analysed[plan]
+            now = {node: graph.typed(node) for node in self.topo_order}
+            self.node_to_shape_map = {node: one.shape for node, one in now.items() if one is not None}
+            self.node_to_dtype_map = {node: one.dtype for node, one in now.items() if one is not None}
         return plan
 
     def _drop_plans(self) -> None:
@@ -362,7 +364,7 @@ class Executor(Stages):
             if not isinstance(node, Node):
                 raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is not a node")
         fed = frozenset(node for node in feeds if node in self._position)
-        known = fed & with_known_shapes(self.topo_order, self.eval_node_list, fed)
+        known = needed_feeds(self.topo_order, self.eval_node_list, fed)
         return tuple(sorted(known, key=self._position.__getitem__))
 
     def _feed(self, node: Node, value: Any) -> Array:
@@ -403,7 +405,7 @@ class Executor(Stages):
             with np.errstate(all="ignore"):
                 for node in graph.nodes:
                     inputs = [
-                        number_of(value, node, graph.dtypes) if value.op.immediate
+                        number_of(value) if value.op.immediate
                         else values[value] if value in values else _stand_in(graph, value)
                         for value in node.inputs
                     ]  # fmt: skip

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .errors import GraphError
-from .graph import Node, find_topo_sort
+from .graph import FLOATS, Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
 from .ops.joining import joined_gradients
+from .ops.replay import function
 from .scopes import precision, scopes
 
 
@@ -46,8 +47,20 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
         if not isinstance(node, Node):
             raise GraphError(f"gradients: node_list must hold nodes, not {type(node).__name__}")
 
-    found = adjoints([(output_node, oneslike_op(output_node))], node_list)
-    return [zeroslike_op(node) if grad is None else grad for node, grad in zip(node_list, found, strict=True)]
+    return list(_gradients(output_node, node_list))
+
+
+@function(results=lambda output, nodes: len(nodes))
+def _gradients(output: Node, nodes: list[Node]) -> tuple[Node, ...]:
+    """`gradients`, called when types are known."""
+    partials = adjoints([(output, oneslike_op(output))], nodes)
+    return tuple([zeroslike_op(node) if grad is None else grad for node, grad in zip(nodes, partials, strict=True)])
+
+
+def has_gradient(node: Node) -> bool:
+    """Whether gradients pass through a node, as far as its type is known: those of integers are zero. A loop's value is
+    a tuple."""
+    return node.value_type is None or node.op.kind == "scan" or node.dtype in FLOATS
 
 
 def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> list[Node | None]:
@@ -56,7 +69,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     # Only nodes that depend on node_list are differentiated.
     dependent = set(node_list)
     for node in order:
-        if not node.no_grad and not dependent.isdisjoint(node.inputs):
+        if not (node.no_grad or dependent.isdisjoint(node.inputs)) and has_gradient(node):
             dependent.add(node)
 
     partials: dict[Node, list[Node]] = {}

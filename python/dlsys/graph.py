@@ -23,8 +23,10 @@ from .node import UNSIGNED as UNSIGNED
 from .node import Made as Made
 from .node import Node as Node
 from .node import Shape as Shape
+from .node import Type as Type
 from .node import set_arithmetic as set_arithmetic
 from .node import stamp as stamp
+from .node import type_of as type_of
 from .scopes import scopes
 
 Formula: TypeAlias = Callable[..., Any]
@@ -145,6 +147,34 @@ class Op:
             for key, value in attrs.items():
                 require_value(f"{cls.name}: the attribute {key}", value)
         return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
+
+    def type_of(self, node: Node) -> Type | None:
+        """The node's type, by `infer_shape` and `infer_dtype`; None where an input has none yet."""
+        types = []
+        for value in node.inputs:
+            if value.value_type is None:
+                return None
+            types.append(value.value_type)
+        try:
+            key = None if self.kind == "scan" else (self, *node.attrs.items(), *types)
+            kept = _inferred.get(key)
+        except TypeError:  # an attribute that cannot be hashed
+            key = kept = None
+        if kept is None:
+            shapes, dtypes = [one.shape for one in types], [one.dtype for one in types]
+            shape, dtype = self.infer_shape(node, shapes), self.infer_dtype(node, dtypes)
+            if not self.builtin:
+                require_inferred(node, shape, dtype)
+            kept = type_of(shape, dtype)
+            if key is not None:
+                if len(_inferred) >= MOST_INFERRED:
+                    _inferred.clear()
+                _inferred[key] = kept
+        return kept
+
+    def replayed(self, node: Node, inputs: list[Node]) -> Any:
+        """The node applied to inputs whose types are known, see `dlsys.replay`."""
+        return self.make(inputs, node.attrs)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape; by default the first input's, or without inputs `attrs["shape"]`. Raises ShapeError if
@@ -316,6 +346,10 @@ def require_takes(node: Node, part: str, function: Callable[..., Any], arguments
         raise error_at(node, GraphError, f"its {part} takes {signature}, and is called with {count}") from error
 
 
+MOST_INFERRED = 1 << 16
+_inferred: dict[Any, Type] = {}
+"""The types of nodes, by operator, attributes and the inputs' types."""
+
 OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""
 
@@ -368,6 +402,19 @@ def require_type(node: Node, part: str, given: tuple[Shape, str], shape: Shape, 
     kind, rule = (ShapeError, "infer_shape") if given[0] != shape else (DTypeError, "infer_dtype")
     told, found = (f"{dtype}{list(extents)}" for extents, dtype in ((shape, dtype), given))
     raise error_at(node, kind, f"{rule} says {told}, the {part} gives {found}")
+
+
+def require_inferred(node: Node, shape: Any, dtype: Any) -> None:
+    """Raises ShapeError or DTypeError for what an operator's rules return that is no shape or no dtype, and for a view
+    of another size than its input."""
+    if type(shape) is not tuple or any(type(extent) is not int for extent in shape) or min(shape, default=0) < 0:
+        raise shape_error(node, f"infer_shape must return a tuple of integers that are not negative, not {shape!r}")
+    if node.op.kind == "view" and math.prod(shape) != math.prod(node.inputs[0].shape):
+        raise shape_error(node, f"a view has as many elements as its input: {shape} for {node.inputs[0].shape}")
+    if type(dtype) is not str or dtype not in DTYPES:
+        raise error_at(
+            node, DTypeError, f"infer_dtype must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"
+        )
 
 
 def shape_error(node: Node, message: str) -> ShapeError:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .hooks import hooks
 from .scopes import scopes
 
 if TYPE_CHECKING:
@@ -24,6 +25,36 @@ INTEGERS: tuple[str, ...] = ("int8", "int32", "int64", *UNSIGNED)
 NUMBERS: tuple[str, ...] = (*FLOATS, *INTEGERS)
 DTYPES: tuple[str, ...] = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""
+
+class Type:
+    """A shape and a dtype. Of a loop, whose value is a tuple: the tuples of shapes and of dtypes. There is one object
+    for each pair (`type_of`), so types compare by identity.
+    """
+
+    __slots__ = ("dtype", "shape")
+    shape: Any
+    dtype: Any
+
+    def __init__(self, shape: Any, dtype: Any) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+    def __reduce__(self) -> Any:
+        return type_of, (self.shape, self.dtype)
+
+
+_types: dict[tuple[Any, Any], Type] = {}
+
+
+def type_of(shape: Any, dtype: Any) -> Type:
+    """The type of this shape and dtype."""
+    kept = _types.get((shape, dtype))
+    if kept is None:
+        kept = _types[shape, dtype] = Type(shape, dtype)
+    return kept
+
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _files: dict[str, str | None] = {}  # a file's name without its folder; None for a file of this package
@@ -70,10 +101,10 @@ class Node:
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
-        types: its shape and its dtype, set by `dlsys.ops.types` once they are known.
+        value_type: its shape and dtype; None where they depend on what is fed, see `dlsys.replay`.
     """
 
-    __slots__ = ("attrs", "cell", "gradient_of", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
+    __slots__ = ("attrs", "cell", "gradient_of", "id", "inputs", "line", "name", "no_grad", "op", "part", "value_type")
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
@@ -84,7 +115,7 @@ class Node:
     no_grad: bool
     id: int
     cell: Any
-    types: list[Any]
+    value_type: Type | None
     __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
@@ -93,17 +124,17 @@ class Node:
         self.attrs = attrs
         self.id = next(_ids)
         self.name = name if name is not None else f"{op.name}_{self.id}"
-        if (origin := scopes.origin) is not None:
-            self.placed_as(origin)
-        elif (differentiated := scopes.differentiated) is not None:
+        if (differentiated := scopes.differentiated) is not None:
             self.placed_as(differentiated)
             self.gradient_of, self.no_grad = differentiated.name, scopes.no_grad
+        elif (origin := scopes.origin) is not None:
+            self.placed_as(origin)
         else:
             part = scopes.part
             self.line, self.part, self.no_grad = _user_line(), None if part is None else str(part), scopes.no_grad
             self.gradient_of = None
         self.cell = None
-        self.types = [None, None]
+        self.value_type = op.type_of(self)
 
     @property
     def location(self) -> str:
@@ -114,6 +145,16 @@ class Node:
     def placed_as(self, other: Node) -> None:
         """Take the source line, module call, `gradient_of` and `no_grad` of another node, which this one replaces."""
         self.line, self.part, self.gradient_of, self.no_grad = other.line, other.part, other.gradient_of, other.no_grad
+
+    @property
+    def shape(self) -> Shape:
+        """The shape. Raises ShapeError where it depends on what is fed."""
+        return hooks.type_of(self, "shape") if self.value_type is None else self.value_type.shape
+
+    @property
+    def dtype(self) -> str:
+        """The dtype's name. Raises DTypeError where it depends on what is fed."""
+        return hooks.type_of(self, "dtype") if self.value_type is None else self.value_type.dtype
 
     @property
     def known_value(self) -> Any:

@@ -41,7 +41,7 @@ def test_no_output_lies_on_an_input_of_another_dtype() -> None:
     output = ad.cast_op(x, "float32")
     (group,), graph = groups([output], {x: ((8,), "int32")})
     assert group.overwritable(group.outputs[0], graph) == []
-    c, y = ad.Variable("c", dtype="bool"), ad.Variable("y")
+    c, y = ad.Variable("c", (8,), "bool"), ad.Variable("y", (8,), "float32")
     chosen = ad.where_op(c, y, y * 2.0)
     (group,), graph = groups([chosen], {c: ((8,), "bool"), y: ((8,), "float32")})
     assert group.overwritable(group.outputs[0], graph) == [y]

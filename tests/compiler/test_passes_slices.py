@@ -46,7 +46,7 @@ def test_the_gradient_of_what_is_taken_apart(
             pairs = list(zip(ad.split_op(x, some, axis), np.split(want, some, axis), strict=True))
             pairs = data.draw(st.permutations(pairs))[: data.draw(st.integers(1, len(pairs)))]
         for part, target in pairs:
-            feed[weight := ops.Variable("w")] = np.full(target.shape, float(len(feed)))
+            feed[weight := ops.Variable("w", target.shape, "float64")] = np.full(target.shape, float(len(feed)))
             terms.append(ops.reducesum_op(part * weight))
             if isinstance(target, np.ndarray):
                 target += feed[weight]

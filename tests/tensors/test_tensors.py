@@ -35,9 +35,8 @@ def test_a_tensor_holds_data_and_operators_build_graph() -> None:
     assert repr(dl.tensor(2.0, requires_grad=True) * 2.0) == "tensor(4., requires_grad=True)"
     assert repr(ad.Variable("v") + 1.0).startswith("add_")
     assert "'tpu' names no dtype and no device" in error_of(dl.DTypeError, a.to, "tpu")
-    wrong = repr(a @ dl.tensor([[1.0, 2.0]]))
-    assert wrong.startswith("<tensor that fails: ShapeError: matmul: inner dimensions differ") and wrong.endswith(">")
-    assert "test_tensors.py:" in wrong
+    wrong = error_of(dl.ShapeError, lambda: a @ dl.tensor([[1.0, 2.0]]))
+    assert wrong.startswith("matmul: inner dimensions differ") and "test_tensors.py:" in wrong
     assert [row.tolist() for row in dl.tensor([[1.0], [2.0]])] == [[1.0], [2.0]]
 
 

@@ -19,4 +19,4 @@ from .passes import NAMES, PASSES, run_passes, select
 from .plan import Plan
 from .products import Columns, pack
 from .program import Arena, Key, Program
-from .types import analyse, feed_type, with_known_shapes
+from .types import analyse, feed_type, needed_feeds

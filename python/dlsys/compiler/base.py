@@ -7,10 +7,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..devices import VECTOR
-from ..graph import OPS, Node, Shape, below
+from ..graph import OPS, Node, Shape, Type, below
 from ..ops import full_op
 from ..ops.state import State
-from ..ops.types import infer
 from ..scopes import in_place_of, scopes
 from ..system import lazy
 
@@ -79,6 +78,10 @@ class TypedGraph:
     def leaf_of(self, node: Node) -> Node:
         """The node of `fed` that stands for one that the user feeds: of a computed one a variable."""
         return self.current.get(node, node)
+
+    def typed(self, node: Node) -> Type | None:
+        """The type of a user's node; None where it depends on what was not fed."""
+        return node.value_type or self.current.get(node, node).value_type
 
     def size(self, node: Node) -> int:
         """How many elements a node's value has."""
@@ -169,7 +172,7 @@ def rewrite(
         settled: dict[Node, Node] = {}
         for node in new:
             own = _reading(node, settled)
-            infer(own, shapes, dtypes)
+            shapes[own], dtypes[own] = own.shape, own.dtype
             is_value = (node in computed or node.op.constant) and not node.op.immediate
             result = settle(own, origin) if is_value else own
             if result is not node:
@@ -183,7 +186,7 @@ def rewrite(
         scopes.origin = old
         node = _reading(old, now)
         if node is not old:
-            shapes[node], dtypes[node] = shapes[old], dtypes[old]
+            shapes[node], dtypes[node] = node.shape, node.dtype
             if origins is not None:
                 origins[node] = old
         node = settle(node, old)

@@ -175,7 +175,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     steps = [
         (
             _without_inputs(node), shapes[node], dtypes[node],
-            [number_of(x, node, dtypes) if x.op.immediate else r for r, x in zip(read, node.inputs, strict=True)],
+            [number_of(x) if x.op.immediate else r for r, x in zip(read, node.inputs, strict=True)],
         )
         for node, read in zip(nodes, reads, strict=True)
     ]  # fmt: skip
@@ -216,10 +216,12 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
 
 
 def _without_inputs(node: Node) -> Node:
-    """The node without what it is computed from."""
-    made = Node(node.op, [], node.attrs, node.name)
-    made.placed_as(node)
-    return made
+    """The node without its inputs, so that a kernel that is kept keeps no graph."""
+    alone = Node.__new__(Node)
+    for name in Node.__slots__:
+        setattr(alone, name, getattr(node, name))
+    alone.inputs = []
+    return alone
 
 
 MOST_DIGESTS = 1024

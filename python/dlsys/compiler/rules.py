@@ -81,7 +81,7 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
     arrays = []
     for value in node.inputs:
         if value.op.immediate:
-            number = number_of(value, node, graph.dtypes)
+            number = number_of(value)
         else:
             number = np.asarray(value.attrs.get("value", 0.0), graph.dtypes[value])  # any, of what gives its shape
         arrays.append(np.broadcast_to(number, () if elementwise else graph.shapes[value]))
@@ -131,7 +131,7 @@ def _with_number(m: Match) -> Node | None:
     *_, first, second = m.node.inputs
     for x, other in ((first, second), (second, first)):
         if x.op is FULL and not other.op.constant:
-            inputs = [constant_op(x.attrs["value"]) if value is x else value for value in m.node.inputs]
+            inputs = [constant_op(x.attrs["value"], x.dtype) if value is x else value for value in m.node.inputs]
             return Node(m.node.op, inputs, {})
     return None
 

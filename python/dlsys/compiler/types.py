@@ -7,7 +7,6 @@ nodes.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,10 +14,9 @@ from typing import Any
 
 from ..checks import too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
-from ..graph import DTYPES, Node, Shape, error_at, shape_error
-from ..ops import Variable
+from ..graph import Node, Shape, Type, error_at, find_topo_sort, shape_error, type_of
+from ..ops.replay import fed_variable, replay
 from ..ops.state import Assign, State, Updates
-from ..ops.types import infer
 from .base import SHAPES, Change, TypedGraph, needed, plain, rewrite, sorted_nodes
 
 
@@ -36,53 +34,55 @@ def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
     return shape, str(node.attrs.get("dtype") or "float32")
 
 
-def with_known_shapes(
-    order: Sequence[Node], evaluated: Iterable[Node], fed: Container[Node]
-) -> frozenset[Node]:
-    """The nodes whose shape a run needs: those that `evaluated` depend on, behind fed nodes none. `order` is the
-    graph's topological order."""
-    return frozenset(needed(order, evaluated, fed, lambda node: node.inputs))
+def needed_feeds(order: Sequence[Node], evaluated: Iterable[Node], fed: Container[Node]) -> frozenset[Node]:
+    """The fed nodes that a run needs, for their values or their types: those that `evaluated` depend on, behind fed
+    nodes none. `order` is the graph's topological order."""
+    found = needed(order, evaluated, fed, lambda node: node.inputs)
+    return frozenset(node for node in found if node in fed)
 
 
 def analyse(
     order: Sequence[Node], evaluated: Sequence[Node], fed: Mapping[Node, tuple[Shape, str]]
 ) -> TypedGraph:
-    """Infer shapes and dtypes, find what must be computed, take assignments and groups out of the graph, and make
-    operators plain that depend on another node's shape. For a computed node that is fed a variable stands, so that no
-    rule reads what is behind it; see `TypedGraph.leaf_of`.
+    """Replay the graph with the types of the feeds, find what must be computed, and take assignments and groups out of
+    it. For a computed node that is fed a variable stands, so that no rule reads what is behind it; see
+    `TypedGraph.leaf_of`.
 
     `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. Raises FeedError for a
     variable that is needed and was not fed and for a parameter both fed and assigned, GraphError for two assignments
     to one parameter or a group that is computed with, ShapeError and DTypeError from the operators' rules.
     """
-    known = with_known_shapes(order, evaluated, fed)
-    computed = needed(order, evaluated, fed)
-    shapes: dict[Node, Shape] = {}
-    dtypes: dict[Node, str] = {}
+    feeds = {node: type_of(*of) for node, of in fed.items()}
+    stands_for, missing = replay(order, feeds)
+    for root in evaluated:
+        if root in missing:
+            raise _not_fed(missing[root])
+    given_for: dict[Node, Node] = {}
+    for node, of in feeds.items():
+        now = stands_for.get(node, node)
+        if now.value_type is not of:
+            raise _wrong_feed(node, now.value_type, of)
+        given_for[now] = node
+    roots = [stands_for.get(node, node) for node in evaluated]
+    order = find_topo_sort(roots)
+    computed = needed(order, roots, given_for)
     for node in order:
-        if node in fed:
-            shapes[node], dtypes[node] = fed[node]
-            _check_declaration(node, *fed[node])
-        elif node in known:
-            if node.op.variable and (node in computed or None in node.attrs.values()):
-                raise FeedError(
-                    f"placeholder {node.name} was not fed [node {node.name}, made at {node.location}]"
-                )
-            infer(node, shapes, dtypes)
-            if not node.op.builtin:
-                _require_type(node, shapes[node], dtypes[node], shapes)
-        if node in known and node.op.kind != "scan" and (told := too_large(shapes[node])):
-            raise shape_error(node, told)
+        if node in computed and node not in given_for:
+            if node.op.variable:
+                raise _not_fed(node)
+            if node.op.kind != "scan" and (told := too_large(node.shape)):
+                raise shape_error(node, told)
 
-    given = {node for node in known if node in fed or node.cell is not None}
+    known = needed(order, roots, given_for, lambda node: node.inputs)  # with parameters that are only assigned
+    given = {node for node in known if node in given_for or node.cell is not None}
+    given.update(given_for)
     nodes = [node for node in order if node in computed and node not in given]
-    leaves = _first_of_each_cell(node for node in given if node not in fed)
-    for node in [node for node in given if not node.op.variable and node.cell is None]:
-        leaves[node] = leaf = Variable(node.name, *fed[node])
-        leaf.placed_as(node)
-        shapes[leaf], dtypes[leaf] = fed[node]
-        given = given - {node} | {leaf}
-    updates = _Updates(fed)
+    leaves = _first_of_each_cell(node for node in given if node not in given_for)
+    for node in given_for:
+        if not node.op.variable and node.cell is None:
+            leaves[node] = fed_variable(node, node.value_type)
+            given = given - {node} | {leaves[node]}
+    updates = _Updates(given_for)
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
         if not isinstance(node.op, State):
@@ -93,11 +93,27 @@ def analyse(
     assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if isinstance(node.op, Assign)]
     if len(set(assigned)) < len(assigned):
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
-    graph = TypedGraph(tuple(nodes), tuple(evaluated), (), frozenset(given), shapes, dtypes, {})
+    all_nodes = {*order, *given, *given_for}
+    shapes = {node: node.shape for node in all_nodes if node.value_type is not None}
+    dtypes = {node: node.dtype for node in all_nodes if node.value_type is not None}
+    current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
+    graph = TypedGraph(tuple(nodes), tuple(roots), (), frozenset(given), shapes, dtypes, current)
     name, why = SHAPES
     graph = rewrite(graph, rule, now=leaves, name=name, why=why)
     graph = _without_groups(replace(graph, updates=tuple(updates.values.items())))
     return replace(graph, nodes=sorted_nodes(graph))
+
+
+def _not_fed(variable: Node) -> FeedError:
+    return FeedError(f"placeholder {variable.name} was not fed [node {variable.name}, made at {variable.location}]")
+
+
+def _wrong_feed(node: Node, now: Type, fed: Type) -> ShapeError | DTypeError:
+    """The error for a feed of another type than that of the node."""
+    declared = f"{node.name} is declared" if node.op.variable or node.cell is not None else f"{node.name} is computed"
+    if now.shape != fed.shape:
+        return shape_error(node, f"{declared} with shape {now.shape}, but fed with {fed.shape}")
+    return error_at(node, DTypeError, f"{declared} as {now.dtype}, but fed with {fed.dtype}")
 
 
 class _Updates(Updates[Node]):
@@ -138,32 +154,9 @@ def _without_groups(graph: TypedGraph) -> TypedGraph:
     return replace(graph, nodes=nodes, outputs=tuple(None if node in groups else node for node in graph.outputs))
 
 
-def _require_type(node: Node, shape: Any, dtype: Any, shapes: Mapping[Node, Shape]) -> None:
-    """Raises ShapeError or DTypeError for what an operator's rules return that is no shape or no dtype, and for a view
-    of another size than its input. `shapes`: of the inputs."""
-    if type(shape) is not tuple or any(type(extent) is not int for extent in shape) or min(shape, default=0) < 0:
-        raise shape_error(node, f"infer_shape must return a tuple of integers that are not negative, not {shape!r}")
-    if node.op.kind == "view" and math.prod(shape) != math.prod(shapes[node.inputs[0]]):
-        raise shape_error(node, f"a view has as many elements as its input: {shape} for {shapes[node.inputs[0]]}")
-    if type(dtype) is not str or dtype not in DTYPES:
-        told = f"infer_dtype must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"
-        raise error_at(node, DTypeError, told)
-
-
 def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:
     """For a leaf whose cell an earlier one has too, as `p.detach()` has that of p, the earlier one: what is written to
     the one is written to the other."""
     first: dict[Any, Node] = {}
     ordered = sorted(leaves, key=lambda node: node.id)
     return {node: one for node in ordered if (one := first.setdefault(node.cell, node)) is not node}
-
-
-def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
-    """Raises ShapeError or DTypeError for a variable that is fed with another type than it is declared with."""
-    declared, declared_dtype = node.attrs.get("shape"), node.attrs.get("dtype")
-    if not node.op.variable and node.cell is None:
-        return
-    if declared is not None and declared != shape:
-        raise shape_error(node, f"{node.name} is declared with shape {declared}, but fed with {shape}")
-    if declared_dtype is not None and declared_dtype != dtype:
-        raise error_at(node, DTypeError, f"{node.name} is declared as {declared_dtype}, but fed with {dtype}")

@@ -94,8 +94,7 @@ class _Freezing:
     def outputs(self) -> list[Node]:
         """The outputs of the frozen graph."""
         for node in self._graph.nodes:
-            dtypes = self._graph.dtypes
-            inputs = [number_of(x, node, dtypes) if x.op.immediate else self._value(x) for x in node.inputs]
+            inputs = [number_of(x) if x.op.immediate else self._value(x) for x in node.inputs]
             known = [value for value in inputs if isinstance(value, np.ndarray)]
             if len(known) == len(inputs) and not node.op.shape_only:
                 if name := next((self._names[x] for x in node.inputs if x in self._names), None):

@@ -191,7 +191,7 @@ class _Writing:
 
     def inputs(self, node: Node) -> list[str]:
         """The names of a node's inputs."""
-        numbers = {x: number_of(x, node, self.graph.dtypes) for x in node.inputs if x.op.immediate}
+        numbers = {x: number_of(x) for x in node.inputs if x.op.immediate}
         return [self.constant(numbers[x], str(numbers[x].dtype)) if x in numbers else self.of(x) for x in node.inputs]
 
     def constant(self, value: Any, dtype: str = "int64") -> str:

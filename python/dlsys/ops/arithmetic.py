@@ -13,6 +13,8 @@ from .. import compute
 from ..graph import NUMBERS, Made, Node
 from .family import OfConst, OfNode, OfNodes, binary, by_const, unary
 from .inputs import constant_op
+from .replay import function
+from .types import dtype_of
 
 neg_op: OfNode = unary("neg", "-node.", compute.neg, np.negative, lambda g, y, x: neg_op(g), dtypes=NUMBERS, onnx="Neg")
 
@@ -42,9 +44,10 @@ mul_byconst_op: OfConst = by_const("mul_byconst", "node * const.", mul_op)
 div_byconst_op: OfConst = by_const("div_byconst", "node / const.", div_op)
 
 
+@function()
 def const_div_op(const: float, node: Node) -> Made:
     """const / node. Raises GraphError for a constant that is no real number."""
-    return div_op(constant_op(const), node)
+    return div_op(constant_op(const, dtype_of(node)), node)
 
 
 def whole_power(node: Node, count: int) -> Node:

@@ -17,12 +17,13 @@ from ..graph import DTYPES, INTEGERS, NUMBERS, Formula, Made, Node, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .family import ZERO, OfConst, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
 from .inputs import constant_op, number_pair, zeroslike_op
+from .replay import function
 from .rules import real_constant, require_constant
 
 
 def one_minus(node: Node) -> Made:
     """1 - node."""
-    return sub_op(constant_op(1.0), node)
+    return sub_op(constant_op(1.0, node.dtype), node)
 
 
 exp_op: OfNode = unary(
@@ -231,6 +232,7 @@ class Where(Pointwise):
         return ZERO, where_op(condition, g, zero), where_op(condition, zero, g)
 
 
+@function()
 def where_op(condition: Node, a: Any, b: Any) -> Made:
     """a where the condition, of booleans, holds, else b; broadcast. One of a and b may be a number."""
     return Where.make([condition, *number_pair(a, b)])

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, require_takes
+from . import replay
 from .inputs import constant_op
 from .rules import broadcast_operands, require_same
 from .shape import sum_to_like_op
@@ -111,13 +112,17 @@ def unary(
     return _named(function, name, doc, operator.__module__)
 
 
+def _both(a: Any, b: Any) -> tuple[Any, Any]:
+    return a, b
+
+
 def binary(
     name: str,
     doc: str,
     formula: Callable[..., Tensor],
     reference: Callable[..., Any],
     derivative: Derivative | None = None,
-    operands: Callable[[Any, Any], Sequence[Any]] = lambda a, b: (a, b),
+    operands: Callable[[Any, Any], Sequence[Any]] = _both,
     **facts: Any,
 ) -> OfNodes:
     """The function of a new operator of two nodes, broadcast unless a fact says otherwise; `operands` makes them of
@@ -128,7 +133,8 @@ def binary(
     def function(a: Any, b: Any) -> Made:
         return operator.make(operands(a, b))
 
-    return _named(function, name, doc, operator.__module__)
+    function = _named(function, name, doc, operator.__module__)
+    return function if operands is _both else replay.function()(function)
 
 
 def comparison(
@@ -143,8 +149,8 @@ def by_const(name: str, doc: str, function: OfNodes) -> OfConst:
     number."""
 
     def of_number(node: Node, const: float) -> Made:
-        return function(node, constant_op(const))
+        return function(node, constant_op(const, node.dtype))
 
-    return _named(
-        of_number, name, f"{doc} Raises GraphError for a constant that is no real number.", function.__module__
+    return replay.function()(
+        _named(of_number, name, f"{doc} Raises GraphError for a constant that is no real number.", function.__module__)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,10 +12,10 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, Formula, Made, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, INTEGERS, Formula, Made, Node, Op, Shape, Type, register, type_of
 from .rules import dtype_attribute, holds, real_constant, shape_attribute
 from .shape import broadcast_shape_op
-from .types import NUMBER
+from .types import dtype_of
 
 
 @register
@@ -27,15 +26,10 @@ class Placeholder(Op):
     variable = True
     never = "a variable has no value but the one it is fed"
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        if node.attrs.get("shape") is None:
-            raise shape_error(node, "the shape is known only when the variable is fed")
-        return node.attrs["shape"]
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        if node.attrs.get("dtype") is None:
-            raise error_at(node, DTypeError, "the dtype is known only when the variable is fed")
-        return node.attrs["dtype"]
+    def type_of(self, node: Node) -> Type | None:
+        """The declared type; None where a part of it is not declared."""
+        shape, dtype = node.attrs["shape"], node.attrs["dtype"]
+        return None if shape is None or dtype is None else type_of(shape, dtype)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.placeholder(shape, dtype, node.name)
@@ -94,7 +88,7 @@ class Full(Op):
 
 @register
 class Constant(Op):
-    """The number `attrs["value"]`, in the dtype of what it stands beside; of shape ()."""
+    """The number `attrs["value"]` in the dtype `attrs["dtype"]`, that of what it stands beside; of shape ()."""
 
     name = "constant"
     constant = immediate = True
@@ -102,9 +96,6 @@ class Constant(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return ()
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return NUMBER
 
 
 def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Made:
@@ -143,10 +134,16 @@ def zeroslike_op(node: Node) -> Made:
     return ZerosLike.make([node])
 
 
-def constant_op(value: Any) -> Made:
-    """A number as an operand, in the dtype of the other one. Raises GraphError for what is no real number."""
+def constant_op(value: Any, dtype: str = "float32") -> Made:
+    """A number as an operand, in the dtype of the other one.
+
+    Raises GraphError for what is no real number, DTypeError for one that the dtype does not hold."""
     number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
-    return _constant(number, repr(number))
+    if dtype == "bool" and not isinstance(number, bool):
+        raise DTypeError(f"constant: {number:g} is not a boolean, as the other operand is")
+    if not holds(dtype, number) or (dtype in INTEGERS and number != int(number)):
+        raise DTypeError(f"constant: {number:g} is no {dtype}, which the other operand is")
+    return Constant.make([], {"value": number, "dtype": dtype}, repr(number))
 
 
 def is_number(value: Any) -> bool:
@@ -159,15 +156,10 @@ def is_number(value: Any) -> bool:
 def number_pair(a: Any, b: Any) -> tuple[Any, Any]:
     """Two operands, of which one may be a number beside a node."""
     if isinstance(a, Node) and is_number(b):
-        return a, constant_op(b)
+        return a, constant_op(b, dtype_of(a))
     if isinstance(b, Node) and is_number(a):
-        return constant_op(a), b
+        return constant_op(a, dtype_of(b)), b
     return a, b
-
-
-@functools.lru_cache(1024)  # of equal numbers there is one node
-def _constant(number: float, text: str) -> Made:
-    return Constant.make([], {"value": number}, text)
 
 
 def full_op(shape: Any, value: float, dtype: Any = "float32") -> Made:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any
 
+from ..errors import DTypeError
 from ..graph import OPS, Made, Node, Shape, below, error_at, find_topo_sort, shape_error
 from ..scopes import precision
 from .inputs import Variable
-from .types import SHAPE, Inference, known_dtype, known_shape
+from .types import known_dtype, known_shape
 
 
 class Body:
@@ -51,7 +50,10 @@ class Body:
         self.reverse = reverse
         self.length: int | None = None if self.sliced else length
         told = [
-            (node.op.name, node.op.edition, sorted(node.attrs.items()), [number[v] for v in node.inputs], node.no_grad)
+            (
+                *(node.op.name, node.op.edition, node.value_type, sorted(node.attrs.items())),
+                *([number[value] for value in node.inputs], node.no_grad),
+            )
             for node in self.nodes
         ]
         text = repr((self.carried, self.sliced, self.out, reverse, self.length, told))
@@ -97,24 +99,16 @@ class Body:
         return sorted(found)
 
 
-@lru_cache(maxsize=1024)
-def _of_body(kind: Inference, body: Body, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shape or dtype of each node of a body, from the variables'."""
-    found = dict(zip(body.variables, given, strict=True))
-    kind.along(body.nodes[len(given) :], found)
-    return tuple([found[node] for node in body.nodes])
-
-
-def types_in_step(kind: Inference, node: Node, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shape or dtype of each node of a loop's body, from the variables'. Raises ShapeError or DTypeError where a
-    carried value would change its own."""
-    body: Body = node.attrs["body"]
-    found = _of_body(kind, body, given)
+def require_types(loop: Node, body: Body) -> None:
+    """Raises ShapeError or DTypeError where a step would change the type of a carried value."""
     for k, last in enumerate(body.out):
-        if found[last] != found[k]:
-            other = f"shape {found[last]}" if kind is SHAPE else found[last]
-            raise error_at(node, kind.error, f"the body makes of carried value {k}, {found[k]}, one of {other}")
-    return found
+        before, after = body.nodes[k], body.nodes[last]
+        if after.shape != before.shape:
+            wrong = f"{before.shape}, one of shape {after.shape}"
+            raise shape_error(loop, f"the body makes of carried value {k}, {wrong}")
+        if after.dtype != before.dtype:
+            wrong = f"{before.dtype}, one of {after.dtype}"
+            raise error_at(loop, DTypeError, f"the body makes of carried value {k}, {wrong}")
 
 
 def loop_length(node: Node, input_shapes: Sequence[Shape]) -> int:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..devices import host_array
-from ..errors import DTypeError, GraphError
+from ..errors import GraphError
 from ..graph import INTEGERS, Made, Node, set_arithmetic
-from . import elementary
+from . import elementary, replay
 from .arithmetic import add_op, div_op, mul_op, neg_op, sub_op, whole_power
 from .inputs import constant_op, is_number, oneslike_op
 from .linalg import matmul_op
 from .rules import holds
 from .state import leaf
-from .types import as_float, beside_number, cast_like_op, cast_op, known_dtype, promoted
+from .types import as_float, beside_number, cast_op, promoted
 
 Binary = Callable[[Node, Node], Node]
 
@@ -41,70 +41,58 @@ def operand(value: Any) -> Any:
     return None
 
 
-def _operands(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands, of which one at least is a node; Nones where the other is none. An array takes the dtype of a node
-    whose own is not known."""
-    if type(b) in (float, int) or isinstance(b, Node):  # as in most cases
-        first, second = operand(a), b
-    else:
-        first, second = operand(a), operand(b)
-    if first is None or second is None:
-        return None, None
-    if first is not a and isinstance(first, Node) and known_dtype(b) is None:
-        first = cast_like_op(first, b)
-    if second is not b and isinstance(second, Node) and known_dtype(a) is None:
-        second = cast_like_op(second, a)
-    return first, second
-
-
-def constant_beside(value: Any, node: Node) -> Made:
-    """A number as the other operand of a node. Raises DTypeError for one beyond the limits of the node's integers."""
-    dtype = known_dtype(node)
-    if dtype is not None and isinstance(value, numbers.Integral) and not holds(dtype, int(value)):
-        raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is: cast it to another dtype")
-    return constant_op(value)
-
-
 def pair(a: Any, b: Any) -> tuple[Node, Node] | None:
-    """Two operands, of which one may be a number, as nodes of one dtype as far as their dtypes are known; None for
-    what is no operand."""
-    a, b = _operands(a, b)
-    if a is None:
+    """Two operands, one of them a node, as nodes of one dtype; None for what is no operand."""
+    a, b = operand(a), operand(b)
+    if a is None or b is None:
         return None
     if isinstance(a, Node) and isinstance(b, Node):
         first, second = promoted(a, b)
         return first, second
     if isinstance(a, Node):
         a = beside_number(a, b)
-        return a, constant_beside(b, a)
+        return a, constant_op(b, a.dtype)
     b = beside_number(b, a)
-    return constant_beside(a, b), b
+    return constant_op(a, b.dtype), b
 
 
-def _of_pair(function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
-    """An operator of two nodes as what Python calls: NotImplemented for what is no operand."""
+def _python(function: Binary, name: str) -> Callable[[Any, Any], Any]:
+    """A function of two operands, of which one at least is a node, as what Python calls: NotImplemented for what is no
+    operand."""
+    function.__name__ = function.__qualname__ = name
+    noted = replay.function()(function)
 
     def apply(a: Any, b: Any) -> Any:
-        found = pair(a, b)
-        if found is None:
-            return NotImplemented
-        if of_booleans is not None and known_dtype(found[0]) == "bool":
-            return of_booleans(*found)
-        return function(*found)
+        return noted(a, b) if is_operand(a) and is_operand(b) else NotImplemented
 
     return apply
 
 
-def _compared(function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
+def _of_pair(name: str, function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
+    """An operator of two nodes of one dtype."""
+
+    def apply(a: Any, b: Any) -> Node:
+        first, second = cast(tuple[Node, Node], pair(a, b))
+        of_these = function if of_booleans is None or first.dtype != "bool" else of_booleans
+        return of_these(first, second)
+
+    return _python(apply, name)
+
+
+def _compared(name: str, function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
     """As `_of_pair`; integers are compared with a number beyond their dtype as int64."""
-    general = _of_pair(function, of_booleans)
 
     def wide(node: Any, number: Any) -> Any:
-        dtype = known_dtype(node) if isinstance(node, Node) and isinstance(number, numbers.Integral) else None
-        beyond = dtype is not None and not holds(dtype, number) and holds("int64", number)
+        is_whole = isinstance(node, Node) and isinstance(number, numbers.Integral)
+        beyond = is_whole and not holds(node.dtype, int(number)) and holds("int64", int(number))
         return cast_op(node, "int64") if beyond else node
 
-    return lambda a, b: general(wide(a, b), wide(b, a))
+    def apply(a: Any, b: Any) -> Node:
+        first, second = cast(tuple[Node, Node], pair(wide(a, b), wide(b, a)))
+        of_these = function if of_booleans is None or first.dtype != "bool" else of_booleans
+        return of_these(first, second)
+
+    return _python(apply, name)
 
 
 def _as_integers(function: Binary) -> Binary:
@@ -112,27 +100,23 @@ def _as_integers(function: Binary) -> Binary:
     return lambda a, b: function(cast_op(a, "int32"), cast_op(b, "int32"))
 
 
-def _divide(a: Any, b: Any) -> Any:
-    a, b = (as_float(x) if isinstance(x, Node) else x for x in _operands(a, b))
-    found = pair(a, b)
-    return NotImplemented if found is None else div_op(*found)
+def _divide(a: Any, b: Any) -> Node:
+    a, b = (as_float(x) if isinstance(x, Node) else x for x in (operand(a), operand(b)))
+    return div_op(*cast(tuple[Node, Node], pair(a, b)))
 
 
 def _matmul(a: Any, b: Any) -> Any:
     """The product of two nodes; NotImplemented where one is no operand."""
-    a, b = _operands(a, b)
+    a, b = operand(a), operand(b)
     if not (isinstance(a, Node) and isinstance(b, Node)):
         return NotImplemented
     return matmul_op(a, b)
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: Any, b: Any) -> Node:
     """a ** b: an integer to a number is multiplied out."""
-    found = pair(a, b)
-    if found is None:
-        return NotImplemented
-    node, exponent = found
-    if not (exponent.op.immediate and known_dtype(node) in INTEGERS):
+    node, exponent = cast(tuple[Node, Node], pair(a, b))
+    if not (exponent.op.immediate and node.dtype in INTEGERS):
         return elementary.power_op(node, exponent)
     count = int(exponent.attrs["value"])
     if count < 0:
@@ -140,24 +124,30 @@ def _power(a: Any, b: Any) -> Any:
     return whole_power(node, count) if count else oneslike_op(node)
 
 
+@replay.function()
+def invert(x: Node) -> Made:
+    """~x: every bit of an integer is the other one; of booleans not x."""
+    return (elementary.logical_not_op if x.dtype == "bool" else elementary.bitwise_not_op)(x)
+
+
 set_arithmetic(
     {
-        "+": _of_pair(add_op, elementary.logical_or_op),
-        "-": _of_pair(sub_op),
-        "*": _of_pair(mul_op, elementary.logical_and_op),
-        "/": _divide,
+        "+": _of_pair("add", add_op, elementary.logical_or_op),
+        "-": _of_pair("sub", sub_op),
+        "*": _of_pair("mul", mul_op, elementary.logical_and_op),
+        "/": _python(_divide, "div"),
         "@": _matmul,
-        "**": _power,
-        "==": _compared(elementary.equal_op),
-        "!=": _compared(elementary.not_equal_op),
-        "<": _compared(elementary.less_op, _as_integers(elementary.less_op)),
-        "<=": _compared(elementary.less_equal_op, _as_integers(elementary.less_equal_op)),
-        ">": _compared(elementary.greater_op, _as_integers(elementary.greater_op)),
-        ">=": _compared(elementary.greater_equal_op, _as_integers(elementary.greater_equal_op)),
-        "&": _of_pair(elementary.bitwise_and_op, elementary.logical_and_op),
-        "|": _of_pair(elementary.bitwise_or_op, elementary.logical_or_op),
-        "^": _of_pair(elementary.bitwise_xor_op, elementary.not_equal_op),
-        "~": lambda x: (elementary.logical_not_op if known_dtype(x) == "bool" else elementary.bitwise_not_op)(x),
+        "**": _python(_power, "power"),
+        "==": _compared("equal", elementary.equal_op),
+        "!=": _compared("not_equal", elementary.not_equal_op),
+        "<": _compared("less", elementary.less_op, _as_integers(elementary.less_op)),
+        "<=": _compared("less_equal", elementary.less_equal_op, _as_integers(elementary.less_equal_op)),
+        ">": _compared("greater", elementary.greater_op, _as_integers(elementary.greater_op)),
+        ">=": _compared("greater_equal", elementary.greater_equal_op, _as_integers(elementary.greater_equal_op)),
+        "&": _of_pair("bitwise_and", elementary.bitwise_and_op, elementary.logical_and_op),
+        "|": _of_pair("bitwise_or", elementary.bitwise_or_op, elementary.logical_or_op),
+        "^": _of_pair("bitwise_xor", elementary.bitwise_xor_op, elementary.not_equal_op),
+        "~": invert,
         "neg": neg_op,
     }
 )

@@ -6,17 +6,19 @@ body. A `scan_result` takes one of these values of all steps or of the last: onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, Node, Op, Shape, below, error_at, register, stamp
+from ..graph import DTYPES, Node, Op, Shape, Type, below, error_at, find_topo_sort, register, stamp, type_of
 from .inputs import Variable
-from .loop import last_value, loop_length, loop_of, types_in_step, value_in_steps, variable_like
+from .loop import last_value, loop_length, loop_of, require_types, value_in_steps, variable_like
 from .operators import operand
+from .replay import function, replay
 from .scan_gradient import loop_gradients
 from .state import State
-from .types import DTYPE, SHAPE, known_dtype, known_shape
+from .types import known_dtype, known_shape
 
 
 @register
@@ -30,12 +32,11 @@ class Scan(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Any:
         body, length = node.attrs["body"], loop_length(node, input_shapes)
-        slices = [shape[1:] for shape in input_shapes[body.carried : body.moving]]
-        given = (*input_shapes[: body.carried], *slices, *input_shapes[body.moving :])
-        return tuple([(length, *shape) for shape in types_in_step(SHAPE, node, given)])
+        require_types(node, body)
+        return tuple([(length, *one.shape) for one in body.nodes])
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> Any:
-        return types_in_step(DTYPE, node, tuple(input_dtypes))
+        return tuple([one.dtype for one in node.attrs["body"].nodes])
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 0  # its kernels say theirs
@@ -52,12 +53,15 @@ class ScanResult(Op):
     dtypes = DTYPES
     never: ClassVar[str] = Scan.never
 
-    def infer_shape(self, node: Node, input_shapes: list[Any]) -> Shape:
-        shape = input_shapes[0][node.attrs["of"]]
-        return shape[1:] if node.attrs["last"] else shape
-
-    def infer_dtype(self, node: Node, input_dtypes: list[Any]) -> str:
-        return input_dtypes[0][node.attrs["of"]]
+    def type_of(self, node: Node) -> Type | None:
+        loop, of, last = node.inputs[0], node.attrs["of"], node.attrs["last"]
+        if loop.value_type is None:
+            return None
+        if (items := loop.attrs.get("items")) is not None:  # what the compiler has made of a loop
+            at = items.index((of, last))
+            return type_of(loop.shape[at], loop.dtype[at])
+        shape: Any = loop.shape[of]
+        return type_of(shape[1:] if last else shape, loop.dtype[of])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [ScanResultGradient.make([output_grad], node.attrs)]
@@ -70,6 +74,9 @@ class ScanResultGradient(Op):
 
     name = "scan_result_gradient"
     never: ClassVar[str] = Scan.never
+
+    def type_of(self, node: Node) -> None:
+        return None
 
 
 def scan_op(
@@ -115,18 +122,64 @@ def scan_op(
     if len(out) != len(carried):
         raise GraphError(f"scan: {len(carried)} values are carried, and the body returns {len(out)}")
     inside: set[Node] = set(variables)
+    outer: dict[Node, None] = {}
     for node in below([*out, *kept], lambda node: node.id <= mark or node in inside):
         if isinstance(node.op, State):
             raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
         if node.op.constant or not inside.isdisjoint(node.inputs):
             inside.add(node)
-    triples = list(zip(variables, carried, out, strict=False))
-    whole: dict[Node, Node] = dict(zip(variables[len(carried) :], slices, strict=True))
-    outside = lambda node: node not in inside  # noqa: E731
-    loop, numbers = loop_of(triples, whole, kept, outside, lambda node: (node, False), reverse, length)
-    last = [last_value(loop, number) for number in numbers[: len(out)]]
-    ys = [value_in_steps(loop, number) for number in numbers[len(out) :]]
-    return _formed(last, returned[0]), _formed(ys, returned[1])
+            outer.update(dict.fromkeys(value for value in node.inputs if value not in inside))
+    outer.update(dict.fromkeys(value for value in [*out, *kept] if value not in inside))
+    step = Step(variables, out, kept, list(outer), frozenset(inside))
+    results = _loop(step, carried, slices, list(outer), length, reverse)
+    return _formed(list(results[: len(out)]), returned[0]), _formed(list(results[len(out) :]), returned[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The graph of a loop's step: its variables (of what is carried and what is sliced), the next carried values, what
+    is kept, the nodes outside that it reads, and those that are computed in the step."""
+
+    variables: list[Node]
+    out: list[Node]
+    kept: list[Node]
+    outer: list[Node]
+    inside: frozenset[Node]
+
+    def typed(self, types: Sequence[Type], stands_for: Mapping[Node, Node]) -> Step:
+        """The same with variables of these types, where nodes stand for those outside that had no type."""
+        if all(value.value_type is not None for value in [*self.variables, *self.out, *self.kept]):
+            return self
+        order = find_topo_sort([*self.variables, *self.out, *self.kept])
+        now, _ = replay(order, dict(zip(self.variables, types, strict=True)), stands_for)
+        variables, out, kept = ([now.get(x, x) for x in nodes] for nodes in (self.variables, self.out, self.kept))
+        inside: set[Node] = set(variables)
+        for node in below([*out, *kept], lambda node: node in inside or node in set(stands_for.values())):
+            if node.op.constant or not inside.isdisjoint(node.inputs):
+                inside.add(node)
+        return Step(variables, out, kept, list(stands_for.values()), frozenset(inside))
+
+
+@function(results=lambda step, *_: len(step.out) + len(step.kept))
+def _loop(
+    step: Step, carried: list[Node], slices: list[Node], outer: list[Node], length: int | None, reverse: bool
+) -> tuple[Node, ...]:
+    """The last carried values of a loop by this step, and what is kept of all steps."""
+    types = [value.value_type for value in carried]
+    for value in slices:
+        if not value.shape:
+            raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
+        types.append(type_of(value.shape[1:], value.dtype))
+    step = step.typed(types, dict(zip(step.outer, outer, strict=True)))
+    triples = list(zip(step.variables, carried, step.out, strict=False))
+    whole: dict[Node, Node] = dict(zip(step.variables[len(carried) :], slices, strict=True))
+
+    def is_outside(node: Node) -> bool:
+        return node not in step.inside
+
+    loop, numbers = loop_of(triples, whole, step.kept, is_outside, lambda node: (node, False), reverse, length)
+    last = [last_value(loop, number) for number in numbers[: len(step.out)]]
+    return (*last, *[value_in_steps(loop, number) for number in numbers[len(step.out) :]])
 
 
 scan = scan_op

@@ -127,8 +127,9 @@ class _WithKey(Op):
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         """The key without its integers and slices, and these."""
         items = node.attrs["key"]
-        rest = tuple(len(i) if _is_range(i) else "i" if isinstance(i, int) else (i,) for i in items)
-        return rest, [item for item in items if isinstance(item, int) or _is_range(item)]
+        rest = tuple("range" if _is_range(i) else "i" if isinstance(i, int) else (i,) for i in items)
+        numbers = [item for item in items if isinstance(item, int) or _is_range(item)]
+        return (rest, tuple([self.number(node, which).size for which in range(len(numbers))])), numbers
 
     def number(self, node: Node, which: int) -> np.ndarray:
         """The indices that one of the numbers reads along its axis."""

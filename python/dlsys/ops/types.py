@@ -7,7 +7,7 @@ What is found is kept in the nodes, also that it is not known, so that asking co
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy as np
 from .. import compute
 from ..checks import in_dtype
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Formula, Made, Node, Op, Shape, error_at, register
-from .rules import Linear, axes_attribute, dtype_attribute, require_constant
+from ..graph import DTYPES, FLOATS, Formula, Made, Node, Op, Shape, register
+from .rules import Linear, axes_attribute, dtype_attribute
 
 
 def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -111,102 +111,49 @@ def cast_like_op(x: Node, like: Node) -> Made:
     return CastAs.make([x, like])
 
 
-NUMBER = "number"
-"""The dtype of a Python number before it takes that of the other operand."""
+def number_of(value: Node) -> np.ndarray:
+    """The number that an immediate node is, in its dtype."""
+    return in_dtype(value.attrs["value"], value.attrs["dtype"])
 
-
-def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
-    """The inputs' dtypes, also of numbers. Raises DTypeError for a number that its dtype does not hold."""
-    if NUMBER not in dtypes:
-        return dtypes
-    numbers = [x.attrs["value"] for x in node.inputs if x.op.immediate]
-    dtype = next((dtype for dtype in reversed(dtypes) if dtype != NUMBER), FLOATS[0])
-    for value in numbers if dtype not in FLOATS else ():
-        require_constant(node, value, dtype)
-        if dtype == "bool" and not isinstance(value, bool):
-            raise error_at(node, DTypeError, f"{value:g} is not a boolean, as the other operand is")
-    return [dtype if given == NUMBER else given for given in dtypes]
-
-
-def number_of(value: Node, reader: Node, dtypes: Mapping[Node, str]) -> np.ndarray:
-    """A number that a node reads, in its dtype: that of the last other operand, else float32."""
-    dtype = next((dtypes[x] for x in reversed(reader.inputs) if not x.op.immediate), FLOATS[0])
-    return in_dtype(value.attrs["value"], dtype)
-
-
-_UNKNOWN: Any = ...  # stays itself when nodes are copied
 
 DEFAULT = ("bool", "int64", "float32")
 """The dtypes of Python's booleans, integers and floats as operands of a tensor of a lower category."""
 
 
-class Inference:
-    """Shapes, or dtypes, by the operators' rules: from what is given, or from data and declarations alone. Those are
-    kept in the slot number `slot` of each node's `types`, also that they are not known."""
-
-    def __init__(self, slot: int, error: type[DlsysError], rule: Callable[[Node, list[Any]], Any]) -> None:
-        self.error = error
-        self._slot = slot
-        self._rule = rule
-
-    def along(self, nodes: Iterable[Node], found: dict[Node, Any]) -> None:
-        """Add what is found of nodes, inputs first, to what is given."""
-        for node in nodes:
-            found[node] = self._rule(node, [found[value] for value in node.inputs])
-
-    def known(self, node: Node) -> Any:
-        """The type that follows from data and declarations, else None. Raises GraphError for what is no node."""
-        found = self._kept(node)
-        return None if found is _UNKNOWN else found
-
-    def of(self, node: Node) -> Any:
-        """The type that follows from data and declarations. Raises the operator's error at the node where it begins not
-        to be known, ShapeError or DTypeError."""
-        found = self._kept(node)
-        if found is not _UNKNOWN:
-            return found
-        slot = self._slot
-        while unknown := [value for value in node.inputs if value.types[slot] is _UNKNOWN]:
-            node = unknown[0]
-        return self._rule(node, [value.types[slot] for value in node.inputs])
-
-    def _kept(self, node: Node) -> Any:
-        """The node's shape or dtype, `_UNKNOWN` where it is not known; kept in each node below, without recursion."""
-        slot = self._slot
-        try:
-            if (found := node.types[slot]) is not None:
-                return found
-        except AttributeError:
-            raise GraphError(f"takes tensors and nodes, not {type(node).__name__}") from None
-        stack = [node]
-        while stack:
-            current = stack[-1]
-            given = [value.types[slot] for value in current.inputs]
-            if None in given:
-                stack += [value for value, found in zip(current.inputs, given, strict=True) if found is None]
-                continue
-            try:
-                current.types[slot] = _UNKNOWN if _UNKNOWN in given else self._rule(current, given)
-            except DlsysError:  # raised again for who needs to know
-                current.types[slot] = _UNKNOWN
-            stack.pop()
-        return node.types[slot]
+def shape_of(node: Node) -> Shape:
+    """The node's shape. Raises ShapeError where it depends on what is fed, GraphError for what is no node."""
+    return _node(node).shape
 
 
-SHAPE = Inference(0, ShapeError, lambda node, shapes: node.op.infer_shape(node, shapes))
-DTYPE = Inference(1, DTypeError, lambda node, dtypes: node.op.infer_dtype(node, _with_numbers(node, dtypes)))
+def dtype_of(node: Node) -> str:
+    """The name of the node's dtype. Raises DTypeError where it depends on what is fed, GraphError for what is no
+    node."""
+    return _node(node).dtype
 
 
-shape_of: Callable[[Node], Shape] = SHAPE.of
-dtype_of: Callable[[Node], str] = DTYPE.of
-known_shape: Callable[[Node], Shape | None] = SHAPE.known
-known_dtype: Callable[[Node], str | None] = DTYPE.known
+def known_shape(node: Node) -> Shape | None:
+    """The node's shape, None where it depends on what is fed. Raises GraphError for what is no node."""
+    return _known(node, "shape")
 
 
-def infer(node: Node, shapes: dict[Node, Shape], dtypes: dict[Node, str]) -> None:
-    """Add a node's shape and dtype, from those of its inputs."""
-    shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
-    dtypes[node] = node.op.infer_dtype(node, _with_numbers(node, [dtypes[value] for value in node.inputs]))
+def known_dtype(node: Node) -> str | None:
+    """The name of the node's dtype, None where it depends on what is fed. Raises GraphError for what is no node."""
+    return _known(node, "dtype")
+
+
+def _known(node: Node, part: str) -> Any:
+    if (known := _node(node).value_type) is not None:
+        return getattr(known, part)
+    try:
+        return getattr(node, part)
+    except DlsysError:
+        return None
+
+
+def _node(node: Any) -> Node:
+    if not isinstance(node, Node):
+        raise GraphError(f"takes tensors and nodes, not {type(node).__name__}")
+    return node
 
 
 def is_scalar(node: Any, axes: Any) -> bool:

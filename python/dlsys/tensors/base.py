@@ -12,7 +12,7 @@ from ..checks import flag
 from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
-from ..ops import Cell, dtype_of, known_dtype, shape_of
+from ..ops import Cell, known_dtype, shape_of
 from .about import About, Conversions, numel
 from .arguments import dim_of
 from .creation import leaf, values_of
@@ -39,16 +39,6 @@ class Values(TensorNode):
 
     __slots__ = ()
     wants_grad: bool
-
-    @property
-    def shape(self) -> Shape:
-        """The shape, where it follows from data and declarations; ShapeError else."""
-        return shape_of(self)
-
-    @property
-    def dtype(self) -> str:
-        """The dtype's name, where it follows from data and declarations; DTypeError else."""
-        return dtype_of(self)
 
     @property
     def ndim(self) -> int:

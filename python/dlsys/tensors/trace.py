@@ -353,12 +353,16 @@ def _number(node: Node, which: int) -> np.ndarray:
     """One of the node's numbers as the array to feed."""
     if node.op.lifts:
         return node.op.number(node, which)
-    return number_of(node.inputs[which], node, {x: dtype_of(x) for x in node.inputs})
+    return number_of(node.inputs[which])
 
 
 def _copied(trace: Trace, lifted: dict[Node, list[int]]) -> tuple[list[Node], list[Node]]:
     """A copy of each entry, and its variables: one for every leaf, and then for every number that is lifted."""
-    of_numbers = {(node, which): Variable("number") for node, chosen in lifted.items() for which in chosen}
+    of_numbers: dict[tuple[Node, int], Node] = {}
+    for node, chosen in lifted.items():
+        for which in chosen:
+            number = _number(node, which)
+            of_numbers[node, which] = Variable("number", number.shape, str(number.dtype))
     leaves = {place for place, _ in trace.leaves}
     copies: list[Node] = []
     batches = 0

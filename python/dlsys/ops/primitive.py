@@ -1,0 +1,191 @@
+"""Primitives: what a graph is made of. Each is a row of facts, and all that dlsys knows about it is there.
+
+`primitive("tanh", numpy=np.tanh, te=compute.tanh, grad=lambda g, y, x: g * (1 - y * y))` defines an operator and returns
+the function that makes its nodes. So are those of this package defined, and so does a program define its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, GraphError, ShapeError
+from ..graph import FLOATS, KINDS, OPS, Made, Node, Op, Shape, error_at, require_takes, require_value
+from ..hooks import hooks
+from ..scopes import scopes
+from .inputs import constant_op, is_number
+from .replay import function
+from .rules import broadcast_shapes
+from .shape import sum_to
+
+ZERO: Any = None
+"""A gradient that is zero everywhere."""
+
+
+class Primitive(Op):
+    """An operator whose facts are a row, see `primitive`."""
+
+    def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
+        vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{__package__.rpartition('.')[0]}."))
+        self.broadcasts = self.kind == "elementwise"
+
+    def __call__(self, inputs: Sequence[Node], attrs: dict[str, Any], name: str | None = None) -> Made:
+        """A new node that applies the operator. Raises GraphError for an input that is no node, and for an attribute of
+        a program's own operator that cannot be told from others by its text."""
+        for position, value in enumerate(inputs):
+            if not isinstance(value, Node):
+                raise GraphError(f"{self.name}: input {position} must be a node, not {type(value).__name__}")
+        if self.kind == "contraction":
+            origin = scopes.origin
+            precision = scopes.precision if origin is None else origin.attrs.get("precision")
+            attrs = attrs if precision is None else {"precision": precision, **attrs}
+        if attrs and not self.builtin:
+            for key, value in attrs.items():
+                require_value(f"{self.name}: the attribute {key}", value)
+        return hooks.make_node(self, list(inputs), attrs, name)
+
+    make = __call__  # type: ignore[assignment]
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        try:
+            if self.shape is not None:
+                return self.shape(*input_shapes, **arguments_of(node))
+            return broadcast_shapes(*input_shapes) if self.broadcasts else input_shapes[0]
+        except ShapeError as error:
+            raise error_at(node, ShapeError, str(error)) from None
+        except TypeError:
+            require_takes(node, "shape", self.shape, input_shapes, arguments_of(node))
+            raise
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        if callable(self.dtype):
+            try:
+                return self.dtype(*input_dtypes, **arguments_of(node))
+            except DTypeError as error:
+                raise error_at(node, DTypeError, str(error)) from None
+        return self.dtype or super().infer_dtype(node, input_dtypes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        if self.grad is ZERO:
+            return [None] * len(node.inputs)
+        arguments = output_grad, node, *node.inputs
+        try:
+            grads = self.grad(*arguments, **arguments_of(node))
+        except TypeError:
+            require_takes(node, "grad", self.grad, arguments, arguments_of(node))
+            raise
+        found = list(grads) if isinstance(grads, (list, tuple)) else [grads]
+        if len(found) != len(node.inputs) or any(not isinstance(x, Node) for x in found if x is not None):
+            wanted = "a node" if len(node.inputs) == 1 else f"a tuple of {len(node.inputs)} nodes"
+            raise error_at(node, GraphError, f"its grad must return {wanted}, or None where it is zero, not {grads!r}")
+        pairs = list(zip(found, node.inputs, strict=True))
+        if self.broadcasts:
+            found = [None if g is None or x.op.immediate else sum_to(g, x.shape) for g, x in pairs]
+        return found if self.builtin else [require_gradient(node, g, x) for g, x in zip(found, node.inputs, strict=True)]
+
+    def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
+        return self._applied("te", node, inputs)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+            result = np.asarray(self._applied("numpy", node, inputs), order="C")
+        return result if result.base is None or self.kind == "view" else result.copy()
+
+    def _applied(self, part: str, node: Node, inputs: list[Any]) -> Any:
+        """The formula or the reference, applied to the inputs."""
+        applied = self.formula if part == "te" else self.reference
+        if applied is None:
+            raise error_at(node, GraphError, self.never or f"it has no {part}")
+        try:
+            return applied(*inputs, **arguments_of(node))
+        except TypeError:
+            require_takes(node, part, applied, inputs, arguments_of(node))
+            raise
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """The attributes that a primitive's parts take."""
+    attrs = node.attrs
+    return {key: value for key, value in attrs.items() if key != "precision"} if "precision" in attrs else attrs
+
+
+def require_gradient(node: Node, grad: Node | None, x: Node) -> Node | None:
+    """The gradient that an operator gives for its input x. Raises ShapeError or DTypeError for one of another type."""
+    if grad is None:
+        return None
+    told = f"the gradient that it gives for {x.name}"
+    if grad.shape != x.shape:
+        raise error_at(node, ShapeError, f"{told} has shape {grad.shape}, the input {x.shape}")
+    if x.dtype not in FLOATS:
+        raise error_at(node, DTypeError, f"{told} is {grad.dtype}, but one of {x.dtype} is always zero: return None")
+    if grad.dtype != x.dtype:
+        raise error_at(node, DTypeError, f"{told} is {grad.dtype}, the input {x.dtype}")
+    return grad
+
+
+def primitive(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    te: Callable[..., Any] | None = None,
+    grad: Callable[..., Any] | None = ZERO,
+    shape: Callable[..., Shape] | None = None,
+    dtype: str | Callable[..., str] = "",
+    dtypes: Sequence[str] = FLOATS,
+    kind: str = "elementwise",
+    onnx: str = "",
+    doc: str = "",
+    **facts: Any,
+) -> Callable[..., Made]:
+    """Defines an operator; returns the function of its nodes, which takes the inputs, then attributes by keyword.
+
+    Args:
+        name: of the operator, in graphs and errors.
+        numpy: from the inputs' arrays and the attributes to the result.
+        te: the same as a TVM tensor expression; without one the operator runs in the `numpy` context alone.
+        grad: from (g, y, *inputs) and the attributes to the gradient of each input, new nodes; None where it is zero. g
+            is the gradient of the node y. What broadcasting repeated is summed back for elementwise operators.
+        shape: from the inputs' shapes and the attributes to the result's; raises ShapeError. Without one: inputs
+            broadcast if it is elementwise, else the first input's.
+        dtype: of the result, or a function of the inputs' dtypes and the attributes; without one the inputs' common one.
+        dtypes: what the inputs may be.
+        kind: how it uses its inputs, one of `dlsys.graph.KINDS`, see `Op.kind`.
+        onnx: ONNX's operator of the same inputs and meaning.
+        doc: the function's docstring.
+        facts: more of what `Op` has, as `costly` or `commutative`.
+
+    A number among the inputs takes the dtype of the node beside it. A program may define its operator again, as when a
+    notebook's cell is run twice. Raises GraphError for the name of another operator, and an unknown kind.
+    """
+    frame = sys._getframe(1)
+    module = frame.f_globals.get("__name__", "__main__")  # of who defines it
+    if kind not in KINDS:
+        raise GraphError(f"operator {name}: its kind {kind!r} is not one of {', '.join(KINDS)}")
+    parts = {"reference": numpy, "formula": te, "grad": grad, "shape": shape, "dtype": dtype}
+    operator = Primitive(name, module, {**parts, "dtypes": tuple(dtypes), "kind": kind, "onnx": onnx, **facts})
+    before = OPS.get(name)
+    if before is not None:
+        if operator.builtin or getattr(before, "module", None) != module:
+            raise GraphError(f"operator {name} exists already: give the one of {module} another name")
+        operator.edition = before.edition + 1
+    OPS[name] = operator
+
+    def apply(*inputs: Any, **attrs: Any) -> Made:
+        if not all(isinstance(value, Node) for value in inputs):
+            return beside_numbers(*inputs, **attrs)
+        return operator(inputs, attrs)
+
+    def beside_numbers(*inputs: Any, **attrs: Any) -> Made:
+        like = next((value for value in reversed(inputs) if isinstance(value, Node)), None)
+        if like is None:
+            return operator(inputs, attrs)
+        return operator([constant_op(x, like.dtype) if is_number(x) else x for x in inputs], attrs)
+
+    for made in (apply, beside_numbers):
+        made.__name__ = made.__qualname__ = name
+        made.__module__, made.__doc__ = module, doc
+    beside_numbers = function()(beside_numbers)
+    return apply

@@ -1,0 +1,230 @@
+"""Replay: functions of nodes that are called again when types are known.
+
+A variable need not declare its type, as in the course: `y = softmax_op(X @ W)` is written before anybody knows how
+large X is. A function that meets a node without a type is noted: it returns a node that stands for the call. When the
+types of the feeds are known, `replay` calls every such function again, inputs first, with nodes that have types. So no
+function has to do without a shape, and no operator waits for one.
+
+What is noted is called once for each signature of feeds. So it must be pure: it draws no random numbers and changes
+nothing; what it depends on besides its arguments (random keys, modes) it gets as arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ..devices import host_array
+from ..errors import DlsysError, DTypeError, ShapeError
+from ..graph import Node, Op, Type, error_at, find_topo_sort, stamp, type_of
+from ..hooks import hooks
+from ..scopes import scopes
+from .state import WithUpdates
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Results = int | Callable[..., int] | None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of an input among a call's arguments."""
+
+    number: int
+
+
+CALLS: dict[tuple[str, str], Call] = {}
+"""The operators of calls, by the functions' modules and names."""
+
+
+class Call(Op):
+    """A call of a function whose arguments have no types yet. There is one operator for each function."""
+
+    never = "a call is replayed when types are known: see `dlsys.ops.replay`"
+
+    def __init__(self, function: Callable[..., Any], results: Results) -> None:
+        self.name = function.__name__.removesuffix("_op").lstrip("_")  # type: ignore[misc]
+        self.function = function
+        self.results = results
+        CALLS[function.__module__, function.__qualname__] = self
+
+    def __reduce__(self) -> Any:
+        return _call_of, (self.function.__module__, self.function.__qualname__)
+
+    def type_of(self, node: Node) -> None:
+        return None
+
+    def noted(self, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
+        """The node that stands for a call, or a tuple of nodes, one for each of its results. Raises TypeError for
+        arguments that the function does not take."""
+        inspect.signature(self.function).bind(*args, **words)
+        inputs: dict[Node, int] = {}
+        attrs = {"args": _mapped(args, inputs), "words": _mapped(words, inputs), "precision": scopes.precision}
+        node = hooks.make_node(self, list(inputs), attrs, None)
+        if self.results is None:
+            return node
+        count = self.results if isinstance(self.results, int) else self.results(*args, **words)
+        return tuple([hooks.make_node(RESULT, [node], {"of": of}, None) for of in range(count)])
+
+    def replayed(self, node: Node, inputs: list[Node]) -> Any:
+        """What the function returns of these inputs."""
+        args, words = (_filled(node.attrs[part], inputs) for part in ("args", "words"))
+        return self.function(*args, **words)
+
+
+class Result(Op):
+    """Result number `attrs["of"]` of a call that has several."""
+
+    name = "result"
+    never = Call.never
+
+    def __reduce__(self) -> Any:
+        return "RESULT"
+
+    def type_of(self, node: Node) -> None:
+        return None
+
+    def replayed(self, node: Node, inputs: list[Any]) -> Any:
+        return inputs[0][node.attrs["of"]]
+
+
+RESULT = Result()
+
+
+def _call_of(module: str, name: str) -> Op:
+    """The operator of the calls of a function, for pickles."""
+    importlib.import_module(module)
+    return CALLS[module, name]
+
+
+def _mapped(value: Any, inputs: dict[Node, int]) -> Any:
+    """Arguments with a slot in the place of each node, which is entered among the inputs. Lists are copied."""
+    if isinstance(value, Node):
+        return Slot(inputs.setdefault(value, len(inputs)))
+    if type(value) in (list, tuple):
+        return type(value)([_mapped(one, inputs) for one in value])
+    if type(value) is dict:
+        return {key: _mapped(one, inputs) for key, one in value.items()}
+    return np.array(host_array(value)) if hasattr(value, "__dlpack__") else value  # the program may write into it
+
+
+def _filled(value: Any, inputs: list[Node]) -> Any:
+    """The arguments with nodes in their slots."""
+    if type(value) is Slot:
+        return inputs[value.number]
+    if type(value) in (list, tuple):
+        return type(value)([_filled(one, inputs) for one in value])
+    if type(value) is dict:
+        return {key: _filled(one, inputs) for key, one in value.items()}
+    return value
+
+
+def _has_no_type(values: Iterable[Any]) -> bool:
+    """Whether one of the arguments is a node without a type, or a list with one."""
+    for value in values:
+        if isinstance(value, Node):
+            if value.value_type is None:
+                return True
+        elif type(value) in (list, tuple) and value and not isinstance(value[0], int) and _has_no_type(value):
+            return True
+    return False
+
+
+def function(results: Results = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function of nodes that reads their types: called with a node that has none, it is noted.
+
+    Args:
+        results: None if it returns one node; else how many it returns, or a function of its arguments that says so.
+
+    A function that returns one of its arguments returns a node of its own in its place: a gradient with respect to
+    either is then its own.
+    """
+
+    def decorate(body: Callable[P, R]) -> Callable[P, R]:
+        call = Call(body, results)
+
+        @functools.wraps(body)
+        def called(*args: P.args, **words: P.kwargs) -> Any:
+            if _has_no_type(args) or (words and _has_no_type(words.values())):
+                return call.noted(args, words)
+            result = body(*args, **words)
+            if isinstance(result, Node) and any(result is value for value in args):
+                return WithUpdates.make([result])
+            return result
+
+        return called
+
+    return decorate
+
+
+def replay(
+    order: Iterable[Node], feeds: Mapping[Node, Type], known: Mapping[Node, Node] | None = None
+) -> tuple[dict[Node, Any], dict[Node, Node]]:
+    """For each node without a type the one that stands for it, now that the feeds' types are known; and for each that
+    has none still, a variable that was not fed.
+
+    `order`: inputs first. `known`: what stands for some nodes. Raises what the functions raise, with the user's line.
+    """
+    stands_for: dict[Node, Any] = dict(known or {})
+    missing: dict[Node, Node] = {}
+    for node in order:
+        if node.value_type is not None or node in stands_for:
+            continue
+        lacking = node if node.op.variable else next((missing[x] for x in node.inputs if x in missing), None)
+        if lacking is None:
+            stands_for[node] = _again(node, [stands_for.get(value, value) for value in node.inputs])
+        elif node in feeds:
+            stands_for[node] = fed_variable(node, feeds[node])
+        else:
+            missing[node] = lacking
+    return stands_for, missing
+
+
+def fed_variable(node: Node, fed: Type) -> Node:
+    """A variable of a known type for a node that is fed."""
+    from .inputs import Variable
+
+    variable = Variable(node.name, fed.shape, fed.dtype)
+    variable.placed_as(node)
+    return variable
+
+
+def _again(node: Node, inputs: list[Any]) -> Any:
+    """What a node computes, of inputs with types."""
+    before = stamp()
+    with scopes.inside("origin", node), scopes.inside("precision", node.attrs.get("precision")):
+        try:
+            result = node.op.replayed(node, inputs)
+        except DlsysError as error:
+            if "made at" in str(error):
+                raise
+            raise error_at(node, type(error), str(error).removeprefix(f"{node.op.name}: ")) from error
+    if isinstance(result, Node):
+        if result.id <= before and not isinstance(node.op, Result):
+            with scopes.inside("origin", node):
+                result = WithUpdates.make([result])
+        result.name = node.name
+    return result
+
+
+def declared_type(node: Node, part: str) -> Any:
+    """The shape or dtype of a node without a type, where it follows from the shapes that variables declare. Raises
+    ShapeError or DTypeError where it depends on what is fed."""
+    if node.op.variable and node.attrs[part] is not None:
+        return node.attrs[part]
+    order = find_topo_sort([node])
+    variables = [one for one in order if one.op.variable and one.value_type is None]
+    for variable in variables:
+        if part == "shape" and variable.attrs["shape"] is None:
+            raise error_at(variable, ShapeError, "the shape is known only when the variable is fed")
+        if part == "dtype" and None in (variable.attrs["shape"], variable.attrs["dtype"]):
+            raise error_at(variable, DTypeError, "the dtype is known only when the variable is fed")
+    feeds = {one: type_of(one.attrs["shape"], one.attrs["dtype"] or "float32") for one in variables}
+    stands_for, _ = replay(order, feeds)
+    return getattr(stands_for[node].value_type, part)
