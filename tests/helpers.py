@@ -28,10 +28,9 @@ from dlsys import compute
 from dlsys.checks import in_dtype
 from dlsys.compiler import Group, Reason, TypedGraph, analyse, unrolled, value_inputs
 from dlsys.compiler.base import plain, rewrite, sorted_nodes
-from dlsys.graph import OPS, Node, Op, Shape, below, find_topo_sort
-from dlsys.ops.state import State, Updates
-from dlsys.graph import type_of
+from dlsys.graph import OPS, Node, Op, Shape, below, find_topo_sort, type_of
 from dlsys.ops.replay import replay
+from dlsys.ops.state import State, Updates
 from dlsys.schedule import ScheduleWarning
 from hypothesis import HealthCheck, settings
 
@@ -110,7 +109,8 @@ def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
     """The nodes' values by the operators' NumPy rules; each must have the inferred shape and dtype. Loops are written
     out."""
-    stands_for, _ = replay(find_topo_sort(nodes := list(nodes)), {x: type_of(v.shape, str(v.dtype)) for x, v in feed.items()})
+    types = {node: type_of(value.shape, str(value.dtype)) for node, value in feed.items()}
+    stands_for, _ = replay(find_topo_sort(nodes := list(nodes)), types)
     nodes = [stands_for.get(node, node) for node in nodes]
     values = {stands_for.get(node, node): value for node, value in feed.items()}
     if any(node.op.kind == "scan" for node in find_topo_sort(nodes)):

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .errors import GraphError
-from .graph import FLOATS, Node, find_topo_sort
+from .errors import DTypeError, GraphError, ShapeError
+from .graph import FLOATS, Node, error_at, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
 from .ops.joining import joined_gradients
+from .ops.primitive import Primitive
 from .ops.replay import function
+from .ops.shape import sum_to
 from .scopes import precision, scopes
 
 
@@ -57,6 +59,34 @@ def _gradients(output: Node, nodes: list[Node]) -> tuple[Node, ...]:
     return tuple([zeroslike_op(node) if grad is None else grad for node, grad in zip(nodes, partials, strict=True)])
 
 
+def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
+    """The gradient of each input of a node from the node's own, None where it is zero; what broadcasting repeated is
+    summed. Raises ShapeError or DTypeError for a gradient of another type than the input, by a program's operator."""
+    grads = node.op.checked(node, node.op.gradient(node, grad))
+    if not isinstance(node.op, Primitive):
+        return grads
+    if node.op.broadcasts:
+        pairs = zip(grads, node.inputs, strict=True)
+        grads = [None if g is None or x.op.immediate else sum_to(g, x.shape) for g, x in pairs]
+    if node.op.builtin:
+        return grads
+    return [require_gradient(node, g, x) for g, x in zip(grads, node.inputs, strict=True)]
+
+
+def require_gradient(node: Node, grad: Node | None, x: Node) -> Node | None:
+    """The gradient that an operator gives for its input x. Raises ShapeError or DTypeError for one of another type."""
+    if grad is None:
+        return None
+    told = f"the gradient that it gives for {x.name}"
+    if grad.shape != x.shape:
+        raise error_at(node, ShapeError, f"{told} has shape {grad.shape}, the input {x.shape}")
+    if x.dtype not in FLOATS:
+        raise error_at(node, DTypeError, f"{told} is {grad.dtype}, but one of {x.dtype} is always zero: return None")
+    if grad.dtype != x.dtype:
+        raise error_at(node, DTypeError, f"{told} is {grad.dtype}, the input {x.dtype}")
+    return grad
+
+
 def has_gradient(node: Node) -> bool:
     """Whether gradients pass through a node, as far as its type is known: those of integers are zero. A loop's value is
     a tuple."""
@@ -86,5 +116,5 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
             with scopes.inside("differentiated", node), precision(node.attrs.get("precision")):
                 grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
                 if not (node.no_grad or dependent.isdisjoint(node.inputs)):
-                    give(node.inputs, node.op.checked(node, node.op.gradient(node, grad)))
+                    give(node.inputs, input_gradients(node, grad))
     return [grads.get(node) for node in node_list]

@@ -332,17 +332,24 @@ def require_value(what: str, value: Any) -> None:
         raise GraphError(f"{what} is {type(value).__name__}: {told}")
 
 
-def require_takes(node: Node, part: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Raises GraphError if a part of the node's operator does not take this number of arguments; called after a call of
-    it has failed."""
+def require_takes(
+    node: Node,
+    part: str,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    words: Mapping[str, Any] | None = None,
+) -> None:
+    """Raises GraphError if a part of the node's operator does not take these arguments; called after a call of it has
+    failed."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions in C have no signature
         return
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **(words or {}))
     except TypeError as error:
         count = f"{len(arguments)} argument{'s'[: len(arguments) != 1]}"
+        count += f" and {', '.join(words)}" if words else ""
         raise error_at(node, GraphError, f"its {part} takes {signature}, and is called with {count}") from error
 
 

@@ -12,9 +12,8 @@ from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, INTEGERS, Formula, Made, Node, Op, Shape, Type, register, type_of
+from ..graph import DTYPES, INTEGERS, OPS, Formula, Made, Node, Op, Shape, Type, register, type_of
 from .rules import dtype_attribute, holds, real_constant, shape_attribute
-from .shape import broadcast_shape_op
 from .types import dtype_of
 
 
@@ -83,7 +82,7 @@ class Full(Op):
         return np.asarray(node.attrs["value"], node.attrs["dtype"])
 
     def lifted(self, node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
-        return broadcast_shape_op(numbers[0], node.attrs["shape"])
+        return OPS["broadcast_shape"].make([numbers[0]], {"shape": node.attrs["shape"]})
 
 
 @register

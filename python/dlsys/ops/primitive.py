@@ -1,7 +1,7 @@
 """Primitives: what a graph is made of. Each is a row of facts, and all that dlsys knows about it is there.
 
-`primitive("tanh", numpy=np.tanh, te=compute.tanh, grad=lambda g, y, x: g * (1 - y * y))` defines an operator and returns
-the function that makes its nodes. So are those of this package defined, and so does a program define its own.
+`primitive("tanh", numpy=np.tanh, te=compute.tanh, grad=lambda g, y, x: g * (1 - y * y))` defines an operator and
+returns the function that makes its nodes. So are those of this package defined, and a program defines its own so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..scopes import scopes
 from .inputs import constant_op, is_number
 from .replay import function
 from .rules import broadcast_shapes
-from .shape import sum_to
 
 ZERO: Any = None
 """A gradient that is zero everywhere."""
@@ -29,7 +28,8 @@ class Primitive(Op):
     """An operator whose facts are a row, see `primitive`."""
 
     def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
-        vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{__package__.rpartition('.')[0]}."))
+        package = __package__.rpartition(".")[0]
+        vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{package}."))
         self.broadcasts = self.kind == "elementwise"
 
     def __call__(self, inputs: Sequence[Node], attrs: dict[str, Any], name: str | None = None) -> Made:
@@ -69,6 +69,8 @@ class Primitive(Op):
         return self.dtype or super().infer_dtype(node, input_dtypes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        """The gradient of each input, None where it is zero; of an elementwise operator in the result's shape, see
+        `gradients.input_gradients`."""
         if self.grad is ZERO:
             return [None] * len(node.inputs)
         arguments = output_grad, node, *node.inputs
@@ -81,10 +83,10 @@ class Primitive(Op):
         if len(found) != len(node.inputs) or any(not isinstance(x, Node) for x in found if x is not None):
             wanted = "a node" if len(node.inputs) == 1 else f"a tuple of {len(node.inputs)} nodes"
             raise error_at(node, GraphError, f"its grad must return {wanted}, or None where it is zero, not {grads!r}")
-        pairs = list(zip(found, node.inputs, strict=True))
-        if self.broadcasts:
-            found = [None if g is None or x.op.immediate else sum_to(g, x.shape) for g, x in pairs]
-        return found if self.builtin else [require_gradient(node, g, x) for g, x in zip(found, node.inputs, strict=True)]
+        return found
+
+    def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
+        return grads
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         return self._applied("te", node, inputs)
@@ -112,20 +114,6 @@ def arguments_of(node: Node) -> dict[str, Any]:
     return {key: value for key, value in attrs.items() if key != "precision"} if "precision" in attrs else attrs
 
 
-def require_gradient(node: Node, grad: Node | None, x: Node) -> Node | None:
-    """The gradient that an operator gives for its input x. Raises ShapeError or DTypeError for one of another type."""
-    if grad is None:
-        return None
-    told = f"the gradient that it gives for {x.name}"
-    if grad.shape != x.shape:
-        raise error_at(node, ShapeError, f"{told} has shape {grad.shape}, the input {x.shape}")
-    if x.dtype not in FLOATS:
-        raise error_at(node, DTypeError, f"{told} is {grad.dtype}, but one of {x.dtype} is always zero: return None")
-    if grad.dtype != x.dtype:
-        raise error_at(node, DTypeError, f"{told} is {grad.dtype}, the input {x.dtype}")
-    return grad
-
-
 def primitive(
     name: str,
     *,
@@ -150,7 +138,7 @@ def primitive(
             is the gradient of the node y. What broadcasting repeated is summed back for elementwise operators.
         shape: from the inputs' shapes and the attributes to the result's; raises ShapeError. Without one: inputs
             broadcast if it is elementwise, else the first input's.
-        dtype: of the result, or a function of the inputs' dtypes and the attributes; without one the inputs' common one.
+        dtype: of the result, or a function of the inputs' dtypes and the attributes; without one their common dtype.
         dtypes: what the inputs may be.
         kind: how it uses its inputs, one of `dlsys.graph.KINDS`, see `Op.kind`.
         onnx: ONNX's operator of the same inputs and meaning.

@@ -24,6 +24,15 @@ def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
         raise ShapeError(f"a shape is a tuple of integers, not {shape_a!r} or {shape_b!r}") from None
 
 
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape to which NumPy broadcasts these. Raises ShapeError."""
+    shape: Shape = ()
+    for other in shapes:
+        if other != shape:
+            shape = broadcast_rule(shape, other) if shape and other else shape or other
+    return shape
+
+
 def broadcast_operands(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
     """`broadcast_rule` for the operands of a node, which the error names."""
     if shape_a == shape_b or not (shape_a and shape_b):  # as mostly

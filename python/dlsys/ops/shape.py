@@ -232,6 +232,17 @@ def sum_to_like_op(a: Node, b: Node) -> Made:
     return SumToLike.make([a, b])
 
 
+def sum_to(x: Node, shape: Shape) -> Made | Node:
+    """x summed over what broadcasting `shape` to x's shape repeats: x itself where that is nothing. Where the sum is
+    over leading axes alone they are dropped at once, so that no reshape follows."""
+    if x.shape == shape:
+        return x
+    lead = len(x.shape) - len(shape)
+    inner = [lead + i for i, extent in enumerate(shape) if extent == 1 != x.shape[lead + i]]
+    total = OPS["reducesum"].make([x], {"axes": (*range(lead), *inner), "keepdims": bool(inner)})
+    return reshape_op(total, shape) if lead and inner else total
+
+
 def reshape_op(node: Node, shape: Any) -> Made:
     """The node under `shape`, an int or a tuple with at most one -1. Raises GraphError for anything else."""
     return Reshape.make([node], {"shape": shape_attribute("reshape", shape, signed=True)})
