@@ -32,7 +32,7 @@ class Case:
         """Variables of the inputs' types, of `dtype` where they have none of their own."""
         own = {position: dtype for position, dtype, *_ in self.fixed}
         return [
-            Parameter(np.zeros(shape), f"p{i}")
+            Parameter(np.zeros(shape, dtype), f"p{i}")
             if i in self.parameters
             else ops.Variable(f"x{i}", shape, own.get(i, dtype))
             for i, shape in enumerate(self.shapes)
