@@ -13,6 +13,7 @@ from .ops.joining import joined_gradients
 from .ops.primitive import Primitive
 from .ops.replay import function
 from .ops.shape import sum_to
+from .ops.state import WithGradient
 from .scopes import precision, scopes
 
 
@@ -63,7 +64,7 @@ def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
     """The gradient of each input of a node from the node's own, None where it is zero; what broadcasting repeated is
     summed. Raises ShapeError or DTypeError for a gradient of another type than the input, by a program's operator."""
     grads = node.op.checked(node, node.op.gradient(node, grad))
-    if not isinstance(node.op, Primitive):
+    if not isinstance(node.op, (Primitive, WithGradient)):
         return grads
     if node.op.broadcasts:
         pairs = zip(grads, node.inputs, strict=True)

@@ -1,9 +1,10 @@
-"""State that outlives a run: cells, which hold the values of leaves, and assignments, which change them at its end."""
+"""What evaluators take out of a graph: state that outlives a run (cells, which hold the values of leaves, and
+assignments, which change them at its end), and gradients that a composition states."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ..checks import flag
 from ..devices import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, OPS, Made, Node, Op, Shape, error_at, register, shape_error, stamp
+from ..graph import DTYPES, OPS, Made, Node, Op, Shape, Type, error_at, register, shape_error, stamp
 from ..system import free_at_fork
 
 _lock = free_at_fork(threading.RLock())
@@ -209,6 +210,38 @@ class WithUpdates(State):
     def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
         updates.along(inputs[1:])
         return inputs[0]
+
+
+@register
+class WithGradient(Op):
+    """(y, inputs...) -> y; its gradient is stated, see `with_gradient`. Nothing is computed for it: y replaces it once
+    shapes are known."""
+
+    name = "with_gradient"
+    dtypes = DTYPES
+    broadcasts = True
+
+    def type_of(self, node: Node) -> Type | None:
+        return node.inputs[0].value_type
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        attrs = {key: value for key, value in node.attrs.items() if key != "rule"}
+        grads = node.attrs["rule"](output_grad, node, *node.inputs[1:], **attrs)
+        return [None, *(grads if isinstance(grads, (list, tuple)) else (grads,))]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return node.inputs[0]
+
+
+def with_gradient(y: Node, inputs: Sequence[Node], rule: Callable[..., Any], **attrs: Any) -> Made:
+    """y, a composition of `inputs`, whose gradient is that which `rule` states, not that of the composition.
+
+    `rule(g, y, *inputs, **attrs)` returns the gradient of each input, None where it is zero, of one input without a
+    tuple; what broadcasting repeated is summed back. It is a function of a module, and the attributes are hashable: the
+    structure of a graph, which has both, is a key of caches. It may read y, the node itself, so that the gradient of a
+    gradient is stated too.
+    """
+    return WithGradient.make([y, *inputs], {"rule": rule, **attrs})
 
 
 def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Made:
