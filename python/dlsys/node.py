@@ -66,8 +66,8 @@ def stamp() -> int:
     return next(_ids)
 
 
-def _user_line() -> str:
-    """`file.py:line` of the first caller outside this package."""
+def _user_frame() -> Any:
+    """The frame of the first caller outside this package."""
     frame = sys._getframe(2)
     while True:
         path = frame.f_code.co_filename
@@ -76,9 +76,8 @@ def _user_line() -> str:
         except KeyError:
             name = _files[path] = None if path.startswith(_PACKAGE) else path.rpartition(os.sep)[2]
         if name is not None or frame.f_back is None:
-            break
+            return frame
         frame = frame.f_back
-    return f"{name}:{frame.f_lineno}"
 
 
 _arithmetic: dict[str, Callable[..., Any]] = {}
@@ -94,8 +93,8 @@ class Node:
         op: the operator, the one instance in `OPS`.
         inputs: the nodes it is applied to.
         attrs: the operator's constants by name, such as axes: numbers, text, None, or tuples of these.
-        name: the user's, or `<op>_<id>`.
-        line: `train.py:31`, the user's line that made it.
+        place: the code that made it, and the offset of the instruction there; of a node from a file the text: see
+            `line`.
         part: the module call in whose `forward` it was made, as text, see `scopes.scope`; None outside.
         gradient_of: the name of the node of whose gradient it is a part, which has this line; None for other nodes.
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
@@ -104,12 +103,11 @@ class Node:
         value_type: its shape and dtype; None where they depend on what is fed, see `dlsys.replay`.
     """
 
-    __slots__ = ("attrs", "cell", "gradient_of", "id", "inputs", "line", "name", "no_grad", "op", "part", "value_type")
+    __slots__ = ("_name", "attrs", "cell", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "value_type")
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
-    name: str
-    line: str
+    place: tuple[Any, int] | str
     part: str | None
     gradient_of: str | None
     no_grad: bool
@@ -123,7 +121,7 @@ class Node:
         self.inputs = inputs
         self.attrs = attrs
         self.id = next(_ids)
-        self.name = name if name is not None else f"{op.name}_{self.id}"
+        self._name = name
         if (differentiated := scopes.differentiated) is not None:
             self.placed_as(differentiated)
             self.gradient_of, self.no_grad = differentiated.name, scopes.no_grad
@@ -131,10 +129,34 @@ class Node:
             self.placed_as(origin)
         else:
             part = scopes.part
-            self.line, self.part, self.no_grad = _user_line(), None if part is None else str(part), scopes.no_grad
+            frame = _user_frame()
+            self.place = frame.f_code, frame.f_lasti
+            self.part, self.no_grad = None if part is None else str(part), scopes.no_grad
             self.gradient_of = None
         self.cell = None
         self.value_type = op.type_of(self)
+
+    @property
+    def name(self) -> str:
+        """The user's name, or `<op>_<id>`."""
+        return f"{self.op.name}_{self.id}" if self._name is None else self._name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        self._name = name
+
+    @property
+    def line(self) -> str:
+        """`train.py:31`, the user's line that made it."""
+        if isinstance(self.place, str):
+            return self.place
+        code, at = self.place
+        line = next((line for start, end, line in code.co_lines() if start <= at < end), None)
+        return f"{code.co_filename.rpartition(os.sep)[2]}:{line}"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        rebuild, arguments, state, *rest = object.__reduce_ex__(self, protocol)  # type: ignore[misc]
+        return rebuild, arguments, (state[0], {**state[1], "place": self.line}), *rest  # code is not pickled
 
     @property
     def location(self) -> str:
@@ -144,7 +166,8 @@ class Node:
 
     def placed_as(self, other: Node) -> None:
         """Take the source line, module call, `gradient_of` and `no_grad` of another node, which this one replaces."""
-        self.line, self.part, self.gradient_of, self.no_grad = other.line, other.part, other.gradient_of, other.no_grad
+        self.place, self.part = other.place, other.part
+        self.gradient_of, self.no_grad = other.gradient_of, other.no_grad
 
     @property
     def shape(self) -> Shape:
