@@ -69,7 +69,7 @@ class Op:
     """
     costly: ClassVar[bool] = False
     """Its formula takes many instructions, as exp's polynomial does: its value is stored, not computed twice."""
-    broadcasts: ClassVar[bool] = False
+    broadcasts: bool = False
     """Whether it is elementwise with several inputs, which are broadcast by NumPy's rules."""
     picks: ClassVar[bool] = False
     """Whether every element of the result is an element of the first input."""
@@ -116,7 +116,7 @@ class Op:
     """
     plain: ClassVar[bool] = True
     """Whether no other operator replaces it once shapes are known, see `known`; set for each class."""
-    edition: ClassVar[int] = 0
+    edition: int = 0
     """How many operators of this name the program has defined before."""
 
     def __init_subclass__(cls) -> None:

@@ -103,7 +103,9 @@ class Node:
         value_type: its shape and dtype; None where they depend on what is fed, see `dlsys.replay`.
     """
 
-    __slots__ = ("_name", "attrs", "cell", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "value_type")
+    __slots__ = (
+        *("_name", "attrs", "cell", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "value_type"),
+    )
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
@@ -155,7 +157,8 @@ class Node:
         return f"{code.co_filename.rpartition(os.sep)[2]}:{line}"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        rebuild, arguments, state, *rest = object.__reduce_ex__(self, protocol)  # type: ignore[misc]
+        reduced: Any = object.__reduce_ex__(self, protocol)
+        rebuild, arguments, state, *rest = reduced
         return rebuild, arguments, (state[0], {**state[1], "place": self.line}), *rest  # code is not pickled
 
     @property
@@ -187,7 +190,9 @@ class Node:
     @property
     def const_attr(self) -> float | None:
         """The Python number among its operands, as in `add_byconst_op(x, 2)`; None without one."""
-        return next((value.attrs["value"] for value in self.inputs if value.op.immediate), None)
+        numbers = [value.attrs["value"] for value in self.inputs if value.op.immediate]
+        numbers += [value for value in self.attrs.get("args", ()) if isinstance(value, (int, float))]  # of a call
+        return numbers[0] if numbers else None
 
     @property
     def matmul_attr_trans_A(self) -> bool:

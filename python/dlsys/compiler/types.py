@@ -80,7 +80,7 @@ def analyse(
     leaves = _first_of_each_cell(node for node in given if node not in given_for)
     for node in given_for:
         if not node.op.variable and node.cell is None:
-            leaves[node] = fed_variable(node, node.value_type)
+            leaves[node] = fed_variable(node, type_of(node.shape, node.dtype))
             given = given - {node} | {leaves[node]}
     updates = _Updates(given_for)
 

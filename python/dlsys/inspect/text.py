@@ -10,6 +10,7 @@ from ..compiler import Group, Key, Plan, Program, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
+from ..ops.replay import Deferred, Result
 from ..planner import table
 
 INDICES = "tuvw"  # of the steps of loops, the outermost first
@@ -44,6 +45,10 @@ def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str
     if node in fed and node.inputs:
         return "fed"
     arguments = [repr(x.attrs["value"]) if x.op.immediate else name.get(x, x.name) for x in node.inputs]
+    if isinstance(node.op, Result):
+        return f"{arguments[0]}[{node.attrs['of']}]"
+    if isinstance(node.op, Deferred):
+        return f"{node.op.name}({', '.join(node.op.written(node, arguments))})"
     for key, value in node.attrs.items():
         if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):
             arguments.append(f"{key}={value!r}")

@@ -27,6 +27,10 @@ ZERO: Any = None
 class Primitive(Op):
     """An operator whose facts are a row, see `primitive`."""
 
+    grad: Callable[..., Any] | None
+    shape: Callable[..., Shape] | None
+    dtype: str | Callable[..., str]
+
     def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
         package = __package__.rpartition(".")[0]
         vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{package}."))
@@ -50,14 +54,14 @@ class Primitive(Op):
     make = __call__  # type: ignore[assignment]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        rule = self.shape or (broadcast_shapes if self.broadcasts else _first)
+        words = arguments_of(node) if self.shape else {}
         try:
-            if self.shape is not None:
-                return self.shape(*input_shapes, **arguments_of(node))
-            return broadcast_shapes(*input_shapes) if self.broadcasts else input_shapes[0]
+            return rule(*input_shapes, **words)
         except ShapeError as error:
             raise error_at(node, ShapeError, str(error)) from None
         except TypeError:
-            require_takes(node, "shape", self.shape, input_shapes, arguments_of(node))
+            require_takes(node, "shape", rule, input_shapes, words)
             raise
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
@@ -71,7 +75,7 @@ class Primitive(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient of each input, None where it is zero; of an elementwise operator in the result's shape, see
         `gradients.input_gradients`."""
-        if self.grad is ZERO:
+        if self.grad is None:
             return [None] * len(node.inputs)
         arguments = output_grad, node, *node.inputs
         try:
@@ -89,14 +93,14 @@ class Primitive(Op):
         return grads
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
-        return self._applied("te", node, inputs)
+        return self._computed("te", node, inputs)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         with np.errstate(all="ignore"):  # infinities and NaN are results like others
-            result = np.asarray(self._applied("numpy", node, inputs), order="C")
+            result = np.asarray(self._computed("numpy", node, inputs), order="C")
         return result if result.base is None or self.kind == "view" else result.copy()
 
-    def _applied(self, part: str, node: Node, inputs: list[Any]) -> Any:
+    def _computed(self, part: str, node: Node, inputs: list[Any]) -> Any:
         """The formula or the reference, applied to the inputs."""
         applied = self.formula if part == "te" else self.reference
         if applied is None:
@@ -106,6 +110,10 @@ class Primitive(Op):
         except TypeError:
             require_takes(node, part, applied, inputs, arguments_of(node))
             raise
+
+
+def _first(shape: Shape, *others: Shape) -> Shape:
+    return shape
 
 
 def arguments_of(node: Node) -> dict[str, Any]:

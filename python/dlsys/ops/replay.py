@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -39,11 +39,11 @@ class Slot:
     number: int
 
 
-CALLS: dict[tuple[str, str], Call] = {}
+DEFERRED: dict[tuple[str, str], Deferred] = {}
 """The operators of calls, by the functions' modules and names."""
 
 
-class Call(Op):
+class Deferred(Op):
     """A call of a function whose arguments have no types yet. There is one operator for each function."""
 
     never = "a call is replayed when types are known: see `dlsys.ops.replay`"
@@ -52,7 +52,7 @@ class Call(Op):
         self.name = function.__name__.removesuffix("_op").lstrip("_")  # type: ignore[misc]
         self.function = function
         self.results = results
-        CALLS[function.__module__, function.__qualname__] = self
+        DEFERRED[function.__module__, function.__qualname__] = self
 
     def __reduce__(self) -> Any:
         return _call_of, (self.function.__module__, self.function.__qualname__)
@@ -72,6 +72,19 @@ class Call(Op):
         count = self.results if isinstance(self.results, int) else self.results(*args, **words)
         return tuple([hooks.make_node(RESULT, [node], {"of": of}, None) for of in range(count)])
 
+    def written(self, node: Node, names: Sequence[str]) -> list[str]:
+        """The arguments as a program writes them; `names`: the inputs'."""
+
+        def shown(value: Any) -> str:
+            if isinstance(value, Slot):
+                return names[value.number]
+            if type(value) in (list, tuple):
+                return f"[{', '.join(map(shown, value))}]"
+            return repr(value)
+
+        words = node.attrs["words"].items()
+        return [*map(shown, node.attrs["args"]), *(f"{key}={shown(value)}" for key, value in words)]
+
     def replayed(self, node: Node, inputs: list[Node]) -> Any:
         """What the function returns of these inputs."""
         args, words = (_filled(node.attrs[part], inputs) for part in ("args", "words"))
@@ -82,7 +95,7 @@ class Result(Op):
     """Result number `attrs["of"]` of a call that has several."""
 
     name = "result"
-    never = Call.never
+    never = Deferred.never
 
     def __reduce__(self) -> Any:
         return "RESULT"
@@ -100,7 +113,7 @@ RESULT = Result()
 def _call_of(module: str, name: str) -> Op:
     """The operator of the calls of a function, for pickles."""
     importlib.import_module(module)
-    return CALLS[module, name]
+    return DEFERRED[module, name]
 
 
 def _mapped(value: Any, inputs: dict[Node, int]) -> Any:
@@ -147,7 +160,7 @@ def function(results: Results = None) -> Callable[[Callable[P, R]], Callable[P, 
     """
 
     def decorate(body: Callable[P, R]) -> Callable[P, R]:
-        call = Call(body, results)
+        call = Deferred(body, results)
 
         @functools.wraps(body)
         def called(*args: P.args, **words: P.kwargs) -> Any:

@@ -130,7 +130,7 @@ def scan_op(
             inside.add(node)
             outer.update(dict.fromkeys(value for value in node.inputs if value not in inside))
     outer.update(dict.fromkeys(value for value in [*out, *kept] if value not in inside))
-    step = Step(variables, out, kept, list(outer), frozenset(inside))
+    step = Step([*variables], out, kept, [*outer], frozenset(inside))
     results = _loop(step, carried, slices, list(outer), length, reverse)
     return _formed(list(results[: len(out)]), returned[0]), _formed(list(results[len(out) :]), returned[1])
 
@@ -165,7 +165,7 @@ def _loop(
     step: Step, carried: list[Node], slices: list[Node], outer: list[Node], length: int | None, reverse: bool
 ) -> tuple[Node, ...]:
     """The last carried values of a loop by this step, and what is kept of all steps."""
-    types = [value.value_type for value in carried]
+    types = [type_of(value.shape, value.dtype) for value in carried]
     for value in slices:
         if not value.shape:
             raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
