@@ -258,9 +258,7 @@ def typed_graph(
     given = [stands_for.get(node, node) for node in fed]
     roots = [node for node in outputs if node is not None] + [value for _, value in updates]
     order = find_topo_sort(roots)
-    known = [node for node in [*order, *given] if node.value_type is not None]
-    shapes, dtypes = {node: node.shape for node in known}, {node: node.dtype for node in known}
     computed = tuple(node for node in order if node not in set(given))
-    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), shapes, dtypes, dict(stands_for))
+    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), dict(stands_for))
     graph = rewrite(graph, plain, name="types", why="the shapes are known")
     return replace(graph, nodes=sorted_nodes(graph))

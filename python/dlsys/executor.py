@@ -411,7 +411,7 @@ class Executor(Stages):
                     ]  # fmt: skip
                     values[node] = value = node.op.numpy(node, inputs)
                     given = value.shape, str(value.dtype)
-                    require_type(node, "reference", given, graph.shapes[node], graph.dtypes[node])
+                    require_type(node, "reference", given, node.shape, node.dtype)
 
             def own(value: np.ndarray) -> np.ndarray:
                 lent = any(np.may_share_memory(value, other) for other in borrowed)
@@ -437,7 +437,7 @@ def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:
 
 def _stand_in(graph: TypedGraph, node: Node) -> np.ndarray:
     """An array of the node's shape for operators that read only its shape; takes no memory."""
-    return np.broadcast_to(np.zeros((), graph.dtypes[node]), graph.shapes[node])
+    return np.broadcast_to(np.zeros((), node.dtype), node.shape)
 
 
 def _at(node: Node) -> str:

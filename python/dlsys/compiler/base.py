@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
 from ..devices import VECTOR
-from ..graph import OPS, Node, Shape, Type, below
+from ..graph import OPS, Node, Type, below
 from ..ops import full_op
 from ..ops.state import State
 from ..scopes import in_place_of, scopes
@@ -31,6 +33,14 @@ SHAPES = "types", "the shapes are known"
 """What type inference is called, and its reason to make operators plain that depend on another node's shape."""
 
 
+class _Types:
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __getitem__(self, node: Node) -> Any:
+        return getattr(node, self._part)
+
+
 @dataclass(frozen=True, eq=False)
 class TypedGraph:
     """The graph that one run computes, with types. Passes take one and return another; nodes are never changed.
@@ -40,7 +50,6 @@ class TypedGraph:
         outputs: the values to return, in order; None for what has no value (a group of updates).
         updates: pairs of a parameter and the value it has after the run.
         fed: what is given: feeds and parameters.
-        shapes, dtypes: of every node whose shape is needed, also where its value is not.
         current: for a node of the user's that was replaced, what stands for it.
         reasons: every change that passes have made, in order.
     """
@@ -49,10 +58,16 @@ class TypedGraph:
     outputs: tuple[Node | None, ...]
     updates: tuple[tuple[Node, Node], ...]
     fed: frozenset[Node]
-    shapes: dict[Node, Shape]
-    dtypes: dict[Node, str]
     current: dict[Node, Node]
     reasons: tuple[Reason, ...] = ()
+
+    @property
+    def shapes(self) -> Any:
+        return _Types("shape")
+
+    @property
+    def dtypes(self) -> Any:
+        return _Types("dtype")
 
     @property
     def roots(self) -> list[Node]:
@@ -85,10 +100,7 @@ class TypedGraph:
 
     def size(self, node: Node) -> int:
         """How many elements a node's value has."""
-        count = 1
-        for extent in self.shapes[node]:
-            count *= extent
-        return count
+        return prod(node.shape)
 
 
 def value_inputs(node: Node) -> list[Node]:
@@ -122,9 +134,10 @@ def rewrite(
     with one operator, the same inputs (of sums and products in either order) and the same attributes, the first stands
     for all.
     """
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     now = dict(now or {})
-    typed = replace(graph, shapes=shapes, dtypes=dtypes, current=now)
+    typed = replace(graph, current=now)
+    known = {*graph.fed, *graph.nodes, *now.values()}  # what is given, and nodes in normal form
+    known.update(value for node in graph.nodes for value in node.inputs)
     nodes: dict[Node, None] = {}
     reasons: list[Reason] = []
     normal: dict[object, Node] = {}  # by the node, or where equal ones are merged by what it computes
@@ -138,7 +151,7 @@ def rewrite(
         if node.name == origin.name:
             reasons.append(("cse", (node, first), "the same operator of the same inputs"))
         if node is not origin:
-            del shapes[node], dtypes[node]
+            known.discard(node)
         return first
 
     def applied(node: Node, origin: Node) -> Node:
@@ -157,36 +170,36 @@ def rewrite(
         at = len(reasons)
         reasons.append((by, (node, found), reason))
         result = made(found, origin)
-        if shapes[result] != shapes[node] and node.op.kind != "scan":  # a loop may have other results
-            found = Node(OPS["broadcast_shape"], [result], {"shape": shapes[node]})
+        if result.shape != node.shape and node.op.kind != "scan":  # a loop may have other results
+            found = Node(OPS["broadcast_shape"], [result], {"shape": node.shape})
             reasons[at] = by, (node, found), reason
             result = made(found, origin)
         if node is not origin:
-            del shapes[node], dtypes[node]
+            known.discard(node)
         return result
 
     def made(found: Node, origin: Node) -> Node:
         """The normal form of nodes that a rule has made."""
-        new = below([found], shapes.__contains__)
+        new = below([found], known.__contains__)
         computed = needed(new, [found]) if any(node.op.shape_only for node in new) else set(new)
         settled: dict[Node, Node] = {}
         for node in new:
             own = _reading(node, settled)
-            shapes[own], dtypes[own] = own.shape, own.dtype
+            known.add(own)
             is_value = (node in computed or node.op.constant) and not node.op.immediate
             result = settle(own, origin) if is_value else own
             if result is not node:
                 settled[node] = result
         for node in new:
             if node not in computed and not node.op.constant:  # read for its shape, by what is plain now
-                del shapes[settled.get(node, node)], dtypes[settled.get(node, node)]
+                known.discard(settled.get(node, node))
         return settled.get(found, found)
 
     for old in graph.nodes:
         scopes.origin = old
         node = _reading(old, now)
         if node is not old:
-            shapes[node], dtypes[node] = node.shape, node.dtype
+            known.add(node)
             if origins is not None:
                 origins[node] = old
         node = settle(node, old)
@@ -228,8 +241,7 @@ def plain(node: Node, graph: TypedGraph) -> Node | None:
     shape_only = node.op.shape_only
     if (node.op.plain and not shape_only) or isinstance(node.op, State):
         return None
-    shapes, dtypes = graph.shapes, graph.dtypes
-    types = [shapes[value] for value in node.inputs], [dtypes[value] for value in node.inputs]
+    types = [value.shape for value in node.inputs], [value.dtype for value in node.inputs]
     found = node.op.known(node, *types)
     if found is not None or all(node.inputs[i].op.constant for i in shape_only):
         return found
@@ -260,19 +272,15 @@ def sorted_nodes(graph: TypedGraph) -> tuple[Node, ...]:
 
 
 def drop_dead(graph: TypedGraph) -> TypedGraph:
-    """Only what the roots depend on is computed. Types are kept of what is computed, fed, or read for its shape, and
-    `current` names what still stands."""
+    """Only what the roots depend on is computed, and `current` names what still stands."""
     nodes = sorted_nodes(graph)
     if len(nodes) == len(graph.nodes):
         return graph
     standing = {*nodes, *graph.fed}
     dropped = [("dead", (node,), "nothing returned depends on it") for node in graph.nodes if node not in standing]
-    typed = standing.union(*(node.inputs for node in nodes))
     return replace(
         graph,
         nodes=nodes,
-        shapes={node: shape for node, shape in graph.shapes.items() if node in typed},
-        dtypes={node: dtype for node, dtype in graph.dtypes.items() if node in typed},
         current={old: node for old, node in graph.current.items() if node in standing},
         reasons=(*graph.reasons, *dropped),
     )

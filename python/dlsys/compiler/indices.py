@@ -35,7 +35,7 @@ def fed_indices(graph: TypedGraph, feeds: Mapping[Node, Node]) -> list[FedIndice
     of one range, as an operator and its gradient do, once."""
     found: dict[tuple[Node, IndexRange], FedIndices] = {}
     for node in graph.nodes:
-        of = node.op.index_range(node, [graph.shapes[value] for value in node.inputs])
+        of = node.op.index_range(node, [value.shape for value in node.inputs])
         if of is None:
             continue
         between: list[Node] = []

@@ -216,19 +216,17 @@ def hoisted(step: TypedGraph, given: Mapping[Node, Node], length: int) -> tuple[
             outer[node].placed_as(node)
     nodes = tuple([node for node in step.nodes if node not in outer])
     read = dict.fromkeys([*(value for node in nodes for value in node.inputs), *step.roots])
-    now = {value: Variable(value.name, step.shapes[value], step.dtypes[value]) for value in read if value in outer}
+    now = {value: Variable(value.name, value.shape, value.dtype) for value in read if value in outer}
     step = _given(replace(step, nodes=nodes, fed=step.fed.difference(given)), now.values())
     return rewrite(step, lambda node, typed: None, now=now), {now[value]: outer[value] for value in now}
 
 
-NOTHING = TypedGraph((), (), (), frozenset(), {}, {}, {})
+NOTHING = TypedGraph((), (), (), frozenset(), {})
 
 
 def _given(graph: TypedGraph, variables: Iterable[Node]) -> TypedGraph:
     """The graph that is given variables besides, which declare their types."""
-    shapes = {**graph.shapes, **{node: node.attrs["shape"] for node in variables}}
-    dtypes = {**graph.dtypes, **{node: node.attrs["dtype"] for node in variables}}
-    return replace(graph, shapes=shapes, dtypes=dtypes, fed=graph.fed.union(variables))
+    return replace(graph, fed=graph.fed.union(variables))
 
 
 def _updating(graph: TypedGraph, updates: Sequence[tuple[Node, Node]]) -> TypedGraph:
@@ -243,8 +241,8 @@ class _Rolled:
     def __init__(self, node: Node, wanted: set[Item], graph: TypedGraph, lowering: _Lowering) -> None:
         self.lowering = lowering
         self.body = body = node.attrs["body"]  # type: Body
-        self.shapes, self.dtypes = [shape[1:] for shape in graph.shapes[node]], graph.dtypes[node]  # type: ignore[index]
-        self.length = graph.shapes[node][0][0]  # type: ignore[index]
+        self.shapes, self.dtypes = [shape[1:] for shape in node.shape], node.dtype  # type: ignore[index]
+        self.length = node.shape[0][0]  # type: ignore[index]
         self.wanted = {item: self._carried(*item) for item in sorted(wanted)}
         found = body.needed(of if k is None else k for (of, _), k in self.wanted.items())
         self.carried = [k for k in found if k < body.carried]
@@ -367,7 +365,7 @@ def _written_out() -> Rule:
             return None
         (loop,), (of, last) = node.inputs, _item(node)
         if loop not in made:
-            made[loop] = list(steps(loop, typed.shapes[loop][0][0]))  # type: ignore[index]
+            made[loop] = list(steps(loop, loop.shape[0][0]))  # type: ignore[index]
         body: Body = loop.attrs["body"]
         values = [now[body.nodes[of]] for now in made[loop]]
         return values[-1] if last else stack_op(values[::-1] if body.reverse else values)

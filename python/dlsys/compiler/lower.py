@@ -30,11 +30,10 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
     return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
 
 
-def _copy(node: Node, graph: TypedGraph, nodes: list[Node]) -> Node:
-    """A copy of a node, with its type in the graph and a place among the nodes."""
+def _copy(node: Node, nodes: list[Node]) -> Node:
+    """A copy of a node, which is put among the nodes."""
     copy = copy_op(node)
     copy.placed_as(node)
-    graph.shapes[copy], graph.dtypes[copy] = graph.shapes[node], graph.dtypes[node]
     nodes.append(copy)
     return copy
 
@@ -42,9 +41,9 @@ def _copy(node: Node, graph: TypedGraph, nodes: list[Node]) -> Node:
 def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
     updated value that is not a computation's own. Of a view of a whole value, that is written into the parameter."""
-    graph, nodes = replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), list(graph.nodes)
+    nodes = list(graph.nodes)
     others = (node for node in graph.outputs if node is not None and aliases.source(node) in graph.fed)
-    made: dict[Node | None, Node] = {node: _copy(node, graph, nodes) for node in dict.fromkeys(others)}
+    made: dict[Node | None, Node] = {node: _copy(node, nodes) for node in dict.fromkeys(others)}
     updates = []
     taken: set[Node] = set()
     for parameter, value in graph.updates:
@@ -52,7 +51,7 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
         if whole not in aliases.lies_in and whole.op.kind != "scan":
             value = whole
         if value in graph.fed or value in aliases.views or value in taken:
-            value = _copy(value, graph, nodes)
+            value = _copy(value, nodes)
         taken.add(value)
         updates.append((parameter, value))
     outputs = tuple([made.get(node, node) for node in graph.outputs])
@@ -93,7 +92,7 @@ def _placed(
             put_behind(group, others)
             placed[value] = parameter
             continue
-        copy = _copy(value, graph, nodes)
+        copy = _copy(value, nodes)
         last = Group((copy,), (value,), (copy,), "elementwise")
         put_behind(last, [group, *others])
         groups = [*groups, last]
@@ -132,8 +131,8 @@ def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group
 
 def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases) -> bool:
     """Whether the kernel that writes `value` may write it over the parameter."""
-    if graph.dtypes[value] != graph.dtypes[parameter]:
+    if value.dtype != parameter.dtype:
         return False
     own = [v for v in group.inputs if aliases.source(v) is parameter]
-    alone = len(own) == 1 and own[0] is parameter and graph.shapes[value] == graph.shapes[parameter]
+    alone = len(own) == 1 and own[0] is parameter and value.shape == parameter.shape
     return not own or (alone and parameter in set(group.overwritable(value, graph)))

@@ -115,11 +115,11 @@ class Rules:
         except KeyError:  # once: those that may match nodes of these operators
             rules = self._of[key] = [one for one in self._all if one[0].takes(node.op, key[1:])]
         for pattern, rule, name in rules:
-            dtype, shapes = graph.dtypes[node], graph.shapes
+            dtype = node.dtype
             bound: dict[str, Any] = {}
             if dtype not in rule.dtypes or not pattern.bind(node, bound):
                 continue
-            m = Match(**bound, node=node, shape=shapes[node], dtype=dtype, graph=graph, shapes=shapes)
+            m = Match(**bound, node=node, shape=node.shape, dtype=dtype, graph=graph, shapes=graph.shapes)
             found = made(rule.found, m) if rule.when is None or rule.when(m) else None
             if found is not None:
                 return found, rule.why, name

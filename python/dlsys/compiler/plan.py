@@ -77,7 +77,7 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Bytes that the plan takes, about, without its kernels and the arena, which are others' too."""
-        return EACH + PER_NODE * len(self.program.graph.shapes)
+        return EACH + PER_NODE * len(self.program.graph.nodes)
 
     def rest(self) -> None:
         """Let go of the arrays of the latest run, as another plan's turn comes. Results that were returned stay."""
@@ -165,7 +165,7 @@ class Plan:
         """Logs that the kernels are ready."""
         graph = self.program.graph
         results = [node.name for node in self.program.results if node is not None] or [p.name for p, _ in graph.updates]
-        feeds = [(node.name, graph.shapes[node]) for node in self.given if node.cell is None]
+        feeds = [(node.name, node.shape) for node in self.given if node.cell is None]
         kernels.tell_compiled(results, feeds, count, made, seconds)
 
     @property

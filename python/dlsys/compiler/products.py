@@ -30,8 +30,8 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
         if key is None or counts[key] < 2:
             return None
         b, trans, m = key
-        n = typed.shapes[node][1]
-        width = columns(m, n, typed.dtypes[node])
+        n = node.shape[1]
+        width = columns(m, n, node.dtype)
         if width == 0 or n % width:
             return None
         return matmul_panels_op(node.inputs[0], pack_panels_op(b, width, n, trans), n, width)
@@ -43,9 +43,9 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
 
 def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:
     """Of a product of matrices of floats, whose left one is not transposed: the right one, whether that is, and m."""
-    if not isinstance(node.op, MatMul) or node.matmul_attr_trans_A or graph.dtypes[node] not in FLOATS:
+    if not isinstance(node.op, MatMul) or node.matmul_attr_trans_A or node.dtype not in FLOATS:
         return None
-    a, b = (graph.shapes[value] for value in node.inputs)
+    a, b = (value.shape for value in node.inputs)
     if len(a) != 2 or len(b) != 2 or b[0] * b[1] < LEAST_ELEMENTS:
         return None
     return node.inputs[1], node.matmul_attr_trans_B, a[0]

@@ -65,7 +65,7 @@ class Program:
 
     def type_of(self, node: Node) -> tuple[Shape, str]:
         """The shape and dtype of a node's value."""
-        return self.graph.shapes[node], self.graph.dtypes[node]
+        return node.shape, node.dtype
 
     def located(self, key: Key) -> Located:
         """The group that has a key, also in a loop."""
@@ -188,7 +188,7 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
         read = Counter(program.aliases.source(value) for value in group.inputs)  # a view may be read elsewhere
         for value in group.overwritable(node, program.graph):
             source = program.aliases.source(value)
-            if len(group.outputs) > 1 and program.graph.dtypes[value] == "bool":
+            if len(group.outputs) > 1 and value.dtype == "bool":
                 continue  # they are read where they are used, behind stores too: see `schedule.codegen`
             if value in known and program.nbytes(value) == program.nbytes(source) == size and read[source] == 1:
                 found.setdefault(node, []).append(value)

@@ -41,12 +41,12 @@ def rematerialized(graph: TypedGraph, views: Container[Node]) -> Flow:
 def _is_cheap(node: Node, flow: Flow, users: list[Node], graph: TypedGraph) -> bool:
     """Whether the node is a short expression of at most one array as large, which is in memory for others too, and all
     that read the node can compute it."""
-    values, dtype = flow.inputs[node], graph.dtypes[node]
+    values, dtype = flow.inputs[node], node.dtype
     if not is_elementwise(node) or dtype not in FLOATS or not 0 < len(users) == graph.uses[node]:
         return False
     large = [value for value in values if FEW * graph.size(value) > graph.size(node)]
     stored = all(value in graph.fed or graph.uses[value] > 1 for value in large)
-    same = all(graph.dtypes[value] == dtype for value in values)
+    same = all(value.dtype == dtype for value in values)
     own = flow.computed[node]
     short = len(own) + len(values) <= SHORT and not any(one.op.costly for one in own)
     return len(large) <= 1 and stored and same and short and all(_computes(user, node, graph) for user in users)
@@ -55,6 +55,6 @@ def _is_cheap(node: Node, flow: Flow, users: list[Node], graph: TypedGraph) -> b
 def _computes(user: Node, node: Node, graph: TypedGraph) -> bool:
     """Whether the kernel of a reader can compute the node."""
     if user.op.kind == "elementwise":
-        return graph.shapes[user] == graph.shapes[node]
+        return user.shape == node.shape
     summed = user.op.kind == "reduction" or is_row_wise(user, graph)
-    return summed and graph.shapes[user.inputs[0]] == graph.shapes[node]
+    return summed and user.inputs[0].shape == node.shape

@@ -93,11 +93,8 @@ def analyse(
     assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if isinstance(node.op, Assign)]
     if len(set(assigned)) < len(assigned):
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
-    all_nodes = {*order, *given, *given_for}
-    shapes = {node: node.shape for node in all_nodes if node.value_type is not None}
-    dtypes = {node: node.dtype for node in all_nodes if node.value_type is not None}
     current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
-    graph = TypedGraph(tuple(nodes), tuple(roots), (), frozenset(given), shapes, dtypes, current)
+    graph = TypedGraph(tuple(nodes), tuple(roots), (), frozenset(given), current)
     name, why = SHAPES
     graph = rewrite(graph, rule, now=leaves, name=name, why=why)
     graph = _without_groups(replace(graph, updates=tuple(updates.values.items())))

@@ -19,7 +19,7 @@ PARTS = ("start", "")  # what stands before the numbers of groups in the parts o
 
 def type_of(graph: TypedGraph, node: Node) -> tuple[Shape, str]:
     """The shape and dtype of a node's value."""
-    return graph.shapes[node], graph.dtypes[node]
+    return node.shape, node.dtype
 
 
 def extents(graph: TypedGraph, node: Node) -> str:

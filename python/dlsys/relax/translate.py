@@ -75,12 +75,12 @@ def to_relax(
 
 def _translated(graph: TypedGraph, names: Mapping[Node, str], attributes: dict[str, Any]) -> tvm.IRModule:
     """The module of a graph, whose function `main` takes the nodes of `names`."""
-    builder, shapes, dtypes = relax.BlockBuilder(), graph.shapes, graph.dtypes
+    builder = relax.BlockBuilder()
     groups = {group.outputs[0]: group for group in single_groups(graph)}
-    views = {node for node in graph.nodes if node.op.kind == "view" and 0 not in shapes[node]}  # for Relax 0 means -1
+    views = {node for node in graph.nodes if node.op.kind == "view" and 0 not in node.shape}  # for Relax 0 means -1
 
     def type_of(node: Node) -> relax.TensorType:
-        return relax.TensorType(shapes[node], dtypes[node])
+        return relax.TensorType(node.shape, node.dtype)
 
     def emit(node: Node, call: Any) -> Any:
         return builder.emit(call, name_hint=identifiers([node.name])[0])
@@ -94,7 +94,7 @@ def _translated(graph: TypedGraph, names: Mapping[Node, str], attributes: dict[s
 
     def copy(node: Node, value: Any, *into: Any) -> Any:
         """A copy of a value of the node's type, in new memory or in that of a parameter."""
-        types = ((shapes[node], dtypes[node]),)
+        types = ((node.shape, node.dtype),)
         function = kernel(KernelSpec(COPY, COPY, types, compute.copy, outputs=types))
         if into:
             return emit(node, relax.op.call_tir_inplace(function, [value, *into], [1], type_of(node)))
@@ -105,7 +105,7 @@ def _translated(graph: TypedGraph, names: Mapping[Node, str], attributes: dict[s
         with builder.dataflow():
             for node in graph.nodes:
                 if node in views:
-                    call = relax.op.reshape(of[node.inputs[0]], shapes[node])
+                    call = relax.op.reshape(of[node.inputs[0]], node.shape)
                 else:
                     function = kernel(kernel_spec(groups[node], graph, in_place=False))
                     call = relax.call_tir(function, [of[value] for value in groups[node].inputs], type_of(node))
