@@ -103,8 +103,8 @@ def test_numbers_that_change_become_inputs() -> None:
 
     def slope(i: int) -> None:
         w.grad = t.grad = None
-        (w[i, 1 : i + 3] ** 2).sum().backward()
-        (t[i, 1 : i + 3] ** 2).sum().backward()
+        (w[i, i : i + 2] ** 2).sum().backward()
+        (t[i, i : i + 2] ** 2).sum().backward()
         check(w.grad, t.grad.numpy())
 
     assert compiled(slope, *places) == 2

