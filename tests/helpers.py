@@ -193,7 +193,7 @@ def python(
     "ulimit -f 1;"."""
     command = [sys.executable, *map(str, words)]
     if before:
-        command = ["sh", "-c", f'{before} exec "$0" "$@"', *command]
+        command = ["sh", "-c", f'{before} "$0" "$@"', *command]
     done = subprocess.run(command, env={**base, **variables}, cwd=cwd, capture_output=True, text=True, timeout=1200)
     assert status in (None, done.returncode), f"{done.returncode}: {done.stdout}{done.stderr[-3000:]}"
     return done

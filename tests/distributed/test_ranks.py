@@ -3,53 +3,53 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from helpers import python
 
 HERE = Path(__file__).resolve().parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 LACKING = not MPIEXEC.exists() or importlib.util.find_spec("mpi4py") is None
-pytestmark = pytest.mark.skipif(LACKING, reason="needs mpi4py and MPICH: pip install '.[mpi]'")
-EXACT = 1e-12
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(LACKING, reason="needs mpi4py and MPICH: pip install '.[mpi]'")]
 
 
-def run(count: int, what: str, folder: Path, timeout: int = 120) -> tuple[int, str, float]:
-    """Exit status, what was printed, and seconds of `ranks.py` by so many processes, which wait for each other for
-    `timeout` seconds."""
-    began = time.perf_counter()
-    found = subprocess.run(
-        [str(MPIEXEC), "-n", str(count), sys.executable, str(HERE / "ranks.py"), what, str(folder)],
-        env={**os.environ, "DLSYS_COMM_TIMEOUT": str(timeout)}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    return found.returncode, found.stdout + found.stderr, time.perf_counter() - began
+def run(count: int, *words: Any, seconds: int = 120) -> subprocess.CompletedProcess[str]:
+    """A program by so many processes, which wait for each other for so many seconds."""
+    return python(*words, status=None, before=f"exec {MPIEXEC} -n {count}", DLSYS_COMM_TIMEOUT=str(seconds))
 
 
-@pytest.mark.slow
+def ranks(count: int, what: str, folder: Path, seconds: int = 120) -> subprocess.CompletedProcess[str]:
+    return run(count, HERE / "ranks.py", what, folder, seconds=seconds)
+
+
+def equal(folder: Path, name: str, other: str, exact: bool = False) -> bool:
+    """Whether two ranks, or runs, have saved the same."""
+    a, b = (dict(np.load(folder / f"{one}.npz")) for one in (name, other))
+    assert a.keys() == b.keys() and len(a) >= 5
+    for key, value in a.items():
+        np.testing.assert_allclose(b[key], value, *(0, 0) if exact else (1e-12, 1e-12), err_msg=key)
+    return True
+
+
 @pytest.mark.parametrize("what", ["step", "eager", "fit"])
 def test_one_and_two_ranks_find_the_same(what: str, tmp_path: Path) -> None:
     for count in (1, 2):
-        status, told, _ = run(count, what, tmp_path)
-        assert status == 0, told
-        assert told.count("epoch 1,") == (what == "fit")  # rank 0 alone prints
-    alone, first, second = (dict(np.load(tmp_path / name)) for name in ("1.0.npz", "2.0.npz", "2.1.npz"))
-    assert alone.keys() == first.keys() and len(alone) >= 5
-    for name, value in alone.items():
-        np.testing.assert_allclose(first[name], value, rtol=EXACT, atol=EXACT, err_msg=name)
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        done = ranks(count, what, tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("epoch 1,") + done.stderr.count("epoch 1,") == (what == "fit")  # rank 0 alone prints
+    assert equal(tmp_path, "1.0", "2.0") and equal(tmp_path, "2.0", "2.1", exact=True)
     if what == "step":  # and the same bits again
-        assert run(2, what, tmp_path)[0] == 0
-        again = np.load(tmp_path / "2.1.npz")
-        assert all(np.array_equal(again[name], value) for name, value in first.items())
+        (tmp_path / "2.0.npz").rename(tmp_path / "before.npz")
+        assert ranks(2, what, tmp_path).returncode == 0 and equal(tmp_path, "before", "2.0", exact=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "told"),
     [
@@ -60,29 +60,20 @@ def test_one_and_two_ranks_find_the_same(what: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_of_one_rank_ends_all_with_a_message(what: str, told: str, tmp_path: Path) -> None:
-    status, found, seconds = run(2, what, tmp_path, 9)
-    assert status != 0 and re.search(told, found), found
-    assert not list(tmp_path.glob("*.npz"))
-    assert seconds < 100
+    begun = time.perf_counter()
+    done = ranks(2, what, tmp_path, seconds=9)
+    assert done.returncode != 0 and re.search(told, done.stdout + done.stderr), done
+    assert not list(tmp_path.glob("*.npz")) and time.perf_counter() - begun < 100
 
 
-@pytest.mark.slow
 def test_a_run_that_was_ended_is_continued_by_another_number_of_ranks(tmp_path: Path) -> None:
-    assert run(2, "die", tmp_path)[0] != 0
-    status, told, _ = run(1, "resume", tmp_path)
-    assert status == 0 and "continues from" in told, told
-    assert run(2, "fit", tmp_path)[0] == 0
-    continued, whole = np.load(tmp_path / "1.0.npz"), np.load(tmp_path / "2.0.npz")
-    for name in whole:
-        np.testing.assert_allclose(continued[name], whole[name], rtol=EXACT, atol=EXACT, err_msg=name)
+    assert ranks(2, "die", tmp_path).returncode != 0
+    done = ranks(1, "resume", tmp_path)
+    assert done.returncode == 0 and "continues from" in done.stdout + done.stderr, done
+    assert ranks(2, "fit", tmp_path).returncode == 0 and equal(tmp_path, "1.0", "2.0")
 
 
-@pytest.mark.slow
 def test_the_mnist_program_trains_alike_on_two_ranks() -> None:
-    program = [sys.executable, str(HERE.parent / "mnist_dlsys.py"), "-l", "-m", "logreg", "-e", "1", "--lr", "0.1"]
-    losses = []
-    for launcher in ([], [str(MPIEXEC), "-n", "2"]):
-        found = subprocess.run([*launcher, *program], capture_output=True, text=True, timeout=300)
-        assert found.returncode == 0, found.stderr
-        losses += re.findall(r"loss = ([\d.]+)", found.stdout)
-    assert len(losses) == 2 and abs(float(losses[0]) - float(losses[1])) < 2e-5, losses
+    words = [HERE.parent / "mnist_dlsys.py", "-l", "-m", "logreg", "-e", "1", "--lr", "0.1"]
+    losses = [float(loss) for count in (1, 2) for loss in re.findall(r"loss = ([\d.]+)", run(count, *words).stdout)]
+    assert len(losses) == 2 and abs(losses[0] - losses[1]) < 2e-5, losses
