@@ -29,7 +29,7 @@ from dlsys.errors import DeviceError, FeedError, ShapeError
 from dlsys.graph import Node
 from dlsys.rpc import server
 from dlsys.schedule import machine_of
-from helpers import error_of
+from helpers import error_of, python
 from tvm import rpc
 from tvm.rpc import base
 
@@ -37,37 +37,34 @@ LIMIT = 60.0  # seconds that a process may take to start
 TOKEN = "a-token-of-the-tests-0123456789"
 
 
-class Processes:
-    """Servers, each the leader of a group of processes, which ends with it."""
+EMULATOR = shutil.which("qemu-x86_64")
+STATING = """
+import sys
+from dlsys.cli import main
+from dlsys.schedule import target
+target._host_cpu = lambda: {"mcpu": "haswell"}
+main(sys.argv[1:])
+"""
+
+
+class Servers:
+    """A tracker and workers, each the leader of a group of processes, which ends with it."""
 
     def __init__(self) -> None:
         self._all: list[subprocess.Popen[str]] = []
-        self._tracker = ""
+        _, told = self.start("tracker", "--port", "0")
+        self.tracker = told.split()[-1]
 
-    def start(self, *arguments: str, python: Sequence[str] = (sys.executable, "-m", "dlsys")) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, by: Sequence[str] = (sys.executable, "-m", "dlsys"), waits: bool = True) -> Any:
+        """A process and the line that it prints when it serves; empty if nobody waits for it."""
         environment = {**os.environ, "TVM_NUM_THREADS": "1", server.TOKEN: TOKEN}
         self._all.append(subprocess.Popen(
-            [*python, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+            [*by, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
             start_new_session=True,
         ))  # fmt: skip
-        return self._all[-1]
+        return self._all[-1], line_of(self._all[-1]) if waits else ""
 
-    def told(self, process: subprocess.Popen[str]) -> str:
-        """The line that a server prints when it serves."""
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            assert selector.select(LIMIT), "it does not serve"
-        return process.stdout.readline().strip()
-
-    @property
-    def tracker(self) -> str:
-        """The address of the tracker, which is started once."""
-        if not self._tracker:
-            self._tracker = self.told(self.start("tracker", "--port", "0")).split()[-1]
-        return self._tracker
-
-    def worker(self, key: str, **how: Any) -> subprocess.Popen[str]:
+    def worker(self, key: str, **how: Any) -> Any:
         return self.start("worker", "--tracker", self.tracker, "--key", key, **how)
 
     def end(self, process: subprocess.Popen[str]) -> None:
@@ -82,47 +79,44 @@ class Processes:
             self.end(process)
 
 
-EMULATOR = shutil.which("qemu-x86_64")
-STATING = """
-import sys
-from dlsys.cli import main
-from dlsys.schedule import target
-target._host_cpu = lambda: {"mcpu": "haswell"}
-main(sys.argv[1:])
-"""
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a server prints."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        assert selector.select(LIMIT), "it does not serve"
+    return process.stdout.readline().strip()
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    found = Processes()
-    try:
+def servers() -> Iterator[Servers]:
+    with contextlib.closing(Servers()) as found:
         yield found
-    finally:
-        found.close()
 
 
 @pytest.fixture(scope="module")
-def haswell(processes: Processes) -> subprocess.Popen[str]:
+def haswell(servers: Servers) -> subprocess.Popen[str]:
     """The worker of a Haswell, by an emulator, which takes its time to start; where none is installed, one that states
     to be a Haswell."""
     emulated = (EMULATOR or "", "-cpu", "Haswell", sys.executable, "-m", "dlsys")
-    return processes.worker("haswell", python=emulated if EMULATOR else (sys.executable, "-c", STATING))
+    how = emulated if EMULATOR else (sys.executable, "-c", STATING)
+    return servers.worker("haswell", by=how, waits=False)[0]
 
 
 @pytest.fixture(scope="module")
-def worker(processes: Processes, haswell: subprocess.Popen[str]) -> tuple[str, int]:
+def worker(servers: Servers, haswell: subprocess.Popen[str]) -> tuple[str, int]:
     """The address of a worker `lab`. The other is being started meanwhile."""
-    told = processes.told(processes.worker("lab"))
+    _, told = servers.worker("lab")
     found = re.fullmatch(r"worker lab of the tracker \S+ on (127\.0\.0\.1):(\d+)", told)
     assert found is not None
     return found[1], int(found[2])
 
 
 @pytest.fixture
-def lab(processes: Processes, worker: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> str:
+def lab(servers: Servers, worker: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> str:
     """A device, for programs whose environment has the token."""
     monkeypatch.setenv(server.TOKEN, TOKEN)
-    return f"{processes.tracker}/lab"
+    return f"{servers.tracker}/lab"
 
 
 def network() -> tuple[list[Node], dict[Node, Any], Node]:
@@ -158,39 +152,34 @@ def test_a_step_trains_far_away(lab: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_code_for_another_cpu_is_compiled_here_and_runs_there(
-    processes: Processes, haswell: subprocess.Popen[str]
+    servers: Servers, haswell: subprocess.Popen[str]
 ) -> None:
-    assert "haswell" in processes.told(haswell)
-    device = dl.remote(f"{processes.tracker}/haswell", TOKEN)
+    assert "haswell" in line_of(haswell)
+    device = dl.remote(f"{servers.tracker}/haswell", TOKEN)
     assert device.cpu.startswith("haswell") and machine_of(device.how.target).vector_bits == 256
     nodes, feed, _ = network()
     executor = ad.Executor(nodes)
     step = device.load(executor, feed)
     np.testing.assert_allclose(step.run(feed)[0], executor.run(feed, True)[0], rtol=1e-5)
     assert step.exported.cpu == device.cpu
-    processes.end(haswell)
-    with pytest.raises(DeviceError, match=f"{processes.tracker}/haswell: "):
+    servers.end(haswell)
+    with pytest.raises(DeviceError, match=f"{servers.tracker}/haswell: "):
         step.run(feed)
-
-
-@contextlib.contextmanager
-def session(lab: str) -> Iterator[rpc.RPCSession]:
-    """A session by TVM's client alone, which is given the token in the key."""
-    at, _, name = lab.rpartition("/")
-    yield rpc.connect_tracker(*server.address(at)).request(f"{TOKEN}/{name}", session_timeout=60)
 
 
 @pytest.mark.slow
 def test_names_of_files_do_not_leave_the_sessions_folder(lab: str, tmp_path: Path) -> None:
+    """By TVM's client alone, which is given the token in the key."""
     secret = tmp_path / "secret"
     secret.write_text("of the worker's user")
-    with session(lab) as found:
-        found.upload(bytearray(b"abc"), "a.bin")
-        assert bytes(found.download("a.bin")) == b"abc"
-        for name in (str(secret), "../a.bin", f"../..{secret}", "a/../../b", "..", ".", "a/b", ".hidden"):
-            for call in (found.download, found.remove, found.load_module, partial(found.upload, bytearray(b"x"))):
-                with pytest.raises(Exception, match="session's folder"):
-                    call(name)
+    at, _, name = lab.rpartition("/")
+    found = rpc.connect_tracker(*server.address(at)).request(f"{TOKEN}/{name}", session_timeout=60)
+    found.upload(bytearray(b"abc"), "a.bin")
+    assert bytes(found.download("a.bin")) == b"abc"
+    for name in (str(secret), "../a.bin", f"../..{secret}", "a/../../b", "..", ".", "a/b", ".hidden"):
+        for call in (found.download, found.remove, found.load_module, partial(found.upload, bytearray(b"x"))):
+            with pytest.raises(Exception, match="session's folder"):
+                call(name)
     assert secret.read_text() == "of the worker's user"
 
 
@@ -210,26 +199,23 @@ for guess in (key, key + ":0.5", "", "/" + key):
     print(refused(lambda: rpc.connect(host, int(port), guess, session_timeout=9).download("../../../etc/passwd")))
 """
 @pytest.mark.slow
-def test_who_has_no_token_is_not_served(lab: str, worker: tuple[str, int], processes: Processes) -> None:
+def test_who_has_no_token_is_not_served(lab: str, worker: tuple[str, int], servers: Servers) -> None:
     """By TVM's client alone, and by dlsys with another token; who has it is served afterwards."""
-    addresses = map(str, [*worker, *server.address(processes.tracker), "lab"])
-    command = [sys.executable, "-c", STRANGER, *addresses]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * LIMIT, check=False)
-    assert not done.returncode and len(done.stdout.split()) == 6, done
-    for token in ("another-token-0123456789", TOKEN[:-1], TOKEN + "0"):
+    done = python("-c", STRANGER, *worker, *server.address(servers.tracker), "lab")
+    assert len(done.stdout.split()) == 6, done
+    for token in (TOKEN[:-1], TOKEN + "0"):
         assert "Cannot request" in error_of(DeviceError, dl.remote, lab, token)
     assert dl.remote(lab).cpu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", [b"", b"\x71\xf2\x0f", struct.pack("<ii", base.RPC_MAGIC, 2**31 - 1), b"GET / HTTP"])
 def test_silent_connections_do_not_keep_a_worker_or_a_tracker(
-    lab: str, worker: tuple[str, int], processes: Processes, begin: bytes
+    lab: str, worker: tuple[str, int], servers: Servers
 ) -> None:
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
-        for place in (worker, server.address(processes.tracker)):
-            for _ in range(2):
+        for begin in (b"", b"\x71\xf2\x0f", struct.pack("<ii", base.RPC_MAGIC, 2**31 - 1), b"GET / HTTP"):
+            for place in (worker, server.address(servers.tracker)):
                 stack.enter_context(silent := socket.create_connection(place))
                 silent.sendall(begin)
         assert dl.remote(lab).cpu
@@ -280,35 +266,22 @@ def test_malformed_answers_of_a_tracker_are_told(answer: bytes, monkeypatch: pyt
         assert time.monotonic() - begun < 10
 
 
-@pytest.mark.parametrize(
-    ("where", "told"),
-    [
-        ("127.0.0.1:1/lab", "no tracker answers at 127.0.0.1:1 (Connection refused): start one by"),
-        ("127.0.0.1:1", "is not HOST:PORT/NAME"), ("lab", "is not HOST:PORT/NAME"), ("a:b/lab", "is not HOST:PORT"),
-        (5, "5 is not HOST:PORT/NAME"),
-    ],
-)  # fmt: skip
-def test_a_tracker_that_is_not_there_is_told_at_once(where: str, told: str) -> None:
-    begun = time.monotonic()
-    assert told in error_of(DeviceError, dl.remote, where, TOKEN)
+def test_a_tracker_that_is_not_there_and_a_token_that_is_none_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(server.TOKEN, raising=False)
+    begun, somewhere = time.monotonic(), "127.0.0.1:1/lab"
+    for where, token, told in (
+        (somewhere, TOKEN, "no tracker answers at 127.0.0.1:1 (Connection refused): start one by"),
+        *((where, TOKEN, "is not HOST:PORT") for where in ("127.0.0.1:1", "lab", "a:b/lab", 5)),
+        *((somewhere, wrong, "a token is 16 to 128") for wrong in ("short", "a b" * 9, "a/b" * 9, "x" * 999, 5)),
+        (somewhere, None, f"set {server.TOKEN} to it"),
+    ):
+        assert told in error_of(DeviceError, dl.remote, where, token), (where, token)
     assert time.monotonic() - begun < 2 * server.PROBE
 
 
-def test_a_token_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(server.TOKEN, raising=False)
-    assert f"set {server.TOKEN} to it" in error_of(DeviceError, dl.remote, "127.0.0.1:1/lab")
-    for wrong in ("short", "with a space in it", "a/b" * 9, "x" * 999, 5 * [TOKEN]):
-        assert "a token is 16 to 128" in error_of(DeviceError, dl.remote, "127.0.0.1:1/lab", wrong)
-
-
 @pytest.mark.slow
-def test_a_tracker_prints_a_new_token_each_time(processes: Processes) -> None:
-    found = set()
-    for _ in range(2):
-        without = ("env", "-u", server.TOKEN, sys.executable, "-m", "dlsys")
-        tracker = processes.start("tracker", "--port", "0", python=without)
-        processes.told(tracker)
-        assert tracker.stdout is not None
-        found.add(tracker.stdout.readline())
-        processes.end(tracker)
+def test_a_tracker_prints_a_new_token_each_time(servers: Servers) -> None:
+    without = ("env", "-u", server.TOKEN, sys.executable, "-m", "dlsys")
+    trackers = [servers.start("tracker", "--port", "0", by=without)[0] for _ in range(2)]
+    found = {tracker.stdout.readline() for tracker in trackers}
     assert len(found) == 2 and all(re.fullmatch(r"token [\w-]{32}\n", line) for line in found)
