@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from unittest import mock
 
 import dlsys as dl
 import numpy as np
@@ -12,51 +11,48 @@ import pytest
 import tvm
 from dlsys import devices, nn
 from dlsys.devices import to_array, to_tensor
-from dlsys.graph import DTYPES
-from dlsys.tensors import trace
 from helpers import error_of
 from optional import torch
 
 
-def test_contexts() -> None:
+def test_contexts_and_devices() -> None:
     assert dl.cpu() == dl.cpu(0) != dl.cuda(0) == dl.gpu(0) != dl.gpu(1)
     assert repr(dl.gpu(1)) == "cuda(1)" and repr(dl.numpy()) == "numpy()"
     for value in (None, dl.cpu(0), tvm.cpu(0), "cpu", "cpu:0"):
         assert dl.context(value) == dl.cpu(0), value
     assert dl.context("numpy") == dl.numpy()
-    for wrong in ("tpu", 5, "cuda:x", dl.cpu, ""):
-        assert repr(wrong) in error_of(dl.DeviceError, dl.context, wrong)
-    assert ">= 0" in error_of(dl.DeviceError, dl.cpu, -1)
-    assert "integer" in error_of(dl.DeviceError, dl.gpu, "0")
-
-
-def test_an_index_is_given_once() -> None:
-    for kind in ("cuda", "gpu"):
-        assert dl.device(kind, 1) == dl.device(f"{kind}:1") == dl.device(f"{kind}(1)") == dl.cuda(1)
-    for named in ("cuda:0", "cuda:1", "gpu(1)", dl.cuda(1), 1):
-        assert dl.device(named) == dl.cuda(0 if named == "cuda:0" else 1)
+    cpu, gpu = dl.device("cpu"), dl.device("cuda:1")
+    assert (cpu.type, cpu.index, str(cpu)) == ("cpu", 0, "cpu") and cpu == dl.cpu() != gpu
+    assert (gpu.type, gpu.index, str(gpu)) == ("cuda", 1, "cuda:1") and hash(gpu) == hash(dl.cuda(1))
+    for same in (dl.device("cuda", 1), dl.device("gpu", index=1), dl.device("gpu(1)"), dl.device(1), dl.cuda(1)):
+        assert same == gpu
+    assert f"{dl.device('cuda')} {dl.device('gpu')!r} {dl.device('numpy')}" == "cuda:0 cuda(0) numpy"
+    for named in ("cuda:0", "cuda:1", "gpu(1)", dl.cuda(1), 1):  # an index is given once
         for index in (0, 1, 2):
             assert f"but {index} is" in error_of(dl.DeviceError, dl.device, named, index)
-    for wrong in ("cuda:1)", "cuda(1", "cuda:(1)", "cuda()", "cuda:"):
-        assert repr(wrong) in error_of(dl.DeviceError, dl.device, wrong)
-        assert repr(wrong) in error_of(dl.DeviceError, dl.context, wrong)
+    for wrong in ("tpu", "cpu:x", "cuda:1)", "cuda(1", "cuda:(1)", "cuda()", "cuda:", ""):
+        for function in (dl.device, dl.context):
+            assert repr(wrong) in error_of(dl.DeviceError, function, wrong)
+    for wrong in (None, 1.5, -1):
+        assert "device" in error_of(dl.DeviceError, dl.device, wrong)
+    assert ">= 0" in error_of(dl.DeviceError, dl.cpu, -1) and "integer" in error_of(dl.DeviceError, dl.gpu, "0")
+
+
+def test_tensors_and_modules_move_to_devices() -> None:
+    device = dl.device("cuda" if dl.cuda.is_available() else "cpu")
+    x = dl.ones(2, 3)
+    assert x.to(device).device == device and isinstance(x.device, dl.device)
+    assert dl.zeros(2, device=device).device == device and nn.Linear(2, 2).to(device).weight.device == device
 
 
 def test_an_absent_gpu_is_one_sentence() -> None:
-    assert dl.context("cpu") == dl.cpu() and "tpu" in error_of(dl.DeviceError, dl.context, "tpu")
     found = dl.cuda.device_count()
     assert dl.cuda.is_available() == (found > 0) == dl.gpu.is_available()
     assert [dl.cuda(i).require() for i in range(found)] == [dl.cuda(i) for i in range(found)]
     absent = dl.cuda(1000)  # to name it is no error
-    makers = (
-        lambda: dl.array([1.0], absent),
-        lambda: dl.devices.empty(3, ctx=absent),
-        lambda: dl.context("gpu:1000"),
-    )
-    for make in makers:
+    for make in (lambda: dl.array([1.0], absent), lambda: devices.empty(3, ctx=absent), lambda: dl.context("gpu:1000")):
         message = error_of(dl.DeviceError, make)
-        assert message.startswith("cuda(1000) is not available") and "dlsys.cpu()" in message
-        assert "\n" not in message
+        assert message.startswith("cuda(1000) is not available") and "dlsys.cpu()" in message and "\n" not in message
 
 
 def test_arrays_have_numpys_manners() -> None:
@@ -135,11 +131,16 @@ def test_pytorch_tensors() -> None:
     assert "detach" in error_of(dl.DTypeError, to_array, torch.ones(2, requires_grad=True), dl.cpu())
 
 
-def test_allocations_are_counted() -> None:
+def test_allocations_are_counted_and_large_arrays_begin_at_a_cache_line() -> None:
     before = devices.allocation_count()
     dl.empty(3)
     to_array(np.ones(3), dl.cpu())
     assert devices.allocation_count() == before + 1
+    for shape, dtype in (((1 << 20,), "float32"), ((1025, 1024), "float32"), ((600, 1000), "float64")):
+        made = dl.empty(shape, dtype)  # on pages of 2 MiB, where Linux has them, which are NumPy's to ask for
+        assert made.tensor.data_ptr() % 64 == 0 and (made.shape, made.dtype) == (shape, dtype)
+        made[...] = 1
+        assert np.asarray(made).all() and made.numpy().dtype == dtype
 
 
 def test_threads() -> None:
@@ -186,67 +187,28 @@ def test_arrays_have_arithmetic_on_their_device() -> None:
 @pytest.mark.slow
 def test_numbers_take_the_dtype_of_the_array_beside_them() -> None:
     """As beside a tensor: a float64 array times 0.1 is not rounded to float32."""
-    for dtype in DTYPES:
-        for shape in ((3,), ()):
-            array, tensor = dl.array(np.ones(shape, dtype)), dl.tensor(np.ones(shape, dtype))
-            for number in (2, 0.1, np.float64(0.1), np.array(0.7), np.uint8(3), True):
-                found = array * number
-                assert (found.dtype, found.shape) == ((tensor * number).dtype, shape), (dtype, number)
-                assert (found.numpy() == np.asarray(number).astype(found.dtype)).all()
-            want = -np.ones(shape, "int64" if dtype == "bool" else dtype)
-            assert (-array).dtype == want.dtype and (-array).numpy().tolist() == want.tolist()
-            assert (0.1 / array).dtype == (0.1 / tensor).dtype and (array - 1).dtype == (tensor - 1).dtype
-    assert (dl.array(np.ones(1)) * 0.1).numpy()[0] == 0.1
+    for dtype, shape in (("float32", (3,)), ("float64", ()), ("int64", (3,)), ("uint8", ()), ("bool", (3,))):
+        array, tensor = dl.array(np.ones(shape, dtype)), dl.tensor(np.ones(shape, dtype))
+        for number in (2, 0.1, np.float64(0.1), np.array(0.7), np.uint8(3), True):
+            found = array * number
+            assert (found.dtype, found.shape) == ((tensor * number).dtype, shape), (dtype, number)
+            assert (found.numpy() == np.asarray(number).astype(found.dtype)).all()
+        want = -np.ones(shape, "int64" if dtype == "bool" else dtype)
+        assert (-array).dtype == want.dtype and (-array).numpy().tolist() == want.tolist()
+        assert (0.1 / array).dtype == (0.1 / tensor).dtype and (array - 1).dtype == (tensor - 1).dtype
     for number in (300, -1, 2**70):
         assert "is no uint8" in error_of(dl.DTypeError, lambda n=number: dl.array(np.ones(2, "uint8")) + n)
 
 
 @pytest.mark.usefixtures("young")
-def test_array_arithmetic_is_compiled_as_that_of_tensors_and_holds_no_operand() -> None:
-    trace.traces.clear()  # of other tests' traces, of which one structure may hold several, for its numbers
-    with mock.patch.object(trace, "MOST_TRACES", 5):
-        for n in (*range(1, 9), 8, 1, 2):
-            a = dl.array(np.arange(n, dtype="float32"))
-            assert (a + a).numpy().tolist() == [2 * i for i in range(n)]
-            assert len(list(trace.traces)) <= 5
-        found = list(trace.traces)[-1]
-        assert len(found.executor._plans) == 1 and found.executor._arena is trace.arena_of(dl.cpu())  # all share it
-        fed = weakref.ref(a)
-        del a
-        gc.collect()
-        assert fed() is None
-
-
-def test_a_power_of_one_is_another_array() -> None:
+def test_array_arithmetic_holds_no_operand_and_gives_another_array() -> None:
+    for n in (*range(1, 9), 8, 1, 2):
+        a = dl.array(np.arange(n, dtype="float32"))
+        assert (a + a).numpy().tolist() == [2 * i for i in range(n)]
+    fed = weakref.ref(a)
+    del a
+    gc.collect()
+    assert fed() is None
     a = dl.array(np.arange(3))
     (b := a**1)[0] = 7
     assert (a.numpy().tolist(), b.numpy().tolist()) == ([0, 1, 2], [7, 1, 2])
-
-
-def test_large_arrays_begin_at_a_cache_line() -> None:
-    """On pages of 2 MiB, where Linux has them, which are NumPy's to ask for."""
-    kinds = (((1 << 20,), "float32"), ((1025, 1024), "float32"), ((600, 1000), "float64"), ((5 << 20,), "bool"))
-    for shape, dtype in kinds:
-        made = dl.empty(shape, dtype)
-        assert made.tensor.data_ptr() % 64 == 0 and (made.shape, made.dtype) == (shape, dtype)
-        made[...] = 1
-        assert np.asarray(made).all() and made.numpy().dtype == dtype
-
-
-def test_a_device_is_an_object_as_pytorchs() -> None:
-    device = dl.device("cuda" if dl.cuda.is_available() else "cpu")
-    x = dl.ones(2, 3)
-    moved = x.to(device)
-    assert moved.device == device == dl.device(device) and isinstance(x.device, dl.device)
-    assert dl.zeros(2, device=device).device == device and nn.Linear(2, 2).to(device).weight.device == device
-    cpu, gpu = dl.device("cpu"), dl.device("cuda:1")
-    assert (cpu.type, cpu.index, str(cpu)) == ("cpu", 0, "cpu") and cpu == dl.cpu() != gpu
-    assert (gpu.type, gpu.index, str(gpu)) == ("cuda", 1, "cuda:1") and hash(gpu) == hash(dl.cuda(1))
-    assert gpu == dl.device("cuda", 1) == dl.device(type_of(gpu), index=1) == dl.device(1)
-    assert f"{dl.device('cuda')} {dl.device('gpu')!r} {dl.device('numpy')}" == "cuda:0 cuda(0) numpy"
-    for wrong in ("tpu", "cpu:x", None, 1.5, -1):
-        assert "device" in error_of(dl.DeviceError, dl.device, wrong)
-
-
-def type_of(device: dl.device) -> str:
-    return device.type
