@@ -1,14 +1,11 @@
-"""What stands around a step: schedules, loaders, checkpoints, meters."""
+"""What stands around a step: loaders and checkpoints."""
 
-import math
 import os
 import tempfile
 
 import numpy as np
 import torch
 import torch.nn as nn
-from torch import optim
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 from torch.utils.data import DataLoader, Dataset, random_split
 
 
@@ -55,45 +52,6 @@ def run_checkpoint_and_resume(prepare, train):
     return losses, model(x), scheduler.get_last_lr()
 
 
-def cosine(step, warmup=5, total=20):
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = (step - warmup) / max(1, total - warmup)
-    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
-
-
-def steps(model, scheduler, optimizer, x, y):
-    losses, rates = [], []
-    for _ in range(20):
-        optimizer.zero_grad()
-        loss = nn.functional.huber_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
-        rates.append(scheduler.get_last_lr()[0])
-        losses.append(loss.item())
-    return losses, rates
-
-
-def run_warmup_and_cosine(prepare, train):
-    """Linear warmup, then a cosine; and the same as a function of the step."""
-    rng = np.random.default_rng(33)
-    x = torch.tensor(rng.normal(size=(16, 3)).astype("float32"))
-    y = torch.tensor((rng.normal(size=(16, 1)) * 3).astype("float32"))
-    results = []
-    for kind in ("sequential", "lambda"):
-        model = prepare(nn.Sequential(nn.Linear(3, 8), nn.Mish(), nn.Linear(8, 1)))
-        optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        if kind == "lambda":
-            scheduler = LambdaLR(optimizer, lr_lambda=cosine)
-        else:
-            warmup = LinearLR(optimizer, start_factor=0.1, total_iters=5)
-            decay = CosineAnnealingLR(optimizer, T_max=15, eta_min=1e-4)
-            scheduler = SequentialLR(optimizer, schedulers=[warmup, decay], milestones=[5])
-        results.append(steps(model, scheduler, optimizer, x, y))
-    return results
-
-
 class Points(Dataset):
     def __init__(self, n):
         rng = np.random.default_rng(52)
@@ -138,58 +96,3 @@ def run_data_loader(prepare, train):
                 total += y.size(0)
         losses.append(val_loss / total)
     return losses, correct / total
-
-
-class AverageMeter:
-    def __init__(self):
-        self.sum, self.count = 0.0, 0
-
-    def update(self, val, n=1):
-        self.sum += val * n
-        self.count += n
-
-    @property
-    def avg(self):
-        return self.sum / self.count
-
-
-def accuracy(output, target, topk=(1,)):
-    with torch.no_grad():
-        maxk = max(topk)
-        batch_size = target.size(0)
-        _, pred = output.topk(maxk, 1, True, True)
-        pred = pred.t()
-        correct = pred.eq(target.view(1, -1).expand_as(pred))
-        res = []
-        for k in topk:
-            correct_k = correct[:k].reshape(-1).float().sum(0, keepdim=True)
-            res.append(correct_k.mul_(100.0 / batch_size))
-        return res
-
-
-def run_top_k_accuracy(prepare, train):
-    """The meters of PyTorch's ImageNet example: accuracy over the k best, averages, a mean per class."""
-    rng = np.random.default_rng(62)
-    model = prepare(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 6)))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
-    losses, top1, top3 = AverageMeter(), AverageMeter(), AverageMeter()
-    history = []
-    for _ in range(20):
-        images = torch.from_numpy(rng.normal(size=(16, 8)).astype("float32"))
-        target = images[:, :6].argmax(dim=1)
-        output = model(images)
-        loss = nn.functional.cross_entropy(output, target)
-        acc1, acc3 = accuracy(output, target, topk=(1, 3))
-        losses.update(loss.item(), images.size(0))
-        top1.update(acc1[0].item(), images.size(0))
-        top3.update(acc3[0].item(), images.size(0))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        history.append(loss.item())
-    per_class = []
-    for c in range(6):
-        mask = target == c
-        if mask.any():
-            per_class.append((output[mask].argmax(1) == c).float().mean().item())
-    return history, losses.avg, top1.avg, top3.avg, per_class
