@@ -100,11 +100,12 @@ class Node:
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
-        value_type: its shape and dtype; None where they depend on what is fed, see `dlsys.replay`.
+        value_type, shape, dtype: the type, and its parts; None where they depend on what is fed, see `dlsys.replay`.
     """
 
     __slots__ = (
-        *("_name", "attrs", "cell", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "value_type"),
+        *("_name", "attrs", "cell", "dtype", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "shape"),
+        "value_type",
     )
     op: Op
     inputs: list[Node]
@@ -116,6 +117,8 @@ class Node:
     id: int
     cell: Any
     value_type: Type | None
+    shape: Shape
+    dtype: str
     __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
@@ -136,7 +139,9 @@ class Node:
             self.part, self.no_grad = None if part is None else str(part), scopes.no_grad
             self.gradient_of = None
         self.cell = None
-        self.value_type = op.type_of(self)
+        self.value_type = known = op.type_of(self)
+        if known is not None:
+            self.shape, self.dtype = known.shape, known.dtype
 
     @property
     def name(self) -> str:
@@ -172,15 +177,14 @@ class Node:
         self.place, self.part = other.place, other.part
         self.gradient_of, self.no_grad = other.gradient_of, other.no_grad
 
-    @property
-    def shape(self) -> Shape:
-        """The shape. Raises ShapeError where it depends on what is fed."""
-        return hooks.type_of(self, "shape") if self.value_type is None else self.value_type.shape
+    if not TYPE_CHECKING:  # checkers shall find names that are not there
 
-    @property
-    def dtype(self) -> str:
-        """The dtype's name. Raises DTypeError where it depends on what is fed."""
-        return hooks.type_of(self, "dtype") if self.value_type is None else self.value_type.dtype
+        def __getattr__(self, name: str) -> Any:
+            """The shape or dtype of a node without a type, where it follows from declarations; ShapeError or DTypeError
+            where it depends on what is fed. Python asks for what is not there."""
+            if name in ("shape", "dtype"):
+                return hooks.type_of(self, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
     def known_value(self) -> Any:

@@ -89,7 +89,7 @@ def _backward_of_trace(output: TensorNode, weight: TensorNode | None) -> None:
         added = []
         for i, copy in enumerate(asked):
             if leaves[copy] in before:
-                others.append(Variable(f"{copy.name}.grad"))
+                others.append(Variable(f"{copy.name}.grad", copy.shape, copy.dtype))
                 added.append(leaves[copy])
                 totals[i] = add_op(others[-1], totals[i])
         result = _Result(tuple([leaves[copy] for copy in asked]), tuple(added))
