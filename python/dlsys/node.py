@@ -5,6 +5,7 @@ A `Node` has no shape, dtype or value: modules that walk a graph in the order of
 
 from __future__ import annotations
 
+import copyreg
 import itertools
 import os
 import sys
@@ -162,9 +163,12 @@ class Node:
         return f"{code.co_filename.rpartition(os.sep)[2]}:{line}"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        reduced: Any = object.__reduce_ex__(self, protocol)
-        rebuild, arguments, state, *rest = reduced
-        return rebuild, arguments, (state[0], {**state[1], "place": self.line}), *rest  # code is not pickled
+        """A pickle, or a copy, has the text of the line in the place of code."""
+        names = (name for kind in type(self).__mro__ for name in kind.__dict__.get("__slots__", ()))
+        if self.value_type is None:
+            names = (name for name in names if name not in ("shape", "dtype"))
+        state = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return copyreg.__newobj__, (type(self),), (None, {**state, "place": self.line})  # type: ignore[attr-defined]
 
     @property
     def location(self) -> str:
