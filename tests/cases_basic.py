@@ -10,7 +10,7 @@ import numpy as np
 from cases import BROADCAST, EXPANDED, ONE, ROWS, SAME, Case, cases_of, unary
 from dlsys import ops
 from dlsys.distributed import mean_over_ranks
-from dlsys.graph import OPS, Node, Shape
+from dlsys.graph import Node, Shape
 
 
 def _by_const(
@@ -140,6 +140,7 @@ NO_CASES = {
     "latest": "an assignment's value stands for it: test_state.py",
     "scan": "its value is a tuple of values, which `scan_result` takes",
     "scan_result_gradient": "a loop's gradient takes sums of it apart: nothing computes it",
+    "with_gradient": "its first input stands for it: test_ops_layers.py",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""
@@ -149,10 +150,7 @@ CASES: dict[str, list[Case]] = {
     "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in SAME],
     "copy": unary(ops.copy_op),
     "mean_over_ranks": unary(mean_over_ranks),  # as in a group of one; others: distributed/
-    "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),
-    "full": _full(),
-    "oneslike": unary(ops.oneslike_op),
-    "zeroslike": unary(ops.zeroslike_op),
+    "full": [*_full(), *unary(ops.oneslike_op), *unary(ops.zeroslike_op)],
     "add": cases_of(ops.add_op, *BROADCAST) + _by_const(ops.add_byconst_op, 2.5, 0.0, -1e-3),
     "sub": cases_of(ops.sub_op, *BROADCAST) + _by_const(lambda x, c: c - x, 2.5, 0.0),
     "mul": cases_of(ops.mul_op, *BROADCAST) + _by_const(ops.mul_byconst_op, -2.5, 0.0, 1.0, 0.1),

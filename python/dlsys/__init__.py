@@ -36,6 +36,7 @@ install("make_node", _of(".tensors.base", "new_tensor"))
 install("type_of", _of(".ops.replay", "declared_type"))
 install("compute_arrays", _of(".tensors.ufuncs", "computed"))
 install("adjoints", _of(".gradients", "adjoints"))
+install("gradient_as_tuple", _of(".gradients", "gradient_as_tuple"))
 install("random_numbers", _of(".random", "default_generator.numpy"))
 install("traced", _of(".exchange.network", "traced"))
 

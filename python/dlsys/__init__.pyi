@@ -54,6 +54,7 @@ from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
 from .exchange import to_onnx as to_onnx
 from .operator_check import check_operator as check_operator
+from .ops.primitive import primitive as primitive
 from .ops.scan import scan as scan
 from .random import Generator as Generator
 from .random import manual_seed as manual_seed

@@ -32,7 +32,7 @@ from .ops import (
     max_pool2d_op as max_pool2d_op, maximum_op as maximum_op, mean_op as mean_op, min_op as min_op,
     minimum_op as minimum_op, mse_loss_op as mse_loss_op, mul_byconst_op as mul_byconst_op, mul_op as mul_op,
     neg_op as neg_op, not_equal_op as not_equal_op, one_hot_op as one_hot_op, oneslike_op as oneslike_op,
-    pad_op as pad_op, placeholder_op as placeholder_op, power_byconst_op as power_byconst_op,
+    pad_op as pad_op, placeholder_op as placeholder_op, primitive as primitive, power_byconst_op as power_byconst_op,
     power_op as power_op, quotient_op as quotient_op,
     random_bits_like_op as random_bits_like_op, random_bits_op as random_bits_op,
     random_normal_op as random_normal_op, random_uniform_op as random_uniform_op,

@@ -74,6 +74,12 @@ def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
     return [require_gradient(node, g, x) for g, x in zip(grads, node.inputs, strict=True)]
 
 
+def gradient_as_tuple(grad: Node, node: Node) -> tuple[Node, ...]:
+    """The gradient of each input of a node that is no number; zeros where there is none. See `Op.gradient_as_tuple`."""
+    pairs = [(x, g) for x, g in zip(node.inputs, input_gradients(node, grad), strict=True) if not x.op.immediate]
+    return tuple([zeroslike_op(x) if g is None else g for x, g in pairs])
+
+
 def require_gradient(node: Node, grad: Node | None, x: Node) -> Node | None:
     """The gradient that an operator gives for its input x. Raises ShapeError or DTypeError for one of another type."""
     if grad is None:

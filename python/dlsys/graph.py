@@ -75,9 +75,6 @@ class Op:
     """Whether every element of the result is an element of the first input."""
     commutative: ClassVar[bool] = False
     """Whether the order of the two inputs makes no difference."""
-    shifts: ClassVar[Formula | None] = None
-    scales: ClassVar[Formula | None] = None
-    """Of operands a and b: the function by which the result is a + shifts(b), or a * scales(b); of NumPy's arrays."""
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
@@ -219,23 +216,12 @@ class Op:
 
     def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
         """`grads`, as `gradient` has returned them, if they are one node or None for each input; else raises
-        GraphError.
-
-        If another package defines the operator, type inference will compare their shapes and dtypes with the
-        inputs'."""
+        GraphError."""
         right = isinstance(grads, (list, tuple)) and len(grads) == len(node.inputs)
         if not right or any(not isinstance(grad, Node) for grad in grads if grad is not None):
             told = f"gradient must return a list of {len(node.inputs)}, a node or None for each input, not {grads!r}"
             raise error_at(node, GraphError, told)
-        if self.builtin:
-            return grads
-        found: list[Node | None] = []
-        for grad, x in zip(grads, node.inputs, strict=True):
-            if grad is not None:
-                grad = OPS["as_gradient"].make([grad, x], {"by": self.name})
-                grad.placed_as(node)
-            found.append(grad)
-        return found
+        return grads
 
     def differentiated(self, node: Node) -> Sequence[Node]:
         """The inputs that gradients may go to: those that are read for their values."""
@@ -251,9 +237,7 @@ class Op:
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
         """The gradient of sum(node * out_grad) with respect to each input of `node` that is no number; needle's
         name."""
-        pairs = zip(node.inputs, self.checked(node, self.gradient(node, out_grad)), strict=True)
-        found = [(value, grad) for value, grad in pairs if not value.op.immediate]
-        return tuple(OPS["zeroslike"].make([value]) if grad is None else grad for value, grad in found)
+        return hooks.gradient_as_tuple(out_grad, node)
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
         """Which of its inputs holds indices, and in what range; None if none does."""
@@ -406,22 +390,21 @@ def require_type(node: Node, part: str, given: tuple[Shape, str], shape: Shape, 
     the one that was inferred."""
     if given == (shape, dtype):
         return
-    kind, rule = (ShapeError, "infer_shape") if given[0] != shape else (DTypeError, "infer_dtype")
+    kind, rule = (ShapeError, "shape") if given[0] != shape else (DTypeError, "dtype")
     told, found = (f"{dtype}{list(extents)}" for extents, dtype in ((shape, dtype), given))
-    raise error_at(node, kind, f"{rule} says {told}, the {part} gives {found}")
+    raise error_at(node, kind, f"its {rule} rule says {told}, the {part} gives {found}")
 
 
 def require_inferred(node: Node, shape: Any, dtype: Any) -> None:
     """Raises ShapeError or DTypeError for what an operator's rules return that is no shape or no dtype, and for a view
     of another size than its input."""
     if type(shape) is not tuple or any(type(extent) is not int for extent in shape) or min(shape, default=0) < 0:
-        raise shape_error(node, f"infer_shape must return a tuple of integers that are not negative, not {shape!r}")
+        raise shape_error(node, f"its shape rule must return a tuple of integers that are not negative, not {shape!r}")
     if node.op.kind == "view" and math.prod(shape) != math.prod(node.inputs[0].shape):
         raise shape_error(node, f"a view has as many elements as its input: {shape} for {node.inputs[0].shape}")
     if type(dtype) is not str or dtype not in DTYPES:
-        raise error_at(
-            node, DTypeError, f"infer_dtype must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"
-        )
+        told = f"its dtype rule must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"
+        raise error_at(node, DTypeError, told)
 
 
 def shape_error(node: Node, message: str) -> ShapeError:

@@ -9,7 +9,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import ops
-from dlsys.graph import OPS, Node, Op, Shape, register
+from dlsys.graph import OPS, Node
 from helpers import error_of
 from tvm import te
 
@@ -30,39 +30,21 @@ def _thrice(x: Any) -> Any:
     return te.compute(x.shape, lambda *i: x(*i) * x(*i) * x(*i), name="thrice")
 
 
-class Cube(Op):
-    """x^3, right in every part; the faults are planted in its subclasses."""
-
-    kind, formula, reference = "elementwise", staticmethod(_thrice), staticmethod(lambda x: x * x * x)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x,) = node.inputs
-        return [output_grad * x * x * 3.0]
+def cube(**parts: Any) -> Callable[..., Node]:
+    """The function of an operator, x^3, which is right but for these parts."""
+    right = {"te": _thrice, "numpy": lambda x: x * x * x, "grad": lambda g, y, x: g * x * x * 3.0}
+    made = dl.primitive(f"cube_{'_'.join(parts) or 'right'}", **{**right, **parts})
+    return lambda x: made(x)  # the user's line, which errors name
 
 
-def cube(**parts: Any) -> Callable[[Node], Node]:
-    """A function of an operator that has other parts."""
-    name = f"cube_{'_'.join(parts) or 'right'}"
-    made = register(
-        type(name, (Cube,), {"name": name, "__module__": __name__, "__qualname__": name, **parts})
-    )
-    return lambda x: made.make([x])
+def _wrong_gradient(g: Node, y: Node, x: Node) -> Node:
+    return g * x * 3.0
 
 
-def _wrong_gradient(self: Op, node: Node, output_grad: Node) -> list[Node | None]:
-    return [output_grad * node.inputs[0] * 3.0]
-
-
-class Flat(Op):
-    """3 x^2, which says that its gradient is zero."""
-
-    name, kind, flat = "flat_square", "elementwise", True
-    formula = staticmethod(lambda x: te.compute(x.shape, lambda *i: x(*i) * x(*i) * 3.0))
-    reference = staticmethod(lambda x: x * x * 3.0)
-
-
-def _wrong_second(self: Op, node: Node, output_grad: Node) -> list[Node | None]:
-    return [output_grad * register(Flat).make(node.inputs)]
+def _wrong_second(g: Node, y: Node, x: Node) -> Node:
+    """The gradient of x^3, which says that its own is zero."""
+    formula = lambda x: te.compute(x.shape, lambda *i: x(*i) * x(*i) * 3.0)  # noqa: E731
+    return g * dl.primitive("flat_square", te=formula, numpy=lambda x: x * x * 3.0, grad=None)(x)
 
 
 def _beyond(x: Any) -> Any:
@@ -90,12 +72,12 @@ def test_right_operators_pass() -> None:
 
 
 def test_wrong_parts_are_told() -> None:
-    shifted = {"formula": staticmethod(_shifted), "reference": staticmethod(lambda x: np.roll(x, -1, 1))}
+    shifted = {"te": _shifted, "numpy": lambda x: np.roll(x, -1, 1)}
     planted: list[tuple[dict[str, Any], str]] = [
-        ({"gradient": _wrong_gradient}, "the gradient for x0 is"),
-        ({"gradient": _wrong_second}, "the gradient of x0's gradient for x0 is"),
-        ({"reference": staticmethod(lambda x: x * x)}, "the kernel and the reference differ at ("),
-        ({"formula": staticmethod(_beyond)}, "its formula reads beyond its inputs"),
+        ({"grad": _wrong_gradient}, "the gradient for x0 is"),
+        ({"grad": _wrong_second}, "the gradient of x0's gradient for x0 is"),
+        ({"numpy": lambda x: x * x}, "the kernel and the reference differ at ("),
+        ({"te": _beyond}, "its formula reads beyond its inputs"),
         (shifted, "its kind is 'elementwise', but one element of x0 changes others than its own"),
     ]
     for parts, told in planted:
@@ -103,24 +85,16 @@ def test_wrong_parts_are_told() -> None:
         assert told in error and error.startswith("cube_") and "made at test_check_operator.py:" in error, (
             error
         )
-    rows = {**shifted, "kind": "rows"}
-    of_rows = error_of(
-        dl.errors.OperatorError, dl.check_operator, cube(**rows, gradient=_wrong_gradient), ROWS
-    )
+    rows = cube(**shifted, kind="rows", grad=_wrong_gradient)
+    of_rows = error_of(dl.errors.OperatorError, dl.check_operator, rows, ROWS)
     assert "the gradient for x0" in of_rows  # a row may depend on all of itself
 
 
 def test_an_unknown_kind_is_told_where_the_operator_is_registered() -> None:
-    assert "its kind 'opaque' is not one of elementwise" in error_of(
-        dl.GraphError, lambda: cube(kind="opaque")
-    )
+    assert "its kind 'opaque' is not one of elementwise" in error_of(dl.GraphError, lambda: cube(kind="opaque"))
 
 
 def test_shapes_are_compared() -> None:
-    def infer_shape(self: Op, node: Node, input_shapes: list[Shape]) -> Shape:
-        return (*input_shapes[0], 1)
-
-    with pytest.raises(
-        dl.ShapeError, match=r"infer_shape says float64\[3, 5, 1\], the \w+ gives float64\[3, 5\]"
-    ):
-        dl.check_operator(cube(infer_shape=infer_shape, kind="single"), ROWS)
+    words = r"its shape rule says float64\[3, 5, 1\], the \w+ gives float64\[3, 5\]"
+    with pytest.raises(dl.ShapeError, match=words):
+        dl.check_operator(cube(shape=lambda shape: (*shape, 1), kind="single"), ROWS)

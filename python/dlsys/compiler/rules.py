@@ -30,8 +30,8 @@ from ..ops import (
     reducesum_op,
     slice_op,
 )
-from ..ops.arithmetic import whole_power
 from ..ops.conv import geometry_of
+from ..ops.elementwise import whole_power
 from ..ops.slicing import slice_gradient_op
 from ..ops.types import number_of
 from .base import TypedGraph

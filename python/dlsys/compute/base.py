@@ -85,10 +85,10 @@ def elementwise(function: Callable[..., Expr], name: str = "") -> Pointwise:
     """A formula of elements as one of tensors and immediates, by `pointwise`; what stands behind them, Python's
     numbers, it takes as it is. Also a decorator."""
 
-    def formula(*arguments: Any) -> te.Tensor:
+    def formula(*arguments: Any, **words: Any) -> te.Tensor:
         operands = [x for x in arguments if isinstance(x, IRExpr)]
         rest = arguments[len(operands) :]
-        return pointwise(formula.__name__, lambda *elements: function(*elements, *rest), *operands)
+        return pointwise(formula.__name__, lambda *elements: function(*elements, *rest, **words), *operands)
 
     formula.__name__ = formula.__qualname__ = name or function.__name__
     formula.__doc__ = function.__doc__

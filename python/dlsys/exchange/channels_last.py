@@ -16,9 +16,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..devices.panels import filter_columns
-from ..graph import Shape
+from ..graph import OPS, Shape
 from ..ops.conv import geometry_of
-from ..ops.family import Pointwise
 from ..ops.joining import Concatenate
 from ..ops.pooling import AvgPool2d, MaxPool2d
 from ..ops.reduction import ReduceSum
@@ -99,7 +98,8 @@ def convolution(
 def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | None:
     """How to compute a node, of `shape` in the order NCHW, of inputs NHWC; None for what needs the order NCHW."""
     attrs: dict[str, Any] = node.attrs
-    if isinstance(node.op, Pointwise) and len(shape) == 4:
+    is_pointwise = node.op.kind == "elementwise" and node.op is not OPS["broadcast_shape"]
+    if is_pointwise and len(shape) == 4:
         return lambda inputs: Last(node.op.make(inputs, attrs))
     if isinstance(node.op, Concatenate):
         at = LAST.index(attrs["axis"] % 4)

@@ -57,6 +57,13 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     return Network(inputs, found, freezing.named(found)).eval()
 
 
+_CHANGES = {
+    "add": ("shift", np.positive), "sub": ("shift", np.negative),
+    "mul": ("scale", np.positive), "div": ("scale", np.reciprocal),
+}  # fmt: skip
+"""The operators of a product and a known operand b that change its filters: how, and by which function of b."""
+
+
 class _Product:
     """A convolution and what is added to its channels, which are known numbers; made a node when somebody reads it."""
 
@@ -194,8 +201,7 @@ class _Freezing:
         if isinstance(node.op, MatMul) and isinstance(inputs[1], np.ndarray):
             shape, is_plain = self._graph.shapes[node], inputs[1].ndim == 2 and not node.matmul_attr_trans_A
             return self._matmul(node, inputs[1]) if is_plain and len(shape) > 1 and 0 not in shape else None
-        shifts, scales = node.op.shifts, node.op.scales
-        change = shifts or scales
+        change = _CHANGES.get(node.op.name)
         if change is None or not any(isinstance(value, _Product) for value in inputs):
             return None
         at = next(i for i, value in enumerate(inputs) if isinstance(value, _Product))
@@ -206,14 +212,14 @@ class _Freezing:
         if not isinstance(other, np.ndarray) or (at == 1 and not node.op.commutative):
             return None
         with np.errstate(divide="ignore"):
-            by = change(other)
+            by = change[1](other)
         if not (np.isfinite(other).all() and np.isfinite(by).all()):
             return None  # times a zero among the filters it would make another number
         per_channel = other.size == 1 or (other.shape[-3:] == (channels, 1, 1) and other.size == channels)
         if not per_channel:
             return None
         each = np.broadcast_to(by.reshape(-1), (channels,))
-        return inputs[at].shifted(each) if shifts else inputs[at].scaled(each)
+        return inputs[at].shifted(each) if change[0] == "shift" else inputs[at].scaled(each)
 
     def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
         """The product of rows with a known matrix, from panels where kernels would pack it."""

@@ -272,7 +272,7 @@ def _plain(to: _Writing, node: Node) -> str:
     return found
 
 
-writer("cast", "cast_as")(lambda to, node: to.cast(to.inputs(node)[0], to.graph.dtypes[node]))
+writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], to.graph.dtypes[node]))
 writer("softmax", "log_softmax")(lambda to, node: to.emit(node.op.onnx, to.inputs(node), axis=-1))
 writer("fmod")(lambda to, node: to.emit("Mod", to.inputs(node), fmod=1))
 writer("concatenate")(lambda to, node: to.emit("Concat", to.inputs(node), axis=node.attrs["axis"]))

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from ..graph import OPS, Op, register
 from . import operators
-from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, softmax_func, softmax_op
-from .arithmetic import (
-    add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op,
-)
-from .types import cast_like_op, cast_op
+from .activation import log_softmax_op, softmax_func, softmax_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
 from .cumulative import cumprod_op, cumsum_op, recurrence_op
-from .elementary import (
-    bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
-    abs_op, clip_op, copy_op, cos_op, equal_op, erf_op, exp_op, floor_op, fmod_op, greater_equal_op,
-    greater_op, less_equal_op, less_op, log_op, logical_and_op, logical_not_op, logical_or_op, maximum_op, minimum_op,
-    not_equal_op, power_byconst_op, power_op, quotient_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op,
-    tanh_op, where_op,
+from .elementwise import (
+    abs_op, add_byconst_op, add_op, bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op, cast_like_op,
+    cast_op, clip_op, const_div_op, copy_op, cos_op, div_byconst_op, div_op, equal_op, erf_op, exp_op, floor_op,
+    fmod_op, full_op, gelu_op, greater_equal_op, greater_op, less_equal_op, less_op, log_op, logical_and_op,
+    logical_not_op, logical_or_op, maximum_op, minimum_op, mul_byconst_op, mul_op, neg_op, not_equal_op, oneslike_op,
+    power_byconst_op, power_op, quotient_op, relu_gradient_op, relu_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op,
+    sqrt_op, sub_op, tanh_op, where_op, zeroslike_op,
 )
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
-from .inputs import Variable, constant_op, full_op, oneslike_op, placeholder_op, zeroslike_op
+from .inputs import Variable, constant_op, placeholder_op
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair
+from .primitive import primitive
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (

@@ -1,19 +1,16 @@
-"""Activations, softmax."""
+"""Softmax and its logarithm."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
-from ..checks import integer, word
+from ..checks import integer
 from ..errors import GraphError, ShapeError
 from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
-from .elementary import erf_op, tanh_op
-from .family import ZERO, OfNode, OfNodes, binary, unary
+from .elementwise import mul_op, sub_op
 from .reduction import reducesum_op
 from .shape import reshape_op, swapaxes_op
 from .types import is_scalar, known_shape
@@ -37,20 +34,6 @@ def log_softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
         return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-
-
-relu_op: OfNode = unary(
-    "relu", "max(node, 0); the derivative at 0 is 0.", compute.relu, lambda x: np.maximum(x, 0),
-    lambda g, y, x: relu_gradient_op(y, g),  # y > 0 exactly where x > 0, so x can go
-    onnx="Relu",
-)
-relu_gradient_op: OfNodes = binary(
-    "relu_gradient",
-    "grad where node > 0, else 0, by selection: an infinite or NaN grad does not leak through a closed gate.",
-    compute.relu_gradient, lambda x, grad: np.where(x > 0, grad, grad.dtype.type(0)),
-    lambda g, y, x, grad: (ZERO, relu_gradient_op(x, g)),  # the gate is flat in x
-    broadcasts=False,
-)  # fmt: skip
 
 
 class _RowWise(Op):
@@ -92,20 +75,6 @@ class LogSoftmax(_RowWise):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)
         return [sub_op(output_grad, mul_op(softmax_op(node.inputs[0]), total))]
-
-
-def gelu_op(x: Node, approximate: str = "none") -> Made:
-    """x times the normal distribution's function, x (1 + erf(x / sqrt 2)) / 2, or with approximate="tanh"
-    x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
-
-    Raises GraphError for any other `approximate`.
-    """
-    if word("gelu", "approximate", approximate, ("none", "tanh")) == "none":
-        inner = erf_op(mul_byconst_op(x, math.sqrt(0.5)))
-    else:
-        cube = mul_op(mul_op(x, x), x)
-        inner = tanh_op(mul_byconst_op(x + mul_byconst_op(cube, 0.044715), math.sqrt(2 / math.pi)))
-    return mul_op(mul_byconst_op(x, 0.5), add_byconst_op(inner, 1.0))
 
 
 def _along(operator: type[Op], node: Node, axis: Any) -> Made:

@@ -16,14 +16,23 @@ from ..checks import integer, number
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, Formula, IndexRange, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
-from .arithmetic import add_op, mul_byconst_op, mul_op, neg_op, sub_op
-from .elementary import not_equal_op, where_op
+from .elementwise import (
+    add_op,
+    cast_like_op,
+    cast_op,
+    mul_byconst_op,
+    mul_op,
+    neg_op,
+    not_equal_op,
+    oneslike_op,
+    sub_op,
+    where_op,
+)
 from .indexing import checked, take_op
-from .inputs import oneslike_op
 from .loss import reduced
 from .reduction import broadcast_axes_op, div_by_extent_op, reducesum_op
 from .shape import reshape_op
-from .types import cast_like_op, cast_op, known_dtype, known_shape, shape_of
+from .types import known_dtype, known_shape, shape_of
 
 
 class _CrossEntropy(Op):

@@ -13,7 +13,7 @@ import numpy as np
 from .. import compute
 from ..checks import flag, integer
 from ..graph import NUMBERS, Formula, Made, Node, Op, Shape, register
-from .arithmetic import add_op, mul_op
+from .elementwise import add_op, mul_op
 from .rules import own_axis, require_same
 from .types import known_shape
 

@@ -10,10 +10,8 @@ import numpy as np
 from .. import compute
 from ..errors import GraphError
 from ..graph import NUMBERS, Formula, Made, Node, Shape, register, shape_error
-from .arithmetic import div_op, mul_op
-from .elementary import equal_op
+from .elementwise import cast_like_op, div_op, equal_op, mul_op
 from .reduction import Reduction, reducesum_op, reduction_attributes
-from .types import cast_like_op
 
 
 def _over(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ from ..graph import (
     register,
     shape_error,
 )
-from .arithmetic import add_op
+from .elementwise import add_op
 from .rules import Adjoint, Linear, dtype_attribute, own_axis
 from .types import is_scalar, known_shape
 

@@ -1,20 +1,17 @@
-"""Leaves of a graph: variables, which are fed, and constants of a shape."""
+"""Leaves of a graph: variables, which are fed, and numbers beside nodes."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, INTEGERS, OPS, Formula, Made, Node, Op, Shape, Type, register, type_of
+from ..graph import FLOATS, INTEGERS, Made, Node, Op, Shape, Type, register, type_of
 from .rules import dtype_attribute, holds, real_constant, shape_attribute
-from .types import dtype_of
 
 
 @register
@@ -32,57 +29,6 @@ class Placeholder(Op):
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.placeholder(shape, dtype, node.name)
-
-
-class _Constant(Op):
-    """A constant of its input's shape and dtype, whose values are not read."""
-
-    shape_only: ClassVar[Sequence[int]] = (0,)
-    dtypes = DTYPES
-    flat = True
-    value: ClassVar[float]
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        return full_op(shapes[0], self.value, dtypes[0])
-
-
-@register
-class OnesLike(_Constant):
-    """1 at every index of the input's shape."""
-
-    name = "oneslike"
-    value = 1.0
-
-
-@register
-class ZerosLike(_Constant):
-    """0 at every index of the input's shape."""
-
-    name = "zeroslike"
-    value = 0.0
-
-
-@register
-class Full(Op):
-    """`value` at every index of the shape."""
-
-    name = "full"
-    constant = True
-    flops = 0
-    kind = "elementwise"
-    lifts = True
-    formula: ClassVar[Formula] = compute.full
-    reference: ClassVar[Formula] = np.full
-    takes: ClassVar[Sequence[str]] = ("shape", "value", "dtype")
-
-    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
-        return (node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)
-
-    def number(self, node: Node, which: int) -> np.ndarray:
-        return np.asarray(node.attrs["value"], node.attrs["dtype"])
-
-    def lifted(self, node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
-        return OPS["broadcast_shape"].make([numbers[0]], {"shape": node.attrs["shape"]})
 
 
 @register
@@ -123,20 +69,12 @@ def Variable(name: str, shape: Any = None, dtype: Any = None) -> Made:
     return placeholder_op(name, shape, dtype)
 
 
-def oneslike_op(node: Node) -> Made:
-    """Ones of the node's shape and dtype."""
-    return OnesLike.make([node])
-
-
-def zeroslike_op(node: Node) -> Made:
-    """Zeros of the node's shape and dtype."""
-    return ZerosLike.make([node])
-
-
 def constant_op(value: Any, dtype: str = "float32") -> Made:
     """A number as an operand, in the dtype of the other one.
 
     Raises GraphError for what is no real number, DTypeError for one that the dtype does not hold."""
+    if type(value) is float and dtype in FLOATS:  # as mostly
+        return Constant.make([], {"value": value, "dtype": dtype}, repr(value))
     number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
     if dtype == "bool" and not isinstance(number, bool):
         raise DTypeError(f"constant: {number:g} is not a boolean, as the other operand is")
@@ -150,25 +88,3 @@ def is_number(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "biuf"
     return isinstance(value, (numbers.Real, np.bool_))
-
-
-def number_pair(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands, of which one may be a number beside a node."""
-    if isinstance(a, Node) and is_number(b):
-        return a, constant_op(b, dtype_of(a))
-    if isinstance(b, Node) and is_number(a):
-        return constant_op(a, dtype_of(b)), b
-    return a, b
-
-
-def full_op(shape: Any, value: float, dtype: Any = "float32") -> Made:
-    """`value`, rounded to the dtype, at every index of the shape; of integers a fraction is cut off.
-
-    Raises GraphError for a shape or dtype that is none, and a value that is no real number, DTypeError for one beyond
-    the range of integers.
-    """
-    known, number = dtype_attribute("full", dtype), real_constant("full", value)
-    if not holds(known, number):
-        raise DTypeError(f"full: {value} is no {known}")
-    held = in_dtype(number, known).item()
-    return Full.make([], {"shape": shape_attribute("full", shape), "value": held, "dtype": known})

@@ -14,8 +14,7 @@ from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import add_op
-from .inputs import full_op, zeroslike_op
+from .elementwise import add_op, full_op, zeroslike_op
 from .rules import axes_attribute, own_axis, require_same
 from .shape import reshape_op
 from .slicing import Key, Region, Slice, SliceGradient, key_at, region_of

@@ -9,13 +9,13 @@ import numpy as np
 from .. import compute
 from ..checks import word
 from ..errors import GraphError, ShapeError
-from ..graph import OPS, Formula, Made, Node, Op, Shape, register, shape_error
+from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
-from .arithmetic import div_op, mul_op, neg_op, sub_op
+from .elementwise import div_op, mul_op, neg_op, sub_op
 from .operators import pair
 from .reduction import div_by_extent_op, mean_op, reducesum_op
+from .replay import function
 from .rules import require_same
-from .types import known_shape
 
 
 def _softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -74,16 +74,13 @@ def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Made:
     return reduced("mse_loss", mul_op(difference, difference), reduction)
 
 
+@function()
 def difference_of(op: str, x: Node, y: Node) -> Made:
     """x - y of one shape. Raises GraphError and ShapeError as `mse_loss_op` does."""
     found = pair(x, y) if isinstance(x, Node) else None
     if found is None:
         raise GraphError(f"{op}: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
-    one_is_number = any(value.op.immediate for value in found)
-    difference = OPS["sub"].make(found, {} if one_is_number else {"same_shape": True})
-    mine, other = map(known_shape, found)
-    if None not in (mine, other) and mine != other and not one_is_number:
-        first, second = found
-        told = f"{first.name} {mine} and {second.name} {other} [made at {difference.location}]"
-        raise ShapeError(f"{op}: shapes differ: {told}")
-    return difference
+    first, second = found
+    if first.shape != second.shape and not (first.op.immediate or second.op.immediate):
+        raise ShapeError(f"{op}: shapes differ: {first.name} {first.shape} and {second.name} {second.shape}")
+    return sub_op(first, second)

@@ -11,8 +11,7 @@ from .. import compute
 from ..checks import real
 from ..errors import GraphError
 from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import add_byconst_op, add_op, mul_byconst_op, mul_op, neg_op, sub_op
-from .elementary import rsqrt_op
+from .elementwise import add_byconst_op, add_op, mul_byconst_op, mul_op, neg_op, rsqrt_op, sub_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import axes_attribute, broadcast_rule
 from .shape import reshape_like_op, sum_to_like_op

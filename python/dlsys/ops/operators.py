@@ -13,14 +13,15 @@ import numpy as np
 
 from ..devices import host_array
 from ..errors import GraphError
-from ..graph import INTEGERS, Made, Node, set_arithmetic
-from . import elementary, replay
-from .arithmetic import add_op, div_op, mul_op, neg_op, sub_op, whole_power
-from .inputs import constant_op, is_number, oneslike_op
+from ..graph import FLOATS, INTEGERS, Made, Node, set_arithmetic
+from . import elementwise as of
+from . import replay
+from .elementwise import cast_op
+from .inputs import constant_op, is_number
 from .linalg import matmul_op
 from .rules import holds
 from .state import leaf
-from .types import as_float, beside_number, cast_op, promoted
+from .types import as_float, beside_number, promoted
 
 Binary = Callable[[Node, Node], Node]
 
@@ -56,98 +57,102 @@ def pair(a: Any, b: Any) -> tuple[Node, Node] | None:
     return constant_op(a, b.dtype), b
 
 
-def _python(function: Binary, name: str) -> Callable[[Any, Any], Any]:
-    """A function of two operands, of which one at least is a node, as what Python calls: NotImplemented for what is no
-    operand."""
-    function.__name__ = function.__qualname__ = name
-    noted = replay.function()(function)
+def _operator(
+    name: str, function: Binary, of_booleans: Binary | None = None, before: Callable[[Any, Any], Any] | None = None
+) -> Callable[[Any, Any], Any]:
+    """What Python calls for an operator, of which one operand at least is a node: the function of both in one dtype, or
+    `of_booleans`. `before` changes operands of other types than floats. NotImplemented for what is no operand."""
+
+    def promoted_first(a: Any, b: Any) -> Node:
+        a, b = (a, b) if before is None else before(a, b)
+        first, second = cast(tuple[Node, Node], pair(a, b))
+        return (function if of_booleans is None or first.dtype != "bool" else of_booleans)(first, second)
+
+    promoted_first.__name__ = promoted_first.__qualname__ = name
+    noted = replay.function()(promoted_first)
 
     def apply(a: Any, b: Any) -> Any:
+        if isinstance(a, Node) and (kind := a.value_type) is not None and kind.dtype in FLOATS:  # as mostly
+            if isinstance(b, Node):
+                if b.value_type is not None and b.value_type.dtype == kind.dtype:
+                    return function(a, b)
+            elif type(b) is float or type(b) is int:
+                return function(a, constant_op(b, kind.dtype))
         return noted(a, b) if is_operand(a) and is_operand(b) else NotImplemented
 
     return apply
 
 
-def _of_pair(name: str, function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
-    """An operator of two nodes of one dtype."""
+def _wide(a: Any, b: Any) -> tuple[Any, Any]:
+    """The operands of a comparison: integers beside a number beyond their dtype as int64."""
 
-    def apply(a: Any, b: Any) -> Node:
-        first, second = cast(tuple[Node, Node], pair(a, b))
-        of_these = function if of_booleans is None or first.dtype != "bool" else of_booleans
-        return of_these(first, second)
-
-    return _python(apply, name)
-
-
-def _compared(name: str, function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
-    """As `_of_pair`; integers are compared with a number beyond their dtype as int64."""
-
-    def wide(node: Any, number: Any) -> Any:
+    def widened(node: Any, number: Any) -> Any:
         is_whole = isinstance(node, Node) and isinstance(number, numbers.Integral)
         beyond = is_whole and not holds(node.dtype, int(number)) and holds("int64", int(number))
         return cast_op(node, "int64") if beyond else node
 
-    def apply(a: Any, b: Any) -> Node:
-        first, second = cast(tuple[Node, Node], pair(wide(a, b), wide(b, a)))
-        of_these = function if of_booleans is None or first.dtype != "bool" else of_booleans
-        return of_these(first, second)
-
-    return _python(apply, name)
+    return widened(a, b), widened(b, a)
 
 
-def _as_integers(function: Binary) -> Binary:
-    """The operator of booleans, as 0 and 1."""
-    return lambda a, b: function(cast_op(a, "int32"), cast_op(b, "int32"))
+def _compared(name: str, function: Binary) -> Callable[[Any, Any], Any]:
+    """A comparison by order; booleans are 0 and 1."""
+    return _operator(name, function, lambda a, b: function(cast_op(a, "int32"), cast_op(b, "int32")), _wide)
 
 
-def _divide(a: Any, b: Any) -> Node:
-    a, b = (as_float(x) if isinstance(x, Node) else x for x in (operand(a), operand(b)))
-    return div_op(*cast(tuple[Node, Node], pair(a, b)))
+def _floats(a: Any, b: Any) -> tuple[Any, Any]:
+    """The operands of a division, nodes as floats."""
+    first, second = (as_float(x) if isinstance(x, Node) else x for x in (operand(a), operand(b)))
+    return first, second
 
 
 def _matmul(a: Any, b: Any) -> Any:
-    """The product of two nodes; NotImplemented where one is no operand."""
+    """The product of two nodes, of which one may be an array; NotImplemented where one is no operand."""
+    if isinstance(a, Node) and isinstance(b, Node):
+        return matmul_op(a, b)
     a, b = operand(a), operand(b)
-    if not (isinstance(a, Node) and isinstance(b, Node)):
-        return NotImplemented
-    return matmul_op(a, b)
+    return _matmul_of_array(a, b) if isinstance(a, Node) and isinstance(b, Node) else NotImplemented
 
 
-def _power(a: Any, b: Any) -> Node:
+@replay.function()
+def _matmul_of_array(a: Node, b: Node) -> Made:
+    """The product of a node and an array, floats in one dtype."""
+    return matmul_op(*(promoted(a, b) if a.dtype in FLOATS and b.dtype in FLOATS else (a, b)))
+
+
+def _power(a: Node, b: Node) -> Node:
     """a ** b: an integer to a number is multiplied out."""
-    node, exponent = cast(tuple[Node, Node], pair(a, b))
-    if not (exponent.op.immediate and node.dtype in INTEGERS):
-        return elementary.power_op(node, exponent)
-    count = int(exponent.attrs["value"])
+    if not b.op.immediate or a.dtype not in INTEGERS:
+        return of.power_op(a, b)
+    count = int(b.attrs["value"])
     if count < 0:
         raise GraphError(f"integers are not raised to negative powers, as {count}: cast to a float")
-    return whole_power(node, count) if count else oneslike_op(node)
+    return of.whole_power(a, count) if count else of.oneslike_op(a)
 
 
 @replay.function()
 def invert(x: Node) -> Made:
     """~x: every bit of an integer is the other one; of booleans not x."""
-    return (elementary.logical_not_op if x.dtype == "bool" else elementary.bitwise_not_op)(x)
+    return (of.logical_not_op if x.dtype == "bool" else of.bitwise_not_op)(x)
 
 
 set_arithmetic(
     {
-        "+": _of_pair("add", add_op, elementary.logical_or_op),
-        "-": _of_pair("sub", sub_op),
-        "*": _of_pair("mul", mul_op, elementary.logical_and_op),
-        "/": _python(_divide, "div"),
+        "+": _operator("add", of.add_op, of.logical_or_op),
+        "-": _operator("sub", of.sub_op),
+        "*": _operator("mul", of.mul_op, of.logical_and_op),
+        "/": _operator("div", of.div_op, before=_floats),
         "@": _matmul,
-        "**": _python(_power, "power"),
-        "==": _compared("equal", elementary.equal_op),
-        "!=": _compared("not_equal", elementary.not_equal_op),
-        "<": _compared("less", elementary.less_op, _as_integers(elementary.less_op)),
-        "<=": _compared("less_equal", elementary.less_equal_op, _as_integers(elementary.less_equal_op)),
-        ">": _compared("greater", elementary.greater_op, _as_integers(elementary.greater_op)),
-        ">=": _compared("greater_equal", elementary.greater_equal_op, _as_integers(elementary.greater_equal_op)),
-        "&": _of_pair("bitwise_and", elementary.bitwise_and_op, elementary.logical_and_op),
-        "|": _of_pair("bitwise_or", elementary.bitwise_or_op, elementary.logical_or_op),
-        "^": _of_pair("bitwise_xor", elementary.bitwise_xor_op, elementary.not_equal_op),
+        "**": _operator("power", _power),
+        "==": _operator("equal", of.equal_op, before=_wide),
+        "!=": _operator("not_equal", of.not_equal_op, before=_wide),
+        "<": _compared("less", of.less_op),
+        "<=": _compared("less_equal", of.less_equal_op),
+        ">": _compared("greater", of.greater_op),
+        ">=": _compared("greater_equal", of.greater_equal_op),
+        "&": _operator("bitwise_and", of.bitwise_and_op, of.logical_and_op),
+        "|": _operator("bitwise_or", of.bitwise_or_op, of.logical_or_op),
+        "^": _operator("bitwise_xor", of.bitwise_xor_op, of.not_equal_op),
         "~": invert,
-        "neg": neg_op,
+        "neg": of.neg_op,
     }
 )

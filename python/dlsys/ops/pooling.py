@@ -16,10 +16,9 @@ from ..checks import pair
 from ..compute import Windows
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import div_op
 from .conv import images_gradient, padded, windows_of
+from .elementwise import div_op, oneslike_op
 from .indexing import Indexed, TakeAlongAxis, scattered
-from .inputs import oneslike_op
 from .reduction import mean_op
 from .rules import Adjoint, Linear, require_same
 from .shape import flatten_op, reshape_like_op

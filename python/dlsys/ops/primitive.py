@@ -6,9 +6,10 @@ returns the function that makes its nodes. So are those of this package defined,
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,23 +23,33 @@ from .rules import broadcast_shapes
 
 ZERO: Any = None
 """A gradient that is zero everywhere."""
+_UNSTATED: Any = object()
+
+OfNode: TypeAlias = Callable[..., Made]
+"""The function of an operator of one node."""
+OfNodes: TypeAlias = Callable[[Any, Any], Made]
+"""That of an operator of two nodes, of which one may be a number."""
 
 
 class Primitive(Op):
     """An operator whose facts are a row, see `primitive`."""
 
+    count: int | None
     grad: Callable[..., Any] | None
     shape: Callable[..., Shape] | None
-    dtype: str | Callable[..., str]
+    dtype: Callable[..., str] | None
 
     def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
         package = __package__.rpartition(".")[0]
+        facts = {"broadcasts": facts["kind"] == "elementwise", **facts}
         vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{package}."))
-        self.broadcasts = self.kind == "elementwise"
 
     def __call__(self, inputs: Sequence[Node], attrs: dict[str, Any], name: str | None = None) -> Made:
         """A new node that applies the operator. Raises GraphError for an input that is no node, and for an attribute of
         a program's own operator that cannot be told from others by its text."""
+        own = len(attrs) - ("precision" in attrs)
+        if self.count is not None and len(inputs) + own != self.count:
+            raise GraphError(f"{self.name}: takes {self.count - own} nodes, not {len(inputs)}")
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{self.name}: input {position} must be a node, not {type(value).__name__}")
@@ -65,12 +76,15 @@ class Primitive(Op):
             raise
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        if callable(self.dtype):
-            try:
-                return self.dtype(*input_dtypes, **arguments_of(node))
-            except DTypeError as error:
-                raise error_at(node, DTypeError, str(error)) from None
-        return self.dtype or super().infer_dtype(node, input_dtypes)
+        if self.dtype is None:
+            return super().infer_dtype(node, input_dtypes)
+        try:
+            return self.dtype(*input_dtypes, **arguments_of(node))
+        except DTypeError as error:
+            raise error_at(node, DTypeError, str(error)) from None
+        except TypeError:
+            require_takes(node, "dtype", self.dtype, input_dtypes, arguments_of(node))
+            raise
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient of each input, None where it is zero; of an elementwise operator in the result's shape, see
@@ -116,6 +130,18 @@ def _first(shape: Shape, *others: Shape) -> Shape:
     return shape
 
 
+def count_of(function: Callable[..., Any]) -> int | None:
+    """How many arguments a function takes; None where that varies or is not known."""
+    if isinstance(function, np.ufunc):
+        return function.nin
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some functions in C have no signature
+        return None
+    fixed = all(one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty for one in parameters)
+    return len(parameters) if fixed else None
+
+
 def arguments_of(node: Node) -> dict[str, Any]:
     """The attributes that a primitive's parts take."""
     attrs = node.attrs
@@ -127,7 +153,7 @@ def primitive(
     *,
     numpy: Callable[..., Any],
     te: Callable[..., Any] | None = None,
-    grad: Callable[..., Any] | None = ZERO,
+    grad: Callable[..., Any] | None = _UNSTATED,
     shape: Callable[..., Shape] | None = None,
     dtype: str | Callable[..., str] = "",
     dtypes: Sequence[str] = FLOATS,
@@ -143,10 +169,12 @@ def primitive(
         numpy: from the inputs' arrays and the attributes to the result.
         te: the same as a TVM tensor expression; without one the operator runs in the `numpy` context alone.
         grad: from (g, y, *inputs) and the attributes to the gradient of each input, new nodes; None where it is zero. g
-            is the gradient of the node y. What broadcasting repeated is summed back for elementwise operators.
+            is the gradient of the node y. What broadcasting repeated is summed back for elementwise operators. None for
+            an operator whose gradient is zero everywhere.
         shape: from the inputs' shapes and the attributes to the result's; raises ShapeError. Without one: inputs
             broadcast if it is elementwise, else the first input's.
-        dtype: of the result, or a function of the inputs' dtypes and the attributes; without one their common dtype.
+        dtype: of the result, or the name of the attribute that is it; without one the inputs' common dtype. Or a
+            function of the inputs' dtypes, which may then differ, and the attributes; raises DTypeError.
         dtypes: what the inputs may be.
         kind: how it uses its inputs, one of `dlsys.graph.KINDS`, see `Op.kind`.
         onnx: ONNX's operator of the same inputs and meaning.
@@ -154,24 +182,34 @@ def primitive(
         facts: more of what `Op` has, as `costly` or `commutative`.
 
     A number among the inputs takes the dtype of the node beside it. A program may define its operator again, as when a
-    notebook's cell is run twice. Raises GraphError for the name of another operator, and an unknown kind.
+    notebook's cell is run twice. Raises GraphError for the name of another operator, an unknown kind or fact, and where
+    `grad` is missing.
     """
     frame = sys._getframe(1)
     module = frame.f_globals.get("__name__", "__main__")  # of who defines it
     if kind not in KINDS:
         raise GraphError(f"operator {name}: its kind {kind!r} is not one of {', '.join(KINDS)}")
-    parts = {"reference": numpy, "formula": te, "grad": grad, "shape": shape, "dtype": dtype}
+    if not module.startswith("dlsys."):
+        if grad is _UNSTATED:
+            raise GraphError(f"operator {name}: pass `grad`, or grad=None if it is zero everywhere")
+        if unknown := [key for key in facts if not hasattr(Op, key)]:
+            raise GraphError(f"operator {name}: an operator has no {', '.join(unknown)}")
+    grad = ZERO if grad is _UNSTATED else grad
+    parts: dict[str, Any] = {"count": count_of(numpy), "reference": numpy, "formula": te, "grad": grad, "shape": shape}
+    parts |= {"result": dtype, "dtype": None} if isinstance(dtype, str) else {"dtype": dtype}
     operator = Primitive(name, module, {**parts, "dtypes": tuple(dtypes), "kind": kind, "onnx": onnx, **facts})
     before = OPS.get(name)
     if before is not None:
-        if operator.builtin or getattr(before, "module", None) != module:
-            raise GraphError(f"operator {name} exists already: give the one of {module} another name")
+        owner = getattr(before, "module", type(before).__module__)
+        if operator.builtin or owner != module:
+            raise GraphError(f"operator {name} exists already, in {owner}: give the one of {module} another name")
         operator.edition = before.edition + 1
     OPS[name] = operator
 
     def apply(*inputs: Any, **attrs: Any) -> Made:
-        if not all(isinstance(value, Node) for value in inputs):
-            return beside_numbers(*inputs, **attrs)
+        for value in inputs:
+            if not isinstance(value, Node):
+                return beside_numbers(*inputs, **attrs)
         return operator(inputs, attrs)
 
     def beside_numbers(*inputs: Any, **attrs: Any) -> Made:
@@ -181,7 +219,7 @@ def primitive(
         return operator([constant_op(x, like.dtype) if is_number(x) else x for x in inputs], attrs)
 
     for made in (apply, beside_numbers):
-        made.__name__ = made.__qualname__ = name
-        made.__module__, made.__doc__ = module, doc
+        made.__name__ = made.__qualname__ = f"{name}_op"
+        made.__module__, made.__doc__ = module, doc  # where pickles look for it
     beside_numbers = function()(beside_numbers)
     return apply

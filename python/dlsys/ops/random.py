@@ -18,12 +18,9 @@ from .. import compute
 from ..checks import number
 from ..errors import GraphError
 from ..graph import FLOATS, Formula, Made, Node, Op, Shape, register, shape_error
-from .arithmetic import add_byconst_op, mul_byconst_op
-from .elementary import clip_op
-from .family import ZERO, OfNode, Pointwise, unary
-from .inputs import full_op
-from .rules import dtype_attribute, real_constant, shape_attribute
-from .types import cast_op
+from .elementwise import add_byconst_op, cast_op, clip_op, full_op, mul_byconst_op
+from .primitive import OfNode, primitive
+from .rules import dtype_attribute, real_constant, require_same, shape_attribute
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -89,9 +86,9 @@ class RandomBits(Op):
         return input_shapes[1]
 
 
-_uniform: OfNode = unary(
-    "random_uniform", "Of each word of bits a number of [0, 1), a multiple of 2^-24, float32.",
-    compute.uniform, _unit, ZERO, dtypes=("uint32",), result="float32",
+_uniform: OfNode = primitive(
+    "random_uniform", te=compute.uniform, numpy=_unit, dtypes=("uint32",), dtype="float32",
+    doc="Of each word of bits a number of [0, 1), a multiple of 2^-24, float32.",
 )  # fmt: skip
 
 
@@ -114,16 +111,20 @@ class RandomNormal(Op):
 
 
 @register
-class Dropout(Pointwise):
+class Dropout(Op):
     """x * mask / (1 - p), where mask is 1 with probability 1 - p: inputs (x, bits), the mask is bits >= 2^32 p.
 
     Its own gradient: the same bits, the same mask.
     """
 
     name = "dropout"
+    kind = "elementwise"
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("uint32",)}
     formula: ClassVar[Formula] = compute.dropout
     reference: ClassVar[Formula] = _dropped
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return require_same(node, *input_shapes)
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         p = node.attrs["p"]

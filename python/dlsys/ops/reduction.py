@@ -11,8 +11,7 @@ import numpy as np
 from .. import compute
 from ..checks import flag
 from ..graph import NUMBERS, OPS, Formula, Made, Node, Op, Shape, register
-from .arithmetic import div_byconst_op, div_op, mul_op, sub_op
-from .elementary import clip_op, equal_op, exp_op, sqrt_op, where_op
+from .elementwise import clip_op, div_byconst_op, div_op, equal_op, exp_op, mul_op, sqrt_op, sub_op, where_op
 from .rules import real_constant, reduced_shape, resolve_axes
 from .shape import broadcastto_op, expand_dims_op
 from .types import over_axes

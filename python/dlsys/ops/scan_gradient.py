@@ -13,8 +13,7 @@ from functools import reduce
 
 from ..graph import FLOATS, OPS, Node
 from ..hooks import hooks
-from .arithmetic import add_op
-from .inputs import zeroslike_op
+from .elementwise import add_op, zeroslike_op
 from .loop import Body, Carried, last_value, loop_of, value_in_steps, variable_like
 from .types import known_dtype, known_shape
 

@@ -1,114 +1,19 @@
-"""Dtypes and shapes: changes of dtype; types that follow from data and declarations alone, before any run; the dtype on
-which operands of several agree.
-
-What is found is kept in the nodes, also that it is not known, so that asking costs each node once.
+"""Types of nodes: those that follow from data and declarations, before any run; the dtype to which operands of several
+dtypes are promoted, by PyTorch's rules.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from .. import compute
 from ..checks import in_dtype
-from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Formula, Made, Node, Op, Shape, register
-from .rules import Linear, axes_attribute, dtype_attribute
-
-
-def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
-    """x in another dtype by NumPy, which leaves open what an integer beyond its limits gives."""
-    if x.dtype.kind != "f" or np.dtype(dtype).kind not in "iu":
-        return x.astype(dtype)
-    beyond = ~(np.abs(x) < 2.0**63)  # of NaN too
-    whole = np.where(beyond, 0, x).astype("int64")
-    return np.where(beyond, np.iinfo("int64").min, whole).astype(dtype)
-
-
-@register
-class Cast(Op):
-    """x as `attrs["dtype"]`, see `cast_op`; the gradient is cast back."""
-
-    name = "cast"
-    dtypes = DTYPES
-    result = "dtype"
-    flops = 0
-    kind = "elementwise"
-    formula: ClassVar[Formula] = compute.cast
-    reference: ClassVar[Formula] = _cast
-    takes: ClassVar[Sequence[str]] = ("dtype",)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [cast_like_op(output_grad, node.inputs[0]) if node.attrs["dtype"] in FLOATS else None]
-
-
-@register
-class CastAs(Linear):
-    """x in the dtype of `like`, whose values are not read."""
-
-    name = adjoint = "cast_as"
-    dtypes = DTYPES
-    shape_only: ClassVar[Sequence[int]] = (1,)
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return str(input_dtypes[1])
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        return node.inputs[0] if dtypes[0] == dtypes[1] else cast_op(node.inputs[0], dtypes[1])
-
-
-@register
-class AsGradient(Op):
-    """A gradient, given by the operator `attrs["by"]`, that must have the shape and dtype of `x`, whose values are not
-    read. Type inference compares them, and puts the gradient in this node's place."""
-
-    name = "as_gradient"
-    shape_only: ClassVar[Sequence[int]] = (1,)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        grad, own = input_shapes
-        if grad != own:
-            raise ShapeError(self._told(node, f"has shape {grad}, the input {own}"))
-        return grad
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        grad, own = input_dtypes
-        if own not in FLOATS:
-            raise DTypeError(self._told(node, f"is {grad}, but one of {own} is always zero: return None for it"))
-        if grad != own:
-            raise DTypeError(self._told(node, f"is {grad}, the input {own}"))
-        return grad
-
-    @staticmethod
-    def _told(node: Node, wrong: str) -> str:
-        by, place = node.attrs["by"], f"[node {node.name}, made at {node.location}]"
-        return f"{by}: the gradient that it gives for {node.inputs[1].name} {wrong} {place}"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [output_grad, None]
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        return node.inputs[0]
-
-
-def cast_op(x: Node, dtype: Any) -> Made:
-    """x as dtype, one of `dlsys.graph.DTYPES`, as NumPy's `astype`: fractions are cut off, a number is True unless 0.
-
-    An integer dtype takes the low bits of a number beyond its limits, as NumPy and PyTorch do: 300.0 is 44 as int8. NaN
-    and what int64 does not hold count as -2**63: 0 but as int64.
-
-    Raises GraphError for any other dtype.
-    """
-    return Cast.make([x], {"dtype": dtype_attribute("cast", dtype)})
-
-
-def cast_like_op(x: Node, like: Node) -> Made:
-    """x in the dtype of `like`, whose values are not read."""
-    return CastAs.make([x, like])
+from ..errors import DlsysError, GraphError
+from ..graph import FLOATS, Node, Shape
+from .elementwise import cast_op
+from .rules import axes_attribute
 
 
 def number_of(value: Node) -> np.ndarray:
