@@ -13,7 +13,7 @@ from ..errors import FeedError, GraphError, ShapeError
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..nn.module import in_mode
-from ..tensors import known_shape
+from ..tensors import known_shape, leaf
 from ..tensors.creation import tensors_in
 
 
@@ -39,6 +39,7 @@ class Network(Imported):
     outputs: tuple[Node, ...]
     _order: list[Node]
     _places: list[tuple[Node, Module, str]]
+    _executor: Executor
 
     if TYPE_CHECKING:
 
@@ -47,8 +48,9 @@ class Network(Imported):
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Node] = ()) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         order = find_topo_sort(self.outputs)
-        places = [(leaf, *place(self, leaf.name, leaf, trained=False)) for leaf in buffers]
-        for name, value in (("_order", order), ("_places", places)):  # where no parameters are looked for
+        places = [(buffer, *place(self, buffer.name, buffer, trained=False)) for buffer in buffers]
+        own = {"_order": order, "_places": places, "_executor": Executor(self.outputs)}
+        for name, value in own.items():  # where no parameters are looked for
             object.__setattr__(self, name, value)
 
     def extra_repr(self) -> str:
@@ -61,13 +63,24 @@ class Network(Imported):
         for node, value in zip(self.inputs, values, strict=True):
             if (shape := known_shape(value)) not in (None, wanted := node.attrs["shape"]):
                 raise ShapeError(f"{node.name} must be {wanted}, as it was frozen, not {shape}")
+        if self._runs(values):
+            found: list[Node] = [leaf(one) for one in self._executor.run_copied(dict(zip(self.inputs, values, strict=True)))]
+            return found[0] if len(found) == 1 else tuple(found)
         known = dict(zip(self.inputs, values, strict=True))
-        known.update((leaf, getattr(home, name)) for leaf, home, name in self._places)  # `to` makes others of them
+        known.update((buffer, getattr(home, name)) for buffer, home, name in self._places)  # `to` makes others of them
         for node in self._order:
             if node not in known:
                 known[node] = node.op.make([known[v] for v in node.inputs], node.attrs) if node.inputs else node
-        found = tuple(known[node] for node in self.outputs)
-        return found[0] if len(found) == 1 else found
+        found = [known[node] for node in self.outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _runs(self, values: Sequence[Any]) -> bool:
+        """Whether the network's own Executor computes the outputs: of leaves on the CPU that need no gradient, with the
+        buffers where they were made."""
+        for value in values:
+            if value.cell is None or value.wants_grad or value.cell.array().context.kind != "cpu":
+                return False
+        return all(getattr(home, name) is buffer for buffer, home, name in self._places)
 
 
 def require_count(network: Imported, values: Sequence[Any]) -> None:
