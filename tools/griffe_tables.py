@@ -1,5 +1,5 @@
-"""An extension of griffe, which reads the sources for the site: a function that a table makes, `exp_op = unary("exp",
-"exp(node); ...", ...)`, has the documentation that the table gives it."""
+"""An extension of griffe, which reads the sources for the site: a function that a row makes, `exp_op =
+primitive("exp", ..., doc="exp(x); ...")`, has the documentation that the row gives it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 
 import griffe
 
-TABLES = {"unary", "binary", "comparison", "by_const"}  # of `dlsys.ops.family`
-
 
 class Tables(griffe.Extension):
-    """Documents attributes of modules whose value is a call of one of TABLES."""
+    """Documents attributes of modules whose value is a call of `primitive`."""
 
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, agent: Any, **kwargs: Any) -> None:
         """Called with each attribute and the assignment that made it."""
         call = getattr(node, "value", None)
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in TABLES and len(call.args) > 1:
-            told = call.args[1]
-            if isinstance(told, ast.Constant) and isinstance(told.value, str):
-                attr.docstring = griffe.Docstring(told.value, parent=attr)
-                attr.value = attr.annotation = None
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "primitive":
+            for word in call.keywords:
+                if word.arg == "doc":
+                    attr.docstring = griffe.Docstring(ast.literal_eval(word.value), parent=attr)
+                    attr.value = attr.annotation = None
