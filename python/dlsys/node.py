@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -26,18 +27,25 @@ INTEGERS: tuple[str, ...] = ("int8", "int32", "int64", *UNSIGNED)
 NUMBERS: tuple[str, ...] = (*FLOATS, *INTEGERS)
 DTYPES: tuple[str, ...] = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""
+ITEMSIZE: dict[str, int] = {dtype: int("".join(filter(str.isdigit, dtype)) or 8) // 8 for dtype in DTYPES}
+"""The bytes of an element."""
 
 class Type:
-    """A shape and a dtype. Of a loop, whose value is a tuple: the tuples of shapes and of dtypes. There is one object
-    for each pair (`type_of`), so types compare by identity.
+    """A shape and a dtype, and how many elements and bytes an array of it has. Of a loop, whose value is a tuple, the
+    tuples of shapes and of dtypes, and 0 bytes. There is one object for each pair (`type_of`), so types compare by
+    identity.
     """
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "nbytes", "shape", "size")
     shape: Any
     dtype: Any
+    size: int
+    nbytes: int
 
     def __init__(self, shape: Any, dtype: Any) -> None:
         self.shape, self.dtype = shape, dtype
+        self.size = math.prod(shape) if isinstance(dtype, str) else 0
+        self.nbytes = self.size * ITEMSIZE[dtype] if isinstance(dtype, str) else 0
 
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
@@ -101,12 +109,13 @@ class Node:
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
         cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
+        reads: what `dlsys.compiler.value_inputs` has said; None before.
         value_type, shape, dtype: the type, and its parts; None where they depend on what is fed, see `dlsys.replay`.
     """
 
     __slots__ = (
         *("_name", "attrs", "cell", "dtype", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "shape"),
-        "value_type",
+        *("reads", "value_type"),
     )
     op: Op
     inputs: list[Node]
@@ -117,6 +126,7 @@ class Node:
     no_grad: bool
     id: int
     cell: Any
+    reads: list[Node] | None
     value_type: Type | None
     shape: Shape
     dtype: str
@@ -140,6 +150,7 @@ class Node:
             self.part, self.no_grad = None if part is None else str(part), scopes.no_grad
             self.gradient_of = None
         self.cell = None
+        self.reads = None
         self.value_type = known = op.type_of(self)
         if known is not None:
             self.shape, self.dtype = known.shape, known.dtype

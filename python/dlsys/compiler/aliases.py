@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,9 +61,7 @@ class Aliases:
 
 def nbytes_of(node: Node, graph: TypedGraph) -> int:
     """The size of a node's value; none of a loop's, of which results are counted."""
-    if node.op.kind == "scan":
-        return 0
-    return math.prod(graph.shapes[node]) * np.dtype(graph.dtypes[node]).itemsize
+    return node.value_type.nbytes  # type: ignore[union-attr]
 
 
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:

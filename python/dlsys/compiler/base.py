@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from ..devices import VECTOR
@@ -100,14 +99,16 @@ class TypedGraph:
 
     def size(self, node: Node) -> int:
         """How many elements a node's value has."""
-        return prod(node.shape)
+        return node.value_type.size  # type: ignore[union-attr]
 
 
 def value_inputs(node: Node) -> list[Node]:
     """The inputs that are read for their values from memory, each once, in order."""
-    shape_only, inputs = node.op.shape_only, node.inputs
-    read = inputs if not shape_only else [value for i, value in enumerate(inputs) if i not in shape_only]
-    return [value for value in dict.fromkeys(read) if not value.op.immediate]
+    if node.reads is None:
+        shape_only, inputs = node.op.shape_only, node.inputs
+        read = inputs if not shape_only else [value for i, value in enumerate(inputs) if i not in shape_only]
+        node.reads = [value for value in dict.fromkeys(read) if not value.op.immediate]
+    return node.reads
 
 
 @in_place_of(None)  # of each node in turn

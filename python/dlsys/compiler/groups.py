@@ -220,7 +220,7 @@ def _without_inputs(node: Node) -> Node:
     alone = Node.__new__(Node)
     for name in Node.__slots__:
         setattr(alone, name, getattr(node, name))
-    alone.inputs = []
+    alone.inputs, alone.reads = [], None
     return alone
 
 

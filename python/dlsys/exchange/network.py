@@ -64,7 +64,8 @@ class Network(Imported):
             if (shape := known_shape(value)) not in (None, wanted := node.attrs["shape"]):
                 raise ShapeError(f"{node.name} must be {wanted}, as it was frozen, not {shape}")
         if self._runs(values):
-            found: list[Node] = [leaf(one) for one in self._executor.run_copied(dict(zip(self.inputs, values, strict=True)))]
+            results = self._executor.run_copied(dict(zip(self.inputs, values, strict=True)))
+            found: list[Node] = [leaf(result) for result in results]
             return found[0] if len(found) == 1 else tuple(found)
         known = dict(zip(self.inputs, values, strict=True))
         known.update((buffer, getattr(home, name)) for buffer, home, name in self._places)  # `to` makes others of them
