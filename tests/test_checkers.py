@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
+import importlib.util
 from pathlib import Path
 
 import dlsys as dl
 import pytest
+from helpers import python
 
 SCRIPT = """from typing import assert_type
 
@@ -82,21 +80,20 @@ print(executor.run({}, convert_to_numpy_ret_vals=True)[0].shape, executor.groups
 executor.rnu({})  # wrong
 ad.relu_opp(z)  # wrong
 """
-CHECKERS = {"mypy": [sys.executable, "-m", "mypy", "--strict"], "pyright": ["pyright"]}
+CHECKERS = {"mypy": ["-m", "mypy", "--strict"], "pyright": ["-m", "pyright"]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_checkers_accept_a_script_and_find_its_typing_errors(checker: str, tmp_path: Path) -> None:
-    if checker == "pyright" and shutil.which("pyright") is None:
-        pytest.skip("pyright is not installed")
+    if importlib.util.find_spec(checker) is None:
+        pytest.skip(f"{checker} is not installed")
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     package = str(Path(dl.__file__).parents[1])
     (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{package}"]}}', encoding="utf-8")
     installed = "site-packages" in package  # which mypy finds by itself, and refuses to be told
-    environment = {**os.environ, **({} if installed else {"PYTHONPATH": package, "MYPYPATH": package})}
-    command = [*CHECKERS[checker], "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    environment = {} if installed else {"PYTHONPATH": package, "MYPYPATH": package}
+    done = python(*CHECKERS[checker], "script.py", status=None, cwd=tmp_path, **environment)
     wanted = {i for i, line in enumerate(SCRIPT.splitlines(), 1) if "# wrong" in line}
     lines = [line for line in done.stdout.splitlines() if "script.py:" in line and "error" in line]
     found = {int(line.split("script.py:")[1].split(":")[0]) for line in lines}

@@ -55,39 +55,22 @@ def listed(nodes: Any) -> list[Any]:
 def kernels() -> Iterable[Row]:
     """Of `tvm_op`."""
     add = tvm_op.make_elemwise_add((2, 3), "llvm", "llvm", "elem_add")
-    read_only, cube, side = ONES.copy(), (2**31, 2**31, 2**31), 2**31
+    read_only, cube = ONES.copy(), (2**31, 2**31, 2**31)
     read_only.flags.writeable = False
     yield KernelArgumentError, "elem_add: takes 3 arrays", lambda: add(ONES, ONES)
     yield ShapeError, "input 1", lambda: add(ONES, ONES[:1], ONES)
-    yield DTypeError, "float64", lambda: add(ONES, ONES.astype("float64"), ONES)
     yield KernelArgumentError, "list", lambda: add(ONES, [[1.0]], ONES)
     yield KernelArgumentError, "read-only", lambda: add(ONES, ONES, read_only)
     yield KernelArgumentError, "contiguous", lambda: add(ONES, ONES, np.ones((2, 6), "float32")[:, ::2])
     yield ShapeError, "(4, 5)", lambda: tvm_op.make_matrix_mul((2, 3), False, (4, 5), False, "llvm", "llvm", "mm")
-    yield ShapeError, "matrices", lambda: tvm_op.make_matrix_mul((2,), False, (4, 5), False, "llvm", "llvm", "mm")
     yield ShapeError, "negative", lambda: tvm_op.make_relu((2, -3), "llvm", "llvm", "r")
-    yield ShapeError, "integers", lambda: tvm_op.make_relu("ab", "llvm", "llvm", "r")
     yield ShapeError, "depth", lambda: tvm_op.make_conv2d((1, 2, 5, 5), (1, 3, 3, 3), "llvm", "llvm", "c")
-    yield ShapeError, "(2, 4)", lambda: tvm_op.make_broadcast_to((2, 3), (2, 4), "llvm", "llvm", "b")
     yield DTypeError, "int32", lambda: tvm_op.make_relu((2,), "llvm", "llvm", "r", "int32")
     yield TargetError, "lvm", lambda: tvm_op.make_relu((2,), "lvm", "llvm", "r")
-    for make in (
-        tvm_op.make_elemwise_add,
-        tvm_op.make_relu,
-        tvm_op.make_matrix_softmax,
-        tvm_op.make_reduce_sum_axis_zero,
-    ):
+    for make in (tvm_op.make_elemwise_add, tvm_op.make_matrix_softmax, tvm_op.make_reduce_sum_axis_zero):
         yield DlsysError, "has more bytes than any memory", lambda make=make: make(cube, "llvm", "llvm", "huge")
-    yield (
-        DlsysError,
-        "has more bytes than any memory",
-        lambda: tvm_op.make_matrix_mul((side, side), False, (side, side), False, "llvm", "llvm", "mm"),
-    )
-    yield (
-        DlsysError,
-        "its loops count in 32 bits",
-        lambda: tvm_op.make_matrix_softmax((2**16, 2**16), "llvm", "llvm", "rows"),
-    )  # 32-bit loops
+    rows = (2**16, 2**16), "llvm", "llvm", "rows"
+    yield DlsysError, "its loops count in 32 bits", lambda: tvm_op.make_matrix_softmax(*rows)
 
 
 def graphs() -> Iterable[Row]:
@@ -98,58 +81,33 @@ def graphs() -> Iterable[Row]:
     yield GraphError, "dtype", lambda: ad.Variable("v", None, "float33")
     yield GraphError, "negative", lambda: ad.Variable("v", (-1, 2))
     yield GraphError, "input 1 must be a node, not float", lambda: ad.add_op(x, 3.0)
-    yield GraphError, "must be a real number, not complex", lambda: ad.mul_byconst_op(x, 3j)
     yield GraphError, "axes", lambda: ad.reducesum_op(x, 1.5)
-    yield GraphError, "integer >=", lambda: ad.conv2d_op(x, x, 0, 0)
     yield GraphError, "reduction", lambda: ad.mse_loss_op(x, y, reduction="average")
     yield GraphError, "half", lambda: ad.max_pool2d_op(x, 3, padding=2)
-    yield GraphError, "NaN", lambda: ad.clip_op(x, np.nan)
     yield GraphError, "list of one node or more", lambda: ad.concatenate_op([])
     yield GraphError, "a step of 0", lambda: x[::0]
-    yield GraphError, "not 'a'", lambda: x["a"]
     yield GraphError, "shape that is known", lambda: x[y, y]
-    yield GraphError, "parts >= 1", lambda: ad.split_op(x, 0)
-    yield GraphError, "[0, 1)", lambda: ad.dropout_op(x, y, 1.0)
-    yield GraphError, "low < high", lambda: ad.random_uniform_op(x, 3, 1.0, 1.0)
     yield GraphError, "must be a function", lambda: ad.scan_op(None, x, y)
-    yield (
-        GraphError,
-        "must return a pair",
-        lambda: ad.scan_op(lambda h, x: h, ad.Variable("h", (3,)), ad.Variable("v", (4, 3))),
-    )
+    state, rows = ad.Variable("h", (3,)), ad.Variable("v", (4, 3))
+    yield GraphError, "must return a pair", lambda: ad.scan_op(lambda h, x: h, state, rows)
     yield TypeError, "not supported between instances", lambda: x < "1"  # as of Python's numbers
     yield ShapeError, "(2, 3) and (4,)", lambda: shapes_of(ad.add_op, (2, 3), (4,))
     yield ShapeError, "inner dimensions differ", lambda: shapes_of(ad.matmul_op, (2, 3, 4), (3, 5))
     yield ShapeError, "does not fit", lambda: shapes_of(lambda x: ad.reshape_op(x, (4, 2)), (2, 3))
     yield ShapeError, "four dimensions", lambda: shapes_of(lambda x: ad.avg_pool2d_op(x, 2), (2, 4, 4))
     yield ShapeError, "index 5 is out of range for axis 0", lambda: shapes_of(lambda x: x[5], (5, 2))
-    yield (
-        ShapeError,
-        "do not join along axis 0",
-        lambda: shapes_of(lambda x, y: ad.concatenate_op([x, y]), (5, 2), (5, 3)),
-    )
-    yield ShapeError, "does not split into 3 equal parts", lambda: shapes_of(lambda x: ad.split_op(x, 3)[0], (5, 2))
-    yield ShapeError, "there are no 4 elements along axis -1", lambda: shapes_of(lambda x: ad.topk_op(x, 4), (2, 3))
+    joined = "do not join along axis 0"
+    yield ShapeError, joined, lambda: shapes_of(lambda x, y: ad.concatenate_op([x, y]), (5, 2), (5, 3))
     yield DTypeError, "dtypes differ", lambda: run_of(ad.matmul_op, np.ones((2, 2), "float32"), np.ones((2, 2)))
     yield DTypeError, "the constant 0.5 is no int32", lambda: run_of(lambda x: x + 0.5, np.ones(3, "int32"))
-    yield DTypeError, "x is bool", lambda: run_of(ad.sum_op, np.ones(3, bool))
     yield DTypeError, "not one of int8, int32, int64", lambda: run_of(ad.take_op, ONES, np.ones(3, "float32"))
     yield GraphError, "output must be a node, not float", lambda: ad.gradients(1.0, [x])
-    yield GraphError, "must hold nodes, not str", lambda: ad.gradients(x, ["x"])
-    yield GraphError, "no node to sum", lambda: ad.sum_node_list([])
-    yield GraphError, "takes a list of nodes, not int", lambda: ad.find_topo_sort(3)
     yield GraphError, "the graph has a circle", lambda: ad.Executor([cyclic]).run({a: ONES})
     yield GraphError, "passes: 5 is not one of", lambda: ad.Executor([x * 2.0], passes=5)
-    yield (
-        GraphError,
-        "weights is assigned twice",
-        lambda: run_of(lambda: ad.group([ad.assign(p, p + 1.0), ad.assign(p, p * 2.0)])),
-    )
-    yield (
-        ShapeError,
-        "weights has shape (2,), the value (3,)",
-        lambda: run_of(lambda x: ad.assign(p, x), np.zeros(3, "float32")),
-    )
+    twice = ad.group([ad.assign(p, p + 1.0), ad.assign(p, p * 2.0)])
+    yield GraphError, "weights is assigned twice", lambda: run_of(lambda: twice)
+    long = np.zeros(3, "float32")
+    yield ShapeError, "weights has shape (2,), the value (3,)", lambda: run_of(lambda x: ad.assign(p, x), long)
     yield DTypeError, "weights is float32", lambda: run_of(lambda x: ad.assign(p, x), np.zeros(2))
     yield FeedError, "was not fed", lambda: ad.Executor([x * 2.0]).run({})
     yield FeedError, "run first", ad.Executor([x * 2.0]).memory_report
@@ -159,11 +117,8 @@ def graphs() -> Iterable[Row]:
     yield DeviceError, "unknown context", lambda: ad.Executor([x], "abacus")
     yield DeviceError, "cpu(99) is not available", lambda: ad.Executor([x * 2.0], ctx=dl.cpu(99))
     yield DlsysError, "has more bytes than any memory", lambda: ad.Executor([x * 2.0]).compile_funcs({x: (2**62, 4)})
-    yield (
-        DlsysError,
-        "its loops count in 32 bits",
-        lambda: ad.Executor([ad.transpose_op(x) * 2.0]).compile_funcs({x: (2**16, 2**16)}),
-    )  # 32 bits
+    wide = ad.Executor([ad.transpose_op(x) * 2.0])
+    yield DlsysError, "its loops count in 32 bits", lambda: wide.compile_funcs({x: (2**16, 2**16)})
 
 
 class Negated(dl.autograd.Function):
@@ -178,11 +133,8 @@ def tensors() -> Iterable[Row]:
     """Of values on demand, and the functions of `dlsys`."""
     x, v = dl.ones(2, 3), dl.tensor([1.0], requires_grad=True)
     yield DTypeError, "a rectangular array of numbers", lambda: dl.tensor([[1, 2], [3]])
-    yield DlsysError, "dtype foo is not one of", lambda: dl.tensor([1], dtype="foo")
     yield DlsysError, "has more bytes than any memory", lambda: dl.zeros(2**40, 2**40)
-    yield DlsysError, "no negative extent", lambda: dl.zeros(-1)
     yield GraphError, "finite", lambda: dl.linspace(0, float("inf"), 3)
-    yield DlsysError, "int64's range", lambda: dl.randint(0, 2**70, (3,))
     yield GraphError, "requires_grad=True", lambda: (dl.tensor([1.0]) * 2.0).backward()
     yield ShapeError, "(2,)", lambda: (v * 2.0).backward(np.ones(2))
     yield GraphError, "within no_grad()", lambda: v.add_(1.0)
@@ -199,19 +151,10 @@ def tensors() -> Iterable[Row]:
     yield ShapeError, "do not fit each other", lambda: x[[0, 1], [0, 1, 2]]
     yield GraphError, "2 axes", lambda: dl.einsum("ijk->i", x)
     yield ShapeError, "'i' has extents 2 and 4", lambda: dl.einsum("ij,ik->jk", x, dl.ones(4, 2))
-    yield ShapeError, "1 axes", lambda: dl.outer(x, x)
-    yield GraphError, "p must be", lambda: x.norm("nuc")
     yield DTypeError, "booleans", lambda: x.masked_select(dl.tensor([1, 0, 1]))
     yield ShapeError, "axis 2 is out of range for 2 dimensions", lambda: x.cumsum(2)
-    yield ShapeError, "axis 2 is out of range", lambda: x.sort(2)
     yield DlsysError, "takes a list of one tensor or more", lambda: dl.cat([])
     yield DlsysError, "str is no tensor", lambda: dl.add("text", x)
-    yield DlsysError, "not scalars", lambda: dl.matmul(x, 3).shape
-    yield DlsysError, "unbiased must be True or False", lambda: dl.var(x, 0, "text")
-    yield DlsysError, "num_samples must be an integer >= 1, not 1.5", lambda: dl.multinomial([1.0, 2.0], 1.5)
-    yield DlsysError, "must be 'highest', 'high' or 'medium'", lambda: dl.set_float32_matmul_precision("most")
-    yield DlsysError, "copy must be True or False", lambda: dl.from_dlpack(x, "cpu:x")
-    yield DlsysError, "takes a tensor of TVM and a context", lambda: dl.Array(3, dl.cpu(0))
 
 
 def networks() -> Iterable[Row]:
@@ -221,56 +164,35 @@ def networks() -> Iterable[Row]:
     lstm, attention = nn.LSTM(3, 2), nn.MultiheadAttention(8, 2)
     yield ShapeError, "1: Linear(8, 2) got (2, 4)", lambda: stack(x)
     yield ShapeError, "in 1: Linear(8, 2)", lambda: shapes_of(stack, (2, 6))
-    yield (
-        ShapeError,
-        "Conv2d(3, 8, 3, stride=2, padding=1) got (2, 4, 8, 8)",
-        lambda: nn.Conv2d(3, 8, 3, 2, 1)(dl.ones(2, 4, 8, 8)),
-    )
-    yield ShapeError, "Conv1d(3, 4, 5) got", lambda: nn.Conv1d(3, 4, 5)(dl.ones(2, 4, 9))
-    yield ShapeError, "ConvTranspose2d(3, 4, 2) got", lambda: nn.ConvTranspose2d(3, 4, 2)(dl.ones(1, 4, 3, 3))
+    images = dl.ones(2, 4, 8, 8)
+    yield ShapeError, "Conv2d(3, 8, 3, stride=2) got (2, 4, 8, 8)", lambda: nn.Conv2d(3, 8, 3, 2)(images)
     yield ShapeError, "MaxPool2d(3, stride=2) got", lambda: nn.MaxPool2d(3, 2)(dl.ones(1, 1, 2, 8))
     yield ShapeError, "BatchNorm1d(3) got (1, 3)", lambda: nn.BatchNorm1d(3)(dl.ones(1, 3))  # no variance of one value
-    yield ShapeError, "GroupNorm(2, 4) got (2, 6)", lambda: nn.GroupNorm(2, 4)(x)
     yield ShapeError, "LSTM(3, 2) got (4, 2, 5)", lambda: lstm(dl.ones(4, 2, 5))
     yield ShapeError, "sequence length must be known", lambda: lstm(ad.Variable("x"))
-    yield (
-        ShapeError,
-        "has shape (1, 3, 2), not (1, 2, 2)",
-        lambda: lstm(dl.ones(4, 2, 3), (dl.ones(1, 3, 2), dl.ones(1, 2, 2))),
-    )
+    states = dl.ones(1, 3, 2), dl.ones(1, 2, 2)
+    yield ShapeError, "has shape (1, 3, 2), not (1, 2, 2)", lambda: lstm(dl.ones(4, 2, 3), states)
     yield ShapeError, "got (4, 2, 6)", lambda: attention(*[dl.ones(4, 2, 6)] * 3)
     yield ShapeError, "beside (4,)", lambda: nn.MSELoss()(np.zeros((4, 1)), np.zeros(4))
-    yield ShapeError, "l1_loss: shapes differ", lambda: F.l1_loss(x, dl.ones(2, 2))
-    yield ShapeError, "weight (2,)", lambda: F.cross_entropy(x, dl.tensor([0, 1]), dl.ones(2))
     yield ShapeError, "too many to reflect", lambda: F.pad(x, (7, 0), "reflect")
     yield IndexRangeError, "index 6 is out of range", lambda: F.cross_entropy(x, dl.tensor([0, 6]))
     yield IndexRangeError, "index 3 is out of range", lambda: nn.Embedding(3, 2)(dl.tensor([1, 3]))
-    yield GraphError, "kernel_size", lambda: nn.Conv2d(3, 4, 0)
     yield GraphError, "Linear: in_features must be an integer >= 1, not 'a'", lambda: nn.Linear("a", 2)
     yield GraphError, "Dropout: p must be a number in [0, 1], not 1.5", lambda: nn.Dropout(1.5)
     yield GraphError, "MaxPool2d: dilation=2 is not supported", lambda: nn.MaxPool2d(2, 2, 0, 2)
     yield GraphError, "ModuleList: needs a list of modules, not int", lambda: nn.ModuleList(3)
     yield GraphError, "takes tensors and arrays, not int", lambda: stack(3)
-    yield GraphError, "zeros_ sets a Parameter, not a list", lambda: nn.init.zeros_([1])
-    yield GraphError, "mode must be True or False, not 'yes'", lambda: stack.train("yes")
     yield GraphError, "more than half", lambda: nn.MaxPool2d(2, padding=2)
     yield GraphError, "reduction", lambda: nn.MSELoss("average")
     yield GraphError, "4 channels do not divide into 3 groups", lambda: nn.GroupNorm(3, 4)
-    yield GraphError, "LeakyReLU: ", lambda: nn.LeakyReLU("wide")
     yield GraphError, "mode must be", lambda: F.pad(x, (1, 1), "circular")
     yield GraphError, "does not divide into 3 heads", lambda: nn.MultiheadAttention(8, 3)
-    yield GraphError, "num_layers must be an integer >= 1, not 0", lambda: nn.GRU(3, 2, 0)
     yield GraphError, "must be a node, not ndarray", lambda: F.silu(np.ones(2))
     yield DlsysError, "has more bytes than any memory", lambda: nn.Linear(2**40, 2**40)
     yield DlsysError, "must be of integers, not float32", lambda: nn.Embedding(4, 3)(dl.tensor([1.0]))
     yield DlsysError, "needs a dictionary, not int", lambda: nn.Linear(2, 2).load_state_dict(5)
-    yield DlsysError, "a name must be text, not 3", lambda: nn.Linear(2, 2).get_submodule(3)
-    yield DlsysError, "must be a finite number, not 'a'", lambda: nn.init.uniform_(nn.Parameter(ONES), "a", "b")
-    yield (
-        DlsysError,
-        "max_norm must be a number >= 0, not 'a'",
-        lambda: nn.utils.clip_grad_norm_(nn.Linear(2, 2).parameters(), "a"),
-    )
+    parameters = nn.Linear(2, 2).parameters()
+    yield DlsysError, "max_norm must be a number >= 0, not 'a'", lambda: nn.utils.clip_grad_norm_(parameters, "a")
 
 
 def optimizers() -> Iterable[Row]:
@@ -280,26 +202,18 @@ def optimizers() -> Iterable[Row]:
     yield GraphError, "SGD: the list of parameters is empty", lambda: optim.SGD([], lr=0.1)
     yield GraphError, "SGD: parameter W is given twice", lambda: optim.SGD([w, w], lr=0.1)
     yield GraphError, "must be a list of Parameters or groups", lambda: optim.SGD(w, lr=0.1)
-    yield GraphError, "a ndarray is not a Parameter", lambda: optim.SGD([np.zeros(3)], lr=0.1)
     yield GraphError, "unknown settings: alpha", lambda: optim.SGD([{"params": [w], "alpha": 2}], lr=0.1)
     yield GraphError, "SGD: lr must be a number >= 0, not 'fast'", lambda: optim.SGD([w], lr="fast")
     yield GraphError, "nesterov requires a momentum", lambda: optim.SGD([w], lr=1, nesterov=True)
     yield GraphError, "betas must be a number in [0, 1), not 1.0", lambda: optim.Adam([w], betas=(0.9, 1.0))
     yield GraphError, "the loss must be a node, not float", lambda: opt.minimize(3.0)
     yield GraphError, "is given twice", lambda: opt.add_param_group({"params": [w]})
-    yield GraphError, "no setting 'rate'", lambda: opt.param_groups[0].update(rate=-1)
     yield GraphError, "lr must be a number >= 0", lambda: opt.param_groups[0].update(lr=-1)
-    yield GraphError, "1 gradients for 2 parameters", lambda: opt.update([w])
     yield ShapeError, "b has shape (3,), the value (2, 3)", lambda: run_of(lambda: opt.update([b * 1.0, w * 1.0]))
-    yield GraphError, "max_norm must be a number >= 0", lambda: optim.clip_grad_norm([w * 1.0], -1.0)
     yield GraphError, "StepLR: needs an optimizer, not Parameter", lambda: optim.StepLR(w, 3)
     yield GraphError, "step_size must be an integer >= 1, not 0", lambda: optim.StepLR(opt, 0)
-    yield GraphError, "milestones must be a list", lambda: optim.MultiStepLR(opt, 3)
-    yield GraphError, "lr_lambda must be a function, not list", lambda: optim.LambdaLR(opt, [abs, abs])
     yield GraphError, "1 schedules and the milestones [3]", lambda: optim.SequentialLR(opt, [optim.StepLR(opt, 2)], [3])
-    yield GraphError, "mode must be 'min' or 'max'", lambda: optim.ReduceLROnPlateau(opt, "least")
     yield GraphError, 'a dictionary of "last_epoch"', lambda: optim.StepLR(opt, 2).load_state_dict({})
-    yield DlsysError, "must be a number >= 0, not 'text'", lambda: optim.LambdaLR(opt, lambda epoch: "text")
     yield DlsysError, "not a int", lambda: opt.step(5)
 
 
@@ -319,29 +233,17 @@ def training(folder: Path) -> Iterable[Row]:
     yield DlsysError, "sampler excludes shuffle", lambda: data.DataLoader(three, sampler=[0], shuffle=True)
     yield DlsysError, "TensorDataset of 3 samples", lambda: three["a"]
     yield DlsysError, "needs a list of transforms, not 5", lambda: data.Compose(5)
-    yield DlsysError, "must be text or a pathlib.Path, not int", lambda: data.mnist(5)
-    yield DlsysError, "takes tensors and nodes, not int", lambda: F.one_hot(5, 3)
     yield GraphError, "no batch in epoch 1", lambda: fit(epochs=1)
-    yield GraphError, "must iterate", lambda: dl.fit(model, loss, opt, 5, epochs=1, progress=False)
     yield GraphError, "integer >= 0", lambda: fit(batch, epochs=-1)
-    yield GraphError, "tuple of arrays", lambda: fit("text", epochs=1)
     yield GraphError, "needs a model, a Module, not Tensor", lambda: dl.fit(dl.ones(2), loss, opt, [batch], epochs=1)
-    yield GraphError, "schedule must be one of dlsys.optim", lambda: fit(batch, epochs=1, schedule=0.1)
     yield GraphError, "the validation data have no batch", lambda: fit(batch, epochs=1, validation=[])
-    yield GraphError, "metrics must be a dictionary", lambda: dl.evaluate_on(model, loss, [batch], 5)
     loader, other = data.DataLoader(three, 2), data.DataLoader(three)
     yield DlsysError, "'batch_size': 1", lambda: loader.load_state_dict(other.state_dict())
-    yield DlsysError, "number 3 of 3 samples", lambda: list(data.DataLoader(three, sampler=[0, 3]))
-    yield (
-        ShapeError,
-        "the loss must be one number",
-        lambda: fit((ONES, ONES[:, :2]), epochs=1, loss=lambda out, y: out - y),
-    )
-    yield DlsysError, "must be a node, not int", lambda: dl.accuracy(5, 5)
+    rest = {"epochs": 1, "loss": lambda out, y: out - y}
+    yield ShapeError, "the loss must be one number", lambda: fit((ONES, ONES[:, :2]), **rest)
     yield DTypeError, "the path must be text", lambda: dl.save({"a": ONES}, 3)
     yield DTypeError, "save Linear's state_dict()", lambda: dl.save({"nets": [model]}, folder / "a")
     yield DlsysError, "more digits than Python reads", lambda: dl.save({"a": [10**5000]}, folder / "a")
-    yield DlsysError, "has a zero byte", lambda: dl.save({"a\x00b": ONES}, folder / "a")
     yield DlsysError, "has a zero byte", lambda: dl.load(f"{folder}/x\x00y")
     yield DataError, "damaged.safetensors", lambda: dl.load(damaged)
 
@@ -352,24 +254,17 @@ def exchange(folder: Path) -> Iterable[Row]:
     run = ad.Executor([x * 2.0])
     yield DataError, "nothing.onnx cannot be read: No such file", lambda: dl.from_onnx("nothing.onnx")
     yield DataError, "takes a path or an onnx.ModelProto, not int", lambda: dl.from_onnx(3)
-    yield GraphError, "takes nodes or a module, not int", lambda: dl.to_onnx([3], None, {})
     yield FeedError, "was not fed", lambda: dl.to_onnx(ad.relu_op(x), None, {})
     yield FeedError, "Linear.forward: ", lambda: dl.to_onnx(model, None, {})
     yield DataError, "cannot be written", lambda: dl.to_onnx(ad.relu_op(x), "/no/such/place.onnx", {x: (2,)})
-    yield GraphError, "takes a module, not int", lambda: dl.freeze(3)
     yield FeedError, "feed_shapes is a dictionary, not NoneType", lambda: dl.freeze(model)
-    yield GraphError, "export: takes a module, not int", lambda: dl.export(3, "step.so")
     yield FeedError, "no shapes are known yet", lambda: run.export(folder / "step.so")
     yield DlsysError, "cannot be written", lambda: run.export("/no/such/folder/step.so", {x: (2,)})
-    yield GraphError, "takes nodes, not int", lambda: dl.relax.to_relax([3], {})
     yield FeedError, "is a dictionary from nodes, not list", lambda: dl.relax.to_relax(x * 2.0, [x])
     yield GraphError, "schedule is one of", lambda: dl.relax.compile(x * 2.0, feed_shapes={x: (2,)}, schedule="best")
-    yield GraphError, "scalar must be a number, not str", lambda: ndl.add_scalar(a, "2")
     yield GraphError, "item 2 of a tuple of 2", lambda: ndl.tuple_get_item((a, a), 2)
     yield DlsysError, "cannot be written: No such file", lambda: executed().draw(folder / "no" / "g.svg")
-    yield DlsysError, "must be text or a pathlib.Path, not int", lambda: executed().draw(5)
     yield GraphError, ".svg or .png", lambda: executed().draw(folder / "g.jpeg")
-    yield GraphError, "runs must be an integer >= 1, not 0", lambda: run.profile({x: ONES}, 0)
     yield FeedError, "feed_shapes", ad.Executor([x * 2.0]).groups
     yield DeviceError, "numpy context", ad.Executor([x * 2.0], "numpy").plan
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .. import tvm_import  # first: it loads TVM's runtime
 from .array import (
-    VECTOR, Array, allocate, allocation_count, array, copied, empty, host_array, is_aligned, lies_on, shared_array,
-    to_array, to_tensor, view_of, zeros,
+    VECTOR, Array, allocate, allocation_count, array, copied, empty, host_array, is_aligned, lies_on, new_array,
+    shared_array, to_array, to_tensor, view_of, zeros,
 )
 from .context import (
     Context, ThreadCountError, context, cpu, cuda, device, flushes_denormal, get_float32_matmul_precision,

@@ -273,12 +273,18 @@ def _wrap(value: np.ndarray) -> Any:
     return tvm_ffi.from_dlpack(value, require_alignment=value.itemsize, require_contiguous=True)
 
 
+def new_array(shape: Shape, dtype: str, ctx: Context) -> Array:
+    """An Array with undefined values. Small ones are in NumPy's memory: it takes a fifth of the time of TVM's. Raises
+    DeviceError if there is not enough memory."""
+    if ctx.kind == "cpu" and 0 < math.prod(shape) * np.dtype(dtype).itemsize < SMALL:
+        return Array(_wrap(np.empty(shape, dtype)), ctx, shape, dtype)
+    return Array(allocate(shape, dtype, ctx), ctx, shape, dtype)
+
+
 def copied(value: Array, into: Array | None = None) -> Array:
     """A copy on the same context, in memory of its own or in that of `into`, an array of its type."""
-    if into is None and value.context.kind == "cpu" and value.nbytes < SMALL:
-        return Array(_wrap(np.array(value._view())), value.context, value.shape, value.dtype)  # thrice as fast
     if into is None:
-        into = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
+        into = new_array(value.shape, value.dtype, value.context)
     if value.context.kind != "cuda":
         into._view()[...] = value._view()
     elif value.size:

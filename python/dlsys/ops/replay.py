@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -214,10 +215,11 @@ def _again(node: Node, inputs: list[Any]) -> Any:
     with scopes.inside("origin", node), scopes.inside("precision", node.attrs.get("precision")):
         try:
             result = node.op.replayed(node, inputs)
-        except DlsysError as error:
-            if "made at" in str(error):
-                raise
-            raise error_at(node, type(error), str(error).removeprefix(f"{node.op.name}: ")) from error
+        except DlsysError as error:  # of a node that the function has made: the user knows this one
+            told, count = re.subn(r"\[node [^,\]]+, made at ", f"[node {node.name}, made at ", str(error))
+            if count:
+                raise type(error)(told) from error
+            raise error_at(node, type(error), told.removeprefix(f"{node.op.name}: ")) from error
     if isinstance(result, Node):
         if result.id <= before and not isinstance(node.op, Result):
             with scopes.inside("origin", node):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import autodiff as ad
-from ..devices import cpu, empty
+from ..devices import cpu, empty, new_array
 from ..tensors import leaf
 from ..tensors.state import changing
 from ..tensors.trace import settings
@@ -38,7 +38,7 @@ class _Compiled:
         """Runs the step; each parameter takes the array that was written."""
         for target in self.targets.values():
             # the last run's array belongs to the parameter
-            target.cell.content = empty(target.shape, target.dtype, self.executor.ctx)
+            target.cell.content = new_array(target.shape, target.dtype, self.executor.ctx)
         self.executor.run({variable: gradients[parameter] for parameter, variable in self.gradients.items()})
         for parameter, target in self.targets.items():
             parameter.cell.give(target.cell.content)
