@@ -58,7 +58,7 @@ def agree(
     functions: str | tuple[Any, Any],
     *given: Given,
     dtype: str = "float32",
-    fixed: tuple[str, ...] = (),
+    fixed: tuple[str | int, ...] = (),
     ctx: Any = "numpy",
     call: Callable[..., Any] = lambda function, *args, **words: function(*args, **words),
     limit: float | None = None,

@@ -7,8 +7,10 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
+from beside_torch import DTYPES, agree
 from dlsys import distributions
 from dlsys.errors import GraphError
+from helpers import error_of
 from optional import torch
 
 LOC, SCALE = [[0.5], [-1.0]], [0.5, 1.0, 2.0]
@@ -23,35 +25,30 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
 }
 
 
-def made(library: Any, kind: str, given: dict[str, Any], dtype: str) -> tuple[Any, list[Any]]:
-    """A distribution of tensors that require gradients, and these."""
-    parameters = {k: library.tensor(v, dtype=getattr(library, dtype), requires_grad=True) for k, v in given.items()}
-    return getattr(library.distributions, kind)(**parameters), list(parameters.values())
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", CASES)
+@DTYPES
 def test_formulas_and_gradients(name: str, dtype: str) -> None:
     kind, given, at = CASES[name]
-    results: list[list[np.ndarray]] = []
-    for library in (dl, torch):
-        p, leaves = made(library, kind, given, dtype)
-        value = library.tensor(at, dtype=None if kind == "Categorical" else getattr(library, dtype))
-        whole = np.broadcast_shapes(*(x.shape for x in leaves))
-        assert tuple(p.batch_shape) == whole[: -1 if kind == "Categorical" else None]
-        found = [p.log_prob(value), p.entropy()]
-        sum(x.sum() for x in found).backward()
-        results.append([np.asarray(x.detach()) for x in (*found, *(leaf.grad for leaf in leaves))])
-    for ours, theirs in zip(*results, strict=True):
-        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5 if dtype == "float32" else 1e-9, atol=1e-6)
+
+    def of(library: Any) -> Any:
+        def results(value: Any, **parameters: Any) -> Any:
+            p = getattr(library.distributions, kind)(**parameters)
+            return p.log_prob(value), p.entropy()
+
+        return results
+
+    parameters = {name: np.array(value, dtype) for name, value in given.items()}
+    value = np.array(at, "int64" if kind == "Categorical" else dtype)
+    agree((of(dl), of(torch)), value, dtype=dtype, fixed=(0,), **parameters)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_samples(name: str) -> None:
     dl.manual_seed(3)
     kind, given, _ = CASES[name]
-    p, _ = made(dl, kind, given, "float32")
+    p = getattr(distributions, kind)(**{k: dl.tensor(v, requires_grad=True) for k, v in given.items()})
+    whole = np.broadcast_shapes(*(np.shape(value) for value in given.values()))
+    assert p.batch_shape == whole[: -1 if kind == "Categorical" else None]
     drawn = p.sample((4000,))
     assert drawn.shape == (4000, *p.batch_shape) and not drawn.requires_grad
     values = drawn.numpy()
@@ -73,16 +70,11 @@ def test_gradients_pass_rsample() -> None:
     np.testing.assert_allclose(scale.grad.numpy(), [(drawn.detach().numpy() - 1).sum() / 2], rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["Bernoulli", "Categorical"])
-def test_one_parameter_is_given(kind: str) -> None:
-    for given in ({}, {"probs": [0.5], "logits": [0.0]}):
-        with pytest.raises(GraphError, match="either probs or logits"):
-            getattr(distributions, kind)(**given)
-
-
-def test_what_is_out_of_range_is_nan() -> None:
-    with pytest.raises(GraphError, match="one axis or more"):
-        distributions.Categorical(0.5)
+def test_one_parameter_is_given_and_what_is_out_of_range_is_nan() -> None:
+    for kind in (distributions.Bernoulli, distributions.Categorical):
+        for given in ({}, {"probs": [0.5], "logits": [0.0]}):
+            assert "either probs or logits" in error_of(GraphError, kind, **given)
+    assert "one axis or more" in error_of(GraphError, distributions.Categorical, 0.5)
     category = distributions.Categorical(logits=dl.tensor([0.1, 0.2, 0.3]))
     found = [distributions.Bernoulli(3.0).log_prob(1.0), distributions.Normal(0.0, -3.0).log_prob(1.0)]
     found += [category.log_prob(value) for value in (3, dl.tensor([-1]))]
