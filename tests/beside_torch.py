@@ -1,4 +1,5 @@
-"""dlsys beside PyTorch: the same call in both libraries, whose values, gradients and buffers agree."""
+"""dlsys beside PyTorch: the same calls in both libraries, whose values, gradients and buffers agree: `agree` by a graph
+and an Executor, `agree_at_once` by tensors' values and `backward`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import nn
+from dlsys import nn, tensors
 from optional import torch
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-9}
@@ -23,6 +24,11 @@ Given = Any
 def drawn(*shape: int, dtype: str = "float32") -> np.ndarray:
     """Normally distributed numbers, the same in each test."""
     return rng.standard_normal(shape).astype(dtype)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    """Normally distributed numbers in float64, the same for a seed."""
+    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def flat(values: Any) -> list[Any]:
@@ -107,3 +113,19 @@ def agree(
         b.grad = None
     for name, buffer, want in buffers:
         close(buffer.value, want, (functions, name), limit)
+
+
+def agree_at_once(functions: list[Callable[..., Any]], *arrays: np.ndarray, gradients: bool = False) -> None:
+    """Each function of (library, tensors) gives with dlsys what it gives with PyTorch; gradients of the arrays too."""
+    mine = [dl.tensor(a, requires_grad=gradients) for a in arrays]
+    theirs = [torch.tensor(a, requires_grad=gradients) for a in arrays]
+    found, wanted = ([flat(f(library, *x)) for f in functions] for library, x in ((dl, mine), (torch, theirs)))
+    assert [len(values) for values in found] == [len(values) for values in wanted]
+    tensors.evaluate(flat(found))  # in one run
+    for number, (a, b) in enumerate(zip(flat(found), flat(wanted), strict=True)):
+        close(a.numpy(), b, number)
+    if gradients:
+        for values in (found, wanted):
+            sum((value * value).sum() for value in flat(values) if "float" in str(value.dtype)).backward()
+        for a, b in zip(mine, theirs, strict=True):
+            close(a.grad.numpy(), b.grad)

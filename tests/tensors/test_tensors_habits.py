@@ -9,7 +9,7 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
-from against_torch import agree
+from beside_torch import agree_at_once as agree
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError

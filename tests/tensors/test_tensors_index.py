@@ -5,7 +5,7 @@ from __future__ import annotations
 import dlsys as dl
 import numpy as np
 import pytest
-from against_torch import random
+from beside_torch import random
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DTypeError, GraphError, IndexRangeError

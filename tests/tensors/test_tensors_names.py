@@ -9,7 +9,8 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import pytest
-from against_torch import agree, random
+from beside_torch import agree_at_once as agree
+from beside_torch import random
 from dlsys.errors import GraphError
 from helpers import error_of
 from optional import torch
