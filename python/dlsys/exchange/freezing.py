@@ -14,7 +14,7 @@ from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, unrolled, value_inputs
 from ..devices import cpu
 from ..errors import GraphError
-from ..graph import Shape, find_topo_sort
+from ..graph import OPS, Shape, find_topo_sort
 from ..nn import Module
 from ..ops.conv import Conv2d, geometry_of
 from ..ops.linalg import MatMul
@@ -58,8 +58,8 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
 
 
 _CHANGES = {
-    "add": ("shift", np.positive), "sub": ("shift", np.negative),
-    "mul": ("scale", np.positive), "div": ("scale", np.reciprocal),
+    OPS["add"]: ("shift", np.positive), OPS["sub"]: ("shift", np.negative),
+    OPS["mul"]: ("scale", np.positive), OPS["div"]: ("scale", np.reciprocal),
 }  # fmt: skip
 """The operators of a product and a known operand b that change its filters: how, and by which function of b."""
 
@@ -201,7 +201,7 @@ class _Freezing:
         if isinstance(node.op, MatMul) and isinstance(inputs[1], np.ndarray):
             shape, is_plain = self._graph.shapes[node], inputs[1].ndim == 2 and not node.matmul_attr_trans_A
             return self._matmul(node, inputs[1]) if is_plain and len(shape) > 1 and 0 not in shape else None
-        change = _CHANGES.get(node.op.name)
+        change = _CHANGES.get(node.op)
         if change is None or not any(isinstance(value, _Product) for value in inputs):
             return None
         at = next(i for i, value in enumerate(inputs) if isinstance(value, _Product))

@@ -12,8 +12,8 @@ nothing; what it depends on besides its arguments (random keys, modes) it gets a
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,8 +112,8 @@ RESULT = Result()
 
 
 def _call_of(module: str, name: str) -> Op:
-    """The operator of the calls of a function, for pickles."""
-    importlib.import_module(module)
+    """The operator of the calls of a function, whose module is imported as pickle does it."""
+    pkgutil.resolve_name(module)
     return DEFERRED[module, name]
 
 
