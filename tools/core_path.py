@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "dlsys"
 CORE = (
     *("node.py", "graph.py", "gradients.py", "planner.py", "executor.py"),
-    *(f"ops/{name}.py" for name in ("__init__", "rules", "types", "inputs", "arithmetic", "linalg", "shape")),
+    *(f"ops/{name}.py" for name in ("__init__", "rules", "types", "inputs", "elementwise", "linalg", "shape")),
     *(f"ops/{name}.py" for name in ("reduction", "activation", "loss", "state")),
     *("compute/elementwise.py", "compute/contraction.py"),
     *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "order", "fuse")),

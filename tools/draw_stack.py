@@ -16,78 +16,21 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 # (title, colour, modules: (files of the package, what is in it)); from the user down to the machine.
 LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
-    (
-        "Train",
-        "#b0486b",
-        [
-            ("training/", "fit"),
-            ("nn/", "modules"),
-            ("optim/", "optimizers"),
-            ("data/", "sets, loaders"),
-            ("needle/", "the course"),
-            ("exchange/", "ONNX, PyTorch"),
-        ],
-    ),
-    (
-        "Write",
-        "#2f6db5",
-        [
-            ("tensors/", "values, backward()"),
-            ("autodiff.py", "Variable, gradients"),
-            ("random.py", "streams of numbers"),
-            ("relax/", "modules of TVM Relax"),
-        ],
-    ),
-    (
-        "Compile",
-        "#23857a",
-        [
-            ("executor.py", "run(feed_dict)"),
-            ("inspect/", "text, pictures"),
-            ("compiler/", "rules, fusion, plan"),
-            ("planner.py", "one arena"),
-        ],
-    ),
-    (
-        "Operators",
-        "#6a5aa8",
-        [
-            ("gradients.py", "more graph"),
-            ("ops/", "one class each: shape, gradient, formula"),
-        ],
-    ),
-    (
-        "Kernels",
-        "#c0792a",
-        [
-            ("tvm_op.py", "make_relu, ..."),
-            ("gpu_op.py", "course of 2017"),
-            ("kernels/", "build, call"),
-            ("schedule/", "how: the loops"),
-            ("compute/", "what: formulas"),
-        ],
-    ),
-    (
-        "Base",
-        "#56606b",
-        [
-            ("devices/", "arrays, threads"),
-            ("node.py", "Node"),
-            ("graph.py", "Op, the order"),
-            ("scopes.py", "no_grad, autocast"),
-            ("errors.py", "exceptions"),
-        ],
-    ),
-]
-ONCE = [
-    "the graph",
-    "its gradients",
-    "types, rules",
-    "groups, fused",
-    "a place in the arena",
-    "loops by a rule",
-    "machine code",
-]
+    ("Train", "#b0486b", [("training/", "fit"), ("nn/", "modules"), ("optim/", "optimizers"),
+                          ("data/", "sets, loaders"), ("needle/", "the course"), ("exchange/", "ONNX, PyTorch")]),
+    ("Write", "#2f6db5", [("tensors/", "values, backward()"), ("autodiff.py", "Variable, gradients"),
+                          ("random.py", "streams of numbers"), ("relax/", "modules of TVM Relax")]),
+    ("Compile", "#23857a", [("executor.py", "run(feed_dict)"), ("inspect/", "text, pictures"),
+                            ("compiler/", "rules, fusion, plan"), ("planner.py", "one arena")]),
+    ("Operators", "#6a5aa8", [("gradients.py", "more graph"), ("ops/", "one class each: shape, gradient, formula")]),
+    ("Kernels", "#c0792a", [("tvm_op.py", "make_relu, ..."), ("gpu_op.py", "course of 2017"),
+                            ("kernels/", "build, call"), ("schedule/", "how: the loops"),
+                            ("compute/", "what: formulas")]),
+    ("Base", "#56606b", [("devices/", "arrays, threads"), ("node.py", "Node"), ("graph.py", "Op, the order"),
+                         ("scopes.py", "no_grad, autocast"), ("errors.py", "exceptions")]),
+]  # fmt: skip
+ONCE = ["the graph", "its gradients", "types, rules", "groups, fused", "a place in the arena", "loops by a rule",
+        "machine code"]  # fmt: skip
 EACH = ["feeds, parameters", "a table of calls", "kernels, in order", "results in the arena"]
 WIDTH, HEIGHT, GAP = 86.0, 10.5, 2.0
 
@@ -130,18 +73,15 @@ def main() -> None:
             middle = x + (width - 1.2) / 2
             large, small = min(10, 0.8 * width), min(8, 0.64 * width)  # as many letters as fit
             axes.text(middle, y + 6.6, name, ha="center", va="center", fontsize=large, fontweight="bold")
-            axes.text(
-                middle, y + 3.7, what, ha="center", va="center", fontsize=small
-            )
+            axes.text(middle, y + 3.7, what, ha="center", va="center", fontsize=small)
     way(axes, WIDTH + 13, "once", ONCE, "#23857a", total - GAP - 5, 0)
     way(axes, WIDTH + 35, "each step", EACH, "#b0486b", total - GAP - 5, 0)
-    axes.text(
-        WIDTH + 13, -2, "for each set of feed shapes", ha="center", va="top", fontsize=8.5, color="#555555"
-    )
-    told = "no Python between kernels,\nno memory allocated"
-    axes.text(WIDTH + 35, -2, told, ha="center", va="top", fontsize=8.5, color="#555555")
-    told = "A module imports only from modules below it. Apache TVM generates the code."
-    axes.text(WIDTH / 2, -2, told, ha="center", va="top", fontsize=9.5)
+    for x, note in (
+        (WIDTH / 2, "A module imports only from modules below it. Apache TVM generates the code."),
+        (WIDTH + 13, "for each set\nof feed shapes"),
+        (WIDTH + 35, "no Python between kernels,\nno memory allocated"),
+    ):
+        axes.text(x, -2, note, ha="center", va="top", fontsize=9, color="#333333")
     axes.set(xlim=(-1, WIDTH + 46), ylim=(-7, total + 1))
     axes.axis("off")
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dl_stack.png"
