@@ -108,21 +108,6 @@ def _transpose() -> list[Case]:
     return reversed_axes + [Case(lambda x, a=axes: ops.transpose_op(x, a), ((2, 3, 4),)) for axes in orders]
 
 
-def _div_by_extent() -> list[Case]:
-    settings: list[tuple[Any, Shape, Shape]] = [
-        ("rows", (1,), (5, 3)),
-        ("rows", (2, 3), (2, 4, 3)),
-        ("rows", (3,), (3,)),
-        (None, (), (3, 4)),
-        (-1, (2, 3), (2, 7)),
-        ((0, 1), (4,), (2, 3, 5)),
-    ]
-    return [
-        Case(lambda x, y, a=axes: ops.div_by_extent_op(x, y, a), (shape, like))
-        for axes, shape, like in settings
-    ]
-
-
 def _full() -> list[Case]:
     settings: list[tuple[Any, float]] = [((), 1.5), (7, 0.0), ((3, 31), -2.0), ((2, 0, 3), 0.1)]
     return [Case(lambda s=shape, v=value: ops.full_op(s, v, "float64"), ()) for shape, value in settings]
@@ -140,7 +125,7 @@ NO_CASES = {
     "latest": "an assignment's value stands for it: test_state.py",
     "scan": "its value is a tuple of values, which `scan_result` takes",
     "scan_result_gradient": "a loop's gradient takes sums of it apart: nothing computes it",
-    "with_gradient": "its first input stands for it: test_ops_layers.py",
+    "with_gradient": "what it has stands for it: test_stated.py",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""
@@ -175,7 +160,6 @@ CASES: dict[str, list[Case]] = {
     "reshape_like": cases_of(ops.reshape_like_op, ((2, 6), (3, 4)), ((1, 1), ()), ((5,), (5,)), ((0, 2), (0,))),
     "transpose": _transpose(),
     "reducesum": _reduction() + cases_of(ops.reducesumaxiszero_op, ((5, 3),)),
-    "div_by_extent": _div_by_extent(),
     "softmax": cases_of(ops.softmax_op, *ROWS),
     "log_softmax": cases_of(ops.log_softmax_op, *ROWS),
     "softmaxcrossentropy": cases_of(ops.softmaxcrossentropy_op, *(2 * s for s in ROWS if s != ((0, 4),))),

@@ -9,8 +9,8 @@ import numpy as np
 from cases import Case, cases_of
 from dlsys import ops
 from dlsys.exchange import channels_last_ops as last
-from dlsys.graph import OPS, Node, Op, Shape
-from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
+from dlsys.graph import Node, Op, Shape
+from dlsys.ops.cross_entropy import class_numbers
 from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dPlace
 
 # a, b, trans_A, trans_B
@@ -170,13 +170,23 @@ TARGETS: list[tuple[Shape, Shape, int, int]] = [
 ]
 
 
-def _of_targets(op: type[Op], more: Callable[[Shape], tuple[Shape, ...]]) -> list[Case]:
-    """Cases of an operator of logits, targets and `more`, made of the targets' shape."""
+def _class_numbers() -> list[Case]:
+    return [
+        Case(
+            lambda x, n=logits[1], i=ignored: class_numbers(x, classes=n, ignore_index=i), (targets,),
+            fixed=((0, ("int32", "int64", "uint8")[number % 3], 0, classes),),
+        )
+        for number, (logits, targets, classes, ignored) in enumerate(TARGETS)
+    ]  # fmt: skip
+
+
+def _cross_entropy() -> list[Case]:
     cases = []
     for number, (logits, targets, classes, ignored) in enumerate(TARGETS):
         fixed = ((1, ("int32", "int64", "uint8")[number % 3], 0, classes),)
-        attrs = {"ignore_index": ignored, "axes": (1,)}
-        cases.append(Case(lambda *v, a=attrs: op.make(v, a), (logits, targets, *more(targets)), fixed=fixed))
+        for smoothing, reduction in ((0.0, "none"), (0.2, "sum")):
+            given = {"ignore_index": ignored, "label_smoothing": smoothing, "reduction": reduction}
+            cases.append(Case(lambda *v, a=given: ops.cross_entropy_op(*v, **a), (logits, targets), fixed=fixed))
     return cases
 
 
@@ -207,29 +217,27 @@ def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]], places:
     return cases
 
 
-def _normalize() -> list[Case]:
-    """By any mean and variance; by x's own: test_ops_layers.py."""
-
-    def made(axes: tuple[int, ...], shared: bool) -> Callable[..., Node]:
-        attrs = {"axes": axes, "eps": 1e-5, "shared": shared, "of_x": False}
-        return lambda *inputs: OPS["normalize"].make(list(inputs), attrs)
-
-    along, rows = (2, 5, 3), (2, 5, 1)
-    channels = (1, 5, 1)
+def _layer_norm() -> list[Case]:
     return [
-        *cases_of(made((-1,), False), (along, rows, rows, (3,), (3,)), ((7,), (1,), (1,)), positive=True),
-        *cases_of(made((-1,), False), (along, rows, rows, (3,)), positive=True),
-        *cases_of(made((0, 2), True), (along, *[channels] * 4), (along, channels, channels), positive=True),
+        *cases_of(ops.layer_norm_op, ((3, 31),), ((2, 5, 3), (3,)), ((2, 5, 3), (3,), (3,))),
+        Case(lambda *v: ops.layer_norm_op(*v, axes=(-2, -1)), ((2, 4, 3), (4, 3), (4, 3))),
+        Case(lambda x, bias: ops.layer_norm_op(x, None, bias), ((2, 5, 3), (3,))),
     ]
 
 
+def _batch_norm() -> list[Case]:
+    shapes = [((6, 5),), ((2, 5, 3),), ((2, 5, 3), (5,), (5,)), ((2, 3, 4, 5), (3,), (3,))]
+    return cases_of(lambda *v: ops.batch_norm_op(*v)[0], *shapes)
+
+
 CASES: dict[str, list[Case]] = {
-    "normalize": _normalize(),
+    "batch_norm": _batch_norm(),
+    "layer_norm": _layer_norm(),
     **_last(),
     "avg_pool2d": _pool(AvgPool2d, lambda x, y: (x,)),
     "avg_pool2d_gradient": _pool(AvgPool2dGradient, lambda x, y: (y, x)),
-    "cross_entropy": _of_targets(CrossEntropy, lambda y: ()),
-    "cross_entropy_gradient": _of_targets(CrossEntropyGradient, lambda y: (y,)),
+    "class_numbers": _class_numbers(),
+    "cross_entropy": _cross_entropy(),
     "conv2d": _convolution("conv2d"),
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),

@@ -211,7 +211,7 @@ CASES: dict[str, list[Case]] = {
     "where": _where(),
     "cast": [*_cast(), *_cast_like()],
     "reducemax": _reduced(ops.max_op),
-    "reducemin": _reduced(ops.min_op),
+    "min": _reduced(ops.min_op),
     "argmax": _place(ops.argmax_op),
     "argmin": _place(ops.argmin_op),
     "argsort": _argsort(),

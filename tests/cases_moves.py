@@ -172,7 +172,7 @@ KEY = (0, "uint32", 0, WORDS)
 
 def _random_bits() -> list[Case]:
     shapes: list[Shape] = [(), (1,), (4,), (7,), (3, 31), (2, 0, 3)]
-    return [Case(ops.random_bits_like_op, ((4,), shape), fixed=(KEY,)) for shape in shapes]
+    return [Case(lambda key, s=shape: ops.random_bits_op(key, s), ((4,),), fixed=(KEY,)) for shape in shapes]
 
 
 def _of_bits(name: str, *words: int) -> list[Case]:
@@ -182,7 +182,7 @@ def _of_bits(name: str, *words: int) -> list[Case]:
 
 def _dropout() -> list[Case]:
     return [
-        Case(_make("dropout", p=p), (shape, shape), fixed=((1, "uint32", 0, WORDS),))
+        Case(lambda x, key, p=p: ops.dropout_op(x, key, p), (shape, (4,)), fixed=((1, "uint32", 0, WORDS),))
         for shape, p in [((3, 31), 0.5), ((), 0.5), ((7,), 0.1), ((2, 3, 4), 0.9), ((2, 0), 0.5)]
     ]
 

@@ -40,9 +40,11 @@ settings.register_profile("dlsys", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("dlsys")
 
 CASES: dict[str, list[Case]] = {}
+COMPOSED: dict[str, list[Case]] = {}
+"""Cases of functions that make nodes of several operators, by their names."""
 for _module in (cases_basic, cases_math, cases_moves, cases_layers):
     for _name, _cases in _module.CASES.items():
-        CASES.setdefault(_name, []).extend(_cases)
+        (CASES if _name in OPS else COMPOSED).setdefault(_name, []).extend(_cases)
 NO_CASES = cases_basic.NO_CASES
 LOOPS = ("scan_result",)
 """Operators of several kernels, without a tensor expression: as graphs of their steps."""

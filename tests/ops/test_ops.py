@@ -14,13 +14,17 @@ from dlsys.compiler import analyse
 from dlsys.errors import DlsysError, DTypeError, GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import FLOATS, INTEGERS, OPS, Node, Op, find_topo_sort
-from helpers import CASES, LOOPS, NO_CASES, OF_PASSES, error_of, evaluate
+from helpers import CASES, COMPOSED, LOOPS, NO_CASES, OF_PASSES, error_of, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
 def each_case(but: tuple[str, ...] = ()) -> Iterator[tuple[str, Case]]:
     return ((name, case) for name, cases in CASES.items() if name not in but for case in cases)
+
+
+def each_composed() -> Iterator[tuple[str, Case]]:
+    return ((name, case) for name, cases in COMPOSED.items() for case in cases)
 
 
 def value(node: Node, feed: dict[Node, np.ndarray]) -> np.ndarray:
@@ -39,7 +43,7 @@ CHUNKS = 8  # that processes may share
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_parts_of_every_operator_agree(chunk: int) -> None:
-    for number, (_, case) in enumerate(each_case(but=OF_PASSES)):
+    for number, (_, case) in enumerate([*each_case(but=OF_PASSES), *each_composed()]):
         if number % CHUNKS == chunk and not case.parameters:
             dl.check_operator(case.build, tuple(case.draw("float32")))
 

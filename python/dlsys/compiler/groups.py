@@ -13,9 +13,8 @@ import numpy as np
 
 from .. import compute
 from ..errors import DlsysError, GraphError
-from ..graph import Node, Op, Shape, error_at, require_type
+from ..graph import OPS, Node, Op, Shape, error_at, require_type
 from ..kernels import KernelSpec
-from ..ops.reduction import ReduceSum
 from ..ops.shape import Transpose
 from ..ops.slicing import Slice
 from ..ops.types import number_of
@@ -113,16 +112,16 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
         return False
     if "axes" not in node.attrs:
         return True
-    rank, axes = len(graph.shapes[node.inputs[0]]), node.attrs["axes"]
-    return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
+    rank = len(graph.shapes[node.inputs[0]])
+    return rank > 1 and node.attrs["axes"] == (rank - 1,)
 
 
 def is_down_columns(node: Node, graph: TypedGraph) -> bool:
     """Whether the node sums all rows of its input."""
-    if not isinstance(node.op, ReduceSum) or node.attrs["axes"] is None:
+    if node.op is not OPS["reducesum"]:
         return False
     rank = len(graph.shapes[node.inputs[0]])
-    return rank > 1 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(rank - 1))
+    return rank > 1 and node.attrs["axes"] == tuple(range(rank - 1))
 
 
 @dataclass(frozen=True)

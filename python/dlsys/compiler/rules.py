@@ -174,11 +174,6 @@ def _order(axes: Axes, rank: int) -> tuple[int, ...]:
     return tuple(reversed(range(rank))) if axes is None else tuple(axis % rank for axis in axes)
 
 
-def _summed(axes: Axes, rank: int) -> tuple[int, ...]:
-    """The axes of a sum, ascending."""
-    return tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
-
-
 def _swaps_last_two(axes: Axes, rank: int) -> bool:
     return rank > 1 and _order(axes, rank) == (*range(rank - 2), rank - 1, rank - 2)
 
@@ -210,7 +205,7 @@ def _sunk(m: Match) -> Node:
 
 def _sum_of_repeated(m: Match) -> Node:
     """The sum over what was there before the broadcast, times how often that was repeated."""
-    wide, shape, axes = m.wide, m.shapes[m.x], _summed(m.axes, len(m.wide))
+    wide, shape, axes = m.wide, m.shapes[m.x], m.axes
     lead = len(wide) - len(shape)
     times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
     if times == 0:  # nothing is summed; zero times infinity would be NaN
@@ -238,11 +233,8 @@ MOVES = [
          lambda m: _swaps_last_two(m.axes, len(m.shapes[m.x]))),
     Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
          lambda m: _swaps_last_two(m.axes, len(m.shapes[m.y]))),
-    Rule("axes written out", SUM_OF_X,
-         p.reducesum("x", axes=lambda m: _summed(m.axes, len(m.shapes[m.x])), keepdims=lambda m: m.keepdims),
-         lambda m: m.axes != _summed(m.axes, len(m.shapes[m.x]))),
     Rule("a sum over extents of 1 is a reshape", SUM_OF_X, RESHAPED,
-         lambda m: all(m.shapes[m.x][axis] == 1 for axis in _summed(m.axes, len(m.shapes[m.x])))),
+         lambda m: all(m.shapes[m.x][axis] == 1 for axis in m.axes)),
     Rule("a sum of equal values is a product",
          p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
     Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tvm_import import with_compiler
+from .philox import philox as philox
 from .windows import Windows as Windows
 
 Tensor = Any  # te.Tensor

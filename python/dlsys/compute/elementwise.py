@@ -57,16 +57,6 @@ def neg(u: Expr) -> Expr:
     return -u if is_float(u) else difference_of(_const(0, u), u)
 
 
-@elementwise
-def normalize(u: Expr, mean: Expr, var: Expr, *rest: Any) -> Expr:
-    """(u - mean) / sqrt(var + eps), of u, mean, var and eps; times weight, plus bias, where they stand before eps."""
-    *affine, eps = rest
-    n = (u - mean) * (_const(1, u) / tirx.sqrt(var + _const(eps, u)))
-    for i, value in enumerate(affine):
-        n = n + value if i else n * value
-    return n
-
-
 # Elementary functions
 
 exp: Pointwise = elementwise(elementary.exp, "exp")

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
 from .elementwise import mul_by_const
 from .loops import scatter_add
-from .reduction import reduce_max, reduce_min, reduce_sum
+from .reduction import reduce_axes, reduce_max, reduce_sum
 from .windows import Windows
 
 Spans = tuple[Windows, Windows]
@@ -75,7 +75,8 @@ def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Wind
         own = tirx.Select(found, place[2] * columns.extent + place[3], last)
         return inside(own, last, place, shape_of(x), FIRST, (rows.padding, columns.padding))
 
-    return _terms(shape_of(maxima), (rows.size, columns.size), number, partial(reduce, tirx.min), reduce_min)
+    smallest = partial(reduce_axes, "reduce_min", te.min)
+    return _terms(shape_of(maxima), (rows.size, columns.size), number, partial(reduce, tirx.min), smallest)
 
 
 def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Tensor:

@@ -1,14 +1,8 @@
-"""Random numbers from a counter: Philox4x32-10, and the distributions made of its bits.
-
-J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A block of
-four words is a function of a key of two words and a counter of four; so every element knows its own bits, whichever
-thread or machine computes it.
-"""
+"""Random bits from a counter, see `philox`, and the distributions that are computed from them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from tvm import te, tirx
@@ -16,31 +10,8 @@ from tvm import te, tirx
 from .base import Expr, Pointwise, Shape, constant, elementwise, full, shape_of
 from .elementary import Name, horner, log, naming
 from .loops import Buffer, Source, Words, loop, program, sequence, unravelled
+from .philox import philox
 from .trigonometry import of_quarter
-
-ROUNDS = 10
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key from round to round: the golden ratio, sqrt(3) - 1
-
-
-def _philox(key: Sequence[Expr], counter: Sequence[Expr]) -> tuple[list[tirx.Stmt], list[Expr]]:
-    """The four words of a counter, and the code that computes them in registers."""
-    code = list[tirx.Stmt]()
-
-    def keep(value: Expr) -> Expr:
-        word = Words(1, str(value.ty), "word")
-        code.extend([word.made, word.put(0, value)])
-        return word[0]
-
-    state, keys = list(map(keep, counter)), list(map(keep, key))
-    for _ in range(ROUNDS):
-        pairs = zip((0, 2), MULTIPLIERS, strict=True)
-        products = [keep(state[i].astype("uint64") * tirx.const(m, "uint64")) for i, m in pairs]
-        high0, high1 = ((p >> tirx.const(32, "uint64")).astype("uint32") for p in products)
-        low0, low1 = (p.astype("uint32") for p in products)
-        state = list(map(keep, (high1 ^ state[1] ^ keys[0], low1, high0 ^ state[3] ^ keys[1], low0)))
-        keys = [keep(k + tirx.const(w, "uint32")) for k, w in zip(keys, WEYL, strict=True)]
-    return code, state
 
 
 def random_bits(key: te.Tensor, shape: Shape) -> te.Tensor:
@@ -56,7 +27,15 @@ def random_bits(key: te.Tensor, shape: Shape) -> te.Tensor:
 
         def block(index: Expr, count: int = 4) -> tirx.Stmt:
             counter = [index.astype("uint32"), tirx.const(0, "uint32"), given[2], given[3]]
-            code, found = _philox(given[:2], counter)
+            code = list[tirx.Stmt]()
+
+            def keep(value: Expr) -> Expr:
+                """The value in a register."""
+                word = Words(1, str(value.ty), "word")
+                code.extend([word.made, word.put(0, value)])
+                return word[0]
+
+            found = philox(counter, given[:2], tirx.const, keep)
             stores = [tirx.BufferStore(out, found[i], unravelled(index * 4 + i, shape)) for i in range(count)]
             return sequence([*code, *stores])
 
@@ -101,10 +80,3 @@ def normal(bits: te.Tensor) -> te.Tensor:
     G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958."""
     shape = shape_of(bits)[1:]
     return te.compute(shape, lambda *index: _box_muller(bits(0, *index), bits(1, *index)), name="normal")
-
-
-@elementwise
-def dropout(v: Expr, bits: Expr, threshold: int, scale: float) -> Expr:
-    """v * scale where bits >= threshold, else v * 0."""
-    kept, dropped = constant(scale, v.ty), constant(0, v.ty)
-    return v * tirx.Select(bits >= tirx.const(threshold, "uint32"), kept, dropped)

@@ -20,7 +20,6 @@ from ..graph import OPS, Shape
 from ..ops.conv import geometry_of
 from ..ops.joining import Concatenate
 from ..ops.pooling import AvgPool2d, MaxPool2d
-from ..ops.reduction import ReduceSum
 from ..tensors import tensor
 from . import winograd
 from .channels_last_ops import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
@@ -107,7 +106,7 @@ def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | 
     if isinstance(node.op, (MaxPool2d, AvgPool2d)) and math.prod(attrs["kernel"]) <= TAPS:
         windows = (attrs["kernel"], attrs["stride"], attrs["padding"], isinstance(node.op, AvgPool2d))
         return lambda inputs: Last(pool_last_op(inputs[0], *windows))
-    if isinstance(node.op, ReduceSum) and sorted(axis % 4 for axis in attrs["axes"] or ()) == [2, 3]:
+    if node.op is OPS["reducesum"] and attrs["axes"] == (2, 3):
         return partial(_over_places, keepdims=attrs["keepdims"])
     return None
 

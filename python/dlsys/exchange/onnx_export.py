@@ -273,7 +273,6 @@ def _plain(to: _Writing, node: Node) -> str:
 
 
 writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], to.graph.dtypes[node]))
-writer("softmax", "log_softmax")(lambda to, node: to.emit(node.op.onnx, to.inputs(node), axis=-1))
 writer("fmod")(lambda to, node: to.emit("Mod", to.inputs(node), fmod=1))
 writer("concatenate")(lambda to, node: to.emit("Concat", to.inputs(node), axis=node.attrs["axis"]))
 writer("reshape", "expand_dims", "squeeze", "flatten")(
@@ -363,33 +362,21 @@ def _pool(to: _Writing, node: Node) -> str:
     return to.emit(node.op.onnx, to.inputs(node), **given)
 
 
-@writer("normalize")
-def _normalize(to: _Writing, node: Node) -> str:
-    """Writes (x - mean) / sqrt(variance + eps), times the weight, plus the bias, as Sub, Div, Mul, Add."""
-    x, mean, variance, *affine = to.inputs(node)
-    eps = to.constant(node.attrs["eps"], to.graph.dtypes[node])
-    deviation = to.emit("Sqrt", [to.emit("Add", [variance, eps])])
-    found = to.emit("Div", [to.emit("Sub", [x, mean]), deviation])
-    for kind, value in zip(("Mul", "Add"), affine, strict=False):
-        found = to.emit(kind, [found, value])
-    return found
-
-
-@writer("reducesum", "reducemax", "reducemin", "logsumexp")
+@writer("reducesum", "reducemax")
 def _reduction(to: _Writing, node: Node) -> str:
     """Writes a reduction over axes, which ONNX takes as an input; Identity for no axes."""
-    axes, rank = node.attrs["axes"], len(to.graph.shapes[node.inputs[0]])
-    if rank == 0 or axes == ():
+    axes = node.attrs["axes"]
+    if not axes:
         return to.emit("Identity", to.inputs(node))
-    along = to.constant(range(rank) if axes is None else [axis % rank for axis in axes])
+    along = to.constant(axes)
     return to.emit(node.op.onnx, [*to.inputs(node), along], keepdims=int(node.attrs["keepdims"]))
 
 
-@writer("argmax", "argmin")
+@writer("argmax")
 def _place(to: _Writing, node: Node) -> str:
-    """Writes an ArgMax or ArgMin along one axis; over all elements it is that of the flat tensor."""
+    """Writes an ArgMax along one axis; over all elements it is that of the flat tensor."""
     (value,), axes, kind = to.inputs(node), node.attrs["axes"], node.op.onnx
-    if axes is None:
+    if len(axes) != 1:
         flat = to.reshaped(value, (math.prod(to.graph.shapes[node.inputs[0]]),))
         return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), to.graph.shapes[node])
     return to.emit(kind, [value], axis=axes[0], keepdims=int(node.attrs["keepdims"]))

@@ -61,30 +61,21 @@ class _BatchNorm(Module):
             self.running_mean = self.running_var = self.num_batches_tracked = None
 
     def forward(self, x: Node) -> Node:
-        axes = self._axes(x)
+        shape = known_shape(x)
+        if shape is not None:
+            fits = len(shape) in self._ranks and shape[1] == self.num_features
+            alone = fits and self.training and shape[0] * math.prod(shape[2:]) == 1  # no unbiased variance
+            self.require(fits and not alone, x)
         training = self.training or not self.track_running_stats
-        moves = self.training and self.track_running_stats and 0 not in (known_shape(x) or ())
+        moves = self.training and self.track_running_stats and 0 not in (shape or ())
         momentum: Any = self.momentum
         if moves:
             batches = ad.advance_op(self.num_batches_tracked, lambda before: before + 1)
             if momentum is None:
                 momentum = 1.0 / ad.cast_op(batches, self.running_mean.dtype)
         mean, var = (self.running_mean, self.running_var) if moves or not training else (None, None)
-        given = (training, momentum, self.eps, axes)
-        y = F.batch_norm(x, mean, var, self.weight, self.bias, *given)
+        y = F.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
         return ad.with_updates_op(y, [batches]) if moves else y
-
-    def _axes(self, x: Node) -> tuple[int, ...]:
-        """Those that x is normalised over. Of BatchNorm1d, two axes are taken for granted where they are not known:
-        the run raises ShapeError for three."""
-        shape = known_shape(x)
-        rank = self._ranks[0]
-        if shape is not None:
-            rank = len(shape)
-            fits = rank in self._ranks and shape[1] == self.num_features
-            alone = fits and self.training and shape[0] * math.prod(shape[2:]) == 1  # no unbiased variance
-            self.require(fits and not alone, x)
-        return tuple(axis for axis in range(rank) if axis != 1)
 
 
 class BatchNorm1d(_BatchNorm):

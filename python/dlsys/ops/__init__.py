@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ..graph import OPS, Op, register
 from . import operators
-from .activation import log_softmax_op, softmax_func, softmax_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
 from .cumulative import cumprod_op, cumsum_op, recurrence_op
@@ -20,7 +19,6 @@ from .elementwise import (
     power_byconst_op, power_op, quotient_op, relu_gradient_op, relu_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op,
     sqrt_op, sub_op, tanh_op, where_op, zeroslike_op,
 )
-from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
 from .inputs import Variable, constant_op, placeholder_op
 from .joining import concatenate_op, split_op, stack_op
@@ -30,13 +28,14 @@ from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair
 from .primitive import primitive
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
-from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
+from .random import dropout_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
-    broadcast_axes_op, div_by_extent_op, logsumexp_op, mean_op, reducesum_op, reducesumaxiszero_op, std_op,
-    sum_op, var_op,
+    argmax_op, argmin_op, logsumexp_op, max_op, mean_op, min_op, reducesum_op, reducesumaxiszero_op, std_op, sum_op,
+    var_op,
 )
 from .rules import broadcast_rule, dtype_name
 from .scan import scan_op
+from .softmax import log_softmax_op, softmax_func, softmax_op
 from .sorting import argsort_op, sort_op, topk_op
 from .shape import (
     broadcast_shape_op, broadcastto_op, expand_dims_op, flatten_op, reshape_like_op, reshape_op, squeeze_op,

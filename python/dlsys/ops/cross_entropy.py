@@ -6,138 +6,99 @@ logits' shape and dtype.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import functools
 
 import numpy as np
 
 from .. import compute
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, Formula, IndexRange, Made, Node, Op, Shape, register, shape_error
-from .activation import log_softmax_func, log_softmax_op, softmax_func, softmax_op
-from .elementwise import (
-    add_op,
-    cast_like_op,
-    cast_op,
-    mul_byconst_op,
-    mul_op,
-    neg_op,
-    not_equal_op,
-    oneslike_op,
-    sub_op,
-    where_op,
-)
+from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Shape
+from .elementwise import cast_op, equal_op, greater_equal_op, less_op, logical_and_op, not_equal_op, where_op
 from .indexing import checked, take_op
 from .loss import reduced
-from .reduction import broadcast_axes_op, div_by_extent_op, reducesum_op
+from .primitive import primitive
+from .reduction import mean_op, reducesum_op
+from .replay import function
 from .shape import reshape_op
-from .types import known_dtype, known_shape, shape_of
+from .softmax import log_softmax_op, softmax_op
+from .state import leaf, with_gradient
 
 
-class _CrossEntropy(Op):
-    """An operator of logits and class numbers."""
-
-    kind = "rows"
-    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
-    takes: ClassVar[Sequence[str]] = ("ignore_index",)
-
-    def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
-        """The targets' shape. Raises ShapeError."""
-        if len(logits) < 2:
-            raise shape_error(node, f"logits must be (N, C) or (N, C, d1, ...), not {logits}")
-        each = (logits[0], *logits[2:])
-        if targets != each:
-            told = f"targets {targets} are not class numbers {each}"
-            more = "; variables of probabilities declare their dtype" if targets == logits else ""
-            raise shape_error(node, told + more)
-        return each
-
-    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
-        logits = input_shapes[0]
-        if len(logits) < 2:
-            return None  # the operator says it
-        return IndexRange(1, 0, logits[1], f"{logits[1]} classes", node.attrs["ignore_index"])
+def _classes(node: Node, shapes: object) -> IndexRange:
+    """Which numbers are classes; one more is ignored."""
+    count = node.attrs["classes"]
+    return IndexRange(0, 0, count, f"{count} classes", node.attrs["ignore_index"])
 
 
-def _chosen(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """1 at each target's class, else 0; NaN for a number that is no class."""
-    numbers, classes = np.expand_dims(targets, 1), logits.shape[1]
-    index = np.arange(classes).reshape(-1, *(1,) * (logits.ndim - 2))
-    nan = logits.dtype.type(np.nan)
-    return np.asarray(np.where((numbers >= 0) & (numbers < classes), numbers == index, nan), logits.dtype)
+class_numbers = primitive(
+    "class_numbers", numpy=lambda x, classes, ignore_index: x, te=lambda x, classes, ignore_index: compute.copy(x),
+    dtypes=INTEGERS, index_range=_classes, flops=0,
+    doc="The numbers, of which a run says where one that it is fed is no class.",
+)  # fmt: skip
 
 
-def _losses(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> np.ndarray:
-    """The loss of each sample by NumPy: -sum(chosen * log_softmax(logits)); 0 where the class is ignored, NaN without
-    classes."""
-    chosen = _chosen(logits, targets)
-    terms = chosen * log_softmax_func(logits, 1)
-    terms[chosen == 0] = 0
-    losses = -terms.sum(axis=1)
-    if not logits.shape[1]:
-        losses[...] = np.nan
-    return np.where(targets == ignore_index, losses.dtype.type(0), losses)
+@functools.lru_cache(maxsize=64)
+def _numbers(classes: int, rank: int) -> Node:
+    """0, 1, 2, ... along axis 1. One leaf serves all graphs, and so decides for none where it is computed."""
+    found = leaf(np.arange(classes, dtype=np.int32).reshape(1, -1, *(1,) * (rank - 2)), "classes")
+    found.cell.roams = True
+    return found
 
 
-def _loss_gradient(logits: np.ndarray, targets: np.ndarray, g: np.ndarray, ignore_index: int) -> np.ndarray:
-    grad = (softmax_func(logits, 1) - _chosen(logits, targets)) * np.expand_dims(g, 1)
-    return np.where(np.expand_dims(targets == ignore_index, 1), grad.dtype.type(0), grad)
+def _is_target(logits: Node, targets: Node, inside: Node) -> Node:
+    """Whether a class is the target; none is of a number that is no class."""
+    chosen = cast_op(where_op(inside, targets, -1), "int32")  # of which a vector holds as many as of logits
+    return equal_op(chosen, _numbers(logits.shape[1], len(logits.shape)))
 
 
-@register
-class CrossEntropy(_CrossEntropy):
-    """-log_softmax(logits) at each target's class; 0 for a number that is ignored, NaN for one that is no class."""
-
-    name = "cross_entropy"
-    formula: ClassVar[Formula] = compute.cross_entropy
-    reference: ClassVar[Formula] = _losses
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return self._of_targets(node, *input_shapes)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [CrossEntropyGradient.make([*node.inputs, output_grad], node.attrs), None]
+def _inside(logits: Node, targets: Node) -> Node:
+    """Whether a number is a class."""
+    return logical_and_op(greater_equal_op(targets, 0), less_op(targets, logits.shape[1]))
 
 
-@register
-class CrossEntropyGradient(_CrossEntropy):
-    """(softmax(logits) - y) g of the logits' shape, y being 1 at each target's class, else 0; 0 for what is ignored.
+def _of_losses(g: Node, y: Node, logits: Node, targets: Node, ignored: int) -> tuple[Node, None]:
+    """(softmax(logits) - y) g, y being 1 at the target's class, else 0."""
+    inside, share = _inside(logits, targets), softmax_op(logits, 1)
+    grad = where_op(_is_target(logits, targets, inside), share - 1.0, share) * where_op(inside, g, float("nan"))
+    return where_op(not_equal_op(targets, ignored), grad, 0.0), None
 
-    With s = softmax(logits) and v the gradient of the result: dlogits = s (v - sum(s v)) g, dg = sum(v (s - y)).
+
+def class_losses(op: str, logits: Node, targets: Node, ignored: int, weight: Node | None) -> tuple[Made, Made]:
+    """The cross-entropy with each class number, times its class's weight, and what each counts in a mean; both have the
+    logits' axes, axis 1 with extent 1. 0 for a number that is ignored, NaN for one that is no class.
+
+    Raises ShapeError for targets that are not (N, d1, ...), and for a weight that is not (C,), IndexRangeError for a
+    number that is no class and whose value is known.
     """
-
-    name = "cross_entropy_gradient"
-    formula: ClassVar[Formula] = compute.cross_entropy_gradient
-    reference: ClassVar[Formula] = _loss_gradient
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        each = self._of_targets(node, *input_shapes[:2])
-        if input_shapes[2] != each:
-            raise shape_error(node, f"targets {each} have no gradient of shape {input_shapes[2]}")
-        return input_shapes[0]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (logits, targets, g), v = node.inputs, output_grad
-        share = softmax_op(logits, 1)
-        mean = reducesum_op(mul_op(share, v), 1, keepdims=True)
-        counted = cast_like_op(_counts(targets, node.attrs["ignore_index"]), g)
-        amount = broadcast_axes_op(mul_op(g, counted), logits, 1)
-        once = CrossEntropyGradient.make([logits, targets, oneslike_op(g)], node.attrs)
-        return [mul_op(mul_op(share, sub_op(v, mean)), amount), None, reducesum_op(mul_op(v, once), 1)]
-
-
-def _counts(targets: Node, ignore_index: int) -> Made:
-    """Whether each class number counts, and is not ignored."""
-    return not_equal_op(cast_op(targets, "int64"), ignore_index)
+    shape = logits.shape
+    if len(shape) < 2:
+        raise ShapeError(f"{op}: logits must be (N, C) or (N, C, d1, ...), not {shape}")
+    if targets.shape != (shape[0], *shape[2:]):
+        raise ShapeError(f"{op}: targets {targets.shape} are not class numbers {(shape[0], *shape[2:])}")
+    checked(class_numbers(targets, classes=shape[1], ignore_index=ignored))
+    column = reshape_op(targets, (shape[0], 1, *shape[2:]))
+    column.name = targets.name  # for the errors of a run
+    numbers = cast_op(class_numbers(column, classes=shape[1], ignore_index=ignored), "int64")
+    inside, counted = _inside(logits, numbers), not_equal_op(numbers, ignored)
+    logs = where_op(_is_target(logits, numbers, inside), log_softmax_op(logits, 1), 0.0)
+    losses = where_op(inside, -reducesum_op(logs, 1, keepdims=True), float("nan"))
+    losses = with_gradient(where_op(counted, losses, 0.0), [logits, numbers], _of_losses, ignored=ignored)
+    counts = cast_op(counted, logits.dtype)
+    if weight is None:
+        return losses, counts
+    if weight.shape != shape[1:2]:
+        raise ShapeError(f"{op}: weight {weight.shape} of {weight.name} is not of the {shape[1:2]} classes")
+    counts = counts * take_op(weight, where_op(counted, numbers, 0))
+    return losses * counts, counts
 
 
-def _are_probabilities(logits: Node, targets: Node) -> bool:
-    """Whether targets are probabilities, as far as their dtype or shape is known."""
-    dtype, shape = known_dtype(targets), known_shape(targets)
-    return dtype in FLOATS if dtype is not None else shape is not None and shape == known_shape(logits)
+def without_classes(losses: Node) -> Node:
+    """The losses without the axis of extent 1 in the classes' place."""
+    return reshape_op(losses, (losses.shape[0], *losses.shape[2:]))
 
 
+@function()
 def cross_entropy_op(
     logits: Node,
     targets: Node,
@@ -147,60 +108,37 @@ def cross_entropy_op(
     weight: Node | None = None,
 ) -> Made:
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with targets: class numbers (N, d1, ...) of an integer
-    dtype, or probabilities of the logits' shape and dtype; variables of probabilities declare their dtype.
+    dtype, or probabilities of the logits' shape and dtype.
 
     Class numbers equal to `ignore_index` count nothing; any other number that is no class is an IndexRangeError where
     its value is known, here or at the run, and makes the loss NaN where a run computes it.
     `label_smoothing` s takes (1 - s) y + s / C for the probabilities y, one-hot for a class number. `reduction` "none"
     leaves (N, d1, ...), "sum" adds up, "mean" divides that by the targets that are not ignored, giving shape (); NaN if
     there are none. `weight`, (C,), is what a class counts, in the sum and in the mean's divisor, which of probabilities
-    is the number of targets; the logits' shape must be known then. Raises GraphError for other arguments.
+    is the number of targets. Raises GraphError and ShapeError for other arguments.
     """
     ignored = integer("cross_entropy", "ignore_index", ignore_index)
     smoothing = number("cross_entropy", "label_smoothing", label_smoothing, most=1)
-    by_class = None if weight is None else _of_classes(weight, logits)
+    by_class = None if weight is None else reshape_op(weight, (-1, *(1,) * (len(logits.shape) - 2)))
     counts = None
-    if _are_probabilities(logits, targets):
-        losses = _of_probabilities(logits, targets if by_class is None else mul_op(targets, by_class))
+    if targets.dtype in FLOATS:
+        _require_probabilities(logits, targets)
+        terms = targets if by_class is None else targets * by_class
+        losses = -reducesum_op(terms * log_softmax_op(logits, 1), 1, keepdims=True)
     else:
         losses, counts = class_losses("cross_entropy", logits, targets, ignored, weight)
     if smoothing:
         logs = log_softmax_op(logits, 1)
-        logs = logs if by_class is None else mul_op(logs, by_class)
-        even = neg_op(div_by_extent_op(reducesum_op(logs, 1), logits, 1))
+        even = -mean_op(logs if by_class is None else logs * by_class, 1, keepdims=True)
         if counts is not None:
-            even = where_op(_counts(targets, ignored), even, 0.0)
-        losses = add_op(mul_byconst_op(losses, 1 - smoothing), mul_byconst_op(even, smoothing))
-    return reduced("cross_entropy", losses, reduction, counts)
+            even = where_op(not_equal_op(reshape_op(cast_op(targets, "int64"), even.shape), ignored), even, 0.0)
+        losses = losses * (1 - smoothing) + even * smoothing
+    return reduced("cross_entropy", without_classes(losses) if reduction == "none" else losses, reduction, counts)
 
 
-def class_losses(
-    op: str, logits: Node, targets: Node, ignored: int, weight: Node | None
-) -> tuple[Made, Made]:
-    """The cross-entropy with each class number, times its class's weight, and what each counts in a mean. Raises
-    ShapeError for a weight that is not (C,)."""
-    losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored, "axes": (1,)}))
-    counts = cast_like_op(_counts(targets, ignored), losses)
-    if weight is None:
-        return losses, counts
-    shape, given = known_shape(logits), known_shape(weight)
-    if shape is not None and given not in (None, shape[1:2]):
-        raise ShapeError(f"{op}: weight {given} of {weight.name} is not of the {shape[1:2]} classes")
-    classes = where_op(_counts(targets, ignored), targets, 0)
-    counts = mul_op(counts, take_op(weight, classes))
-    return mul_op(losses, counts), counts
-
-
-def _of_classes(weight: Node, logits: Node) -> Made:
-    """(C,) as (C, 1, ...), beside logits (N, C, d1, ...)."""
-    return reshape_op(weight, (-1, *(1,) * (len(shape_of(logits)) - 2)))
-
-
-def _of_probabilities(logits: Node, targets: Node) -> Made:
-    """-sum_j y_j log_softmax(logits)_j of each target."""
-    shape, given = known_shape(logits), known_shape(targets)
-    if shape is not None and given is not None and (given != shape or len(shape) < 2):
+def _require_probabilities(logits: Node, targets: Node) -> None:
+    shape: Shape = logits.shape
+    if targets.shape != shape or len(shape) < 2:
         each = (shape[0], *shape[2:]) if len(shape) > 1 else shape
         told = f"are neither class numbers {each} nor probabilities {shape}"
-        raise GraphError(f"cross_entropy: targets {given} of {targets.name} {told}")
-    return neg_op(reducesum_op(mul_op(targets, log_softmax_op(logits, 1)), 1))
+        raise GraphError(f"cross_entropy: targets {targets.shape} of {targets.name} {told}")

@@ -1,122 +1,93 @@
-"""Reductions over axes: sums, their gradients, means and variances, and log-sum-exp. Maxima: `extrema`."""
+"""Reductions over axes: sums, maxima and their places; means, variances and log-sum-exp, which are made of them.
+
+Axes are None (all), an int or a tuple, negative ones from the end; they are dropped, or kept with extent 1. Functions
+raise GraphError for axes that are no integers, ShapeError for those that a node lacks. NaN counts as the largest number
+and as the smallest.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag
-from ..graph import NUMBERS, OPS, Formula, Made, Node, Op, Shape, register
-from .elementwise import clip_op, div_byconst_op, div_op, equal_op, exp_op, mul_op, sqrt_op, sub_op, where_op
-from .rules import real_constant, reduced_shape, resolve_axes
-from .shape import broadcastto_op, expand_dims_op
-from .types import over_axes
+from ..errors import GraphError, ShapeError
+from ..graph import NUMBERS, Made, Node, Shape
+from .elementwise import (
+    bitwise_not_op,
+    cast_op,
+    clip_op,
+    div_byconst_op,
+    equal_op,
+    exp_op,
+    full_op,
+    log_op,
+    neg_op,
+    sqrt_op,
+    where_op,
+)
+from .primitive import primitive
+from .replay import function
+from .rules import axes_of, real_constant, reduced_shape
+from .shape import broadcast_shape_op, reshape_op
+from .state import with_gradient
+
+Axes = tuple[int, ...]
 
 
-class Reduction(Op):
-    """An operator over `axes`, of all for None, which are dropped or kept with extent 1."""
-
-    kind = "reduction"
-
-    def axes(self, node: Node, shape: Shape) -> tuple[int, ...]:
-        """The axes of an input of that shape, ascending. Raises ShapeError."""
-        return resolve_axes(node, node.attrs["axes"], len(shape))
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return reduced_shape(input_shapes[0], self.axes(node, input_shapes[0]), node.attrs["keepdims"])
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return self.axes(node, shapes[0]), node.attrs["keepdims"]
-
-    def spread(self, node: Node, value: Node) -> Node:
-        """A value of the result's shape, repeated to the input's."""
-        return broadcast_axes_op(value, node.inputs[0], node.attrs["axes"], node.attrs["keepdims"])
+def _spread(value: Node, shape: Shape, axes: Axes) -> Node:
+    """A reduction's result, with its axes or without, repeated to the shape that was reduced."""
+    return broadcast_shape_op(reshape_op(value, reduced_shape(shape, axes, True)), shape)
 
 
-def reduction_attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[str, Any]:
-    """The attributes of a reduction. Raises GraphError for axes that are no integers."""
-    return {"axes": over_axes(op, x, axes), "keepdims": flag(op, "keepdims", keepdims)}
+def _require_some(shape: Shape, axes: Axes, keepdims: bool) -> Shape:
+    """The shape of an extremum. Raises ShapeError where there is nothing along an axis."""
+    if any(shape[axis] == 0 for axis in axes):
+        raise ShapeError(f"{shape} has nothing along axes {axes}, of which there is no extremum")
+    return reduced_shape(shape, axes, keepdims)
 
 
-@register
-class ReduceSum(Reduction):
-    """The sum over `axes`."""
-
-    name = "reducesum"
-    onnx = "ReduceSum"
-    flops = 0
-    flops_of_input = 1
-    dtypes = NUMBERS
-    formula: ClassVar[Formula] = compute.reduce_sum
-    reference: ClassVar[Formula] = lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [self.spread(node, output_grad)]
+def _shared(g: Node, y: Node, x: Node, axes: Axes, keepdims: bool) -> Node:
+    """The gradient of a maximum, which goes to all that are equal to it, in equal shares."""
+    taken = cast_op(equal_op(x, _spread(y, x.shape, axes)), x.dtype)
+    return taken * _spread(g / reducesum(taken, axes=axes, keepdims=keepdims), x.shape, axes)
 
 
-@register
-class DivByExtent(Op):
-    """x / (the product of like's extents along `axes`, less `correction`); `axes` may also be "rows", every axis but
-    the last.
-
-    The divisor is known when shapes are. By zero NumPy's rule: NaN or infinity; a negative divisor counts as zero.
-    """
-
-    name = "div_by_extent"
-    shape_only: ClassVar[Sequence[int]] = (1,)
-
-    def _divisor(self, node: Node, like: Shape) -> float:
-        axes = node.attrs["axes"]
-        axes = range(len(like) - 1) if axes == "rows" else resolve_axes(node, axes, len(like))
-        return max(math.prod(like[axis] for axis in axes) - node.attrs.get("correction", 0.0), 0.0)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        self._divisor(node, input_shapes[1])
-        return input_shapes[0]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [DivByExtent.make([output_grad, node.inputs[1]], node.attrs), None]
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        return div_byconst_op(node.inputs[0], self._divisor(node, shapes[1]))
+def _place(x: np.ndarray, axes: Axes, keepdims: bool) -> Any:
+    return np.argmax(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
 
 
-def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    """log(sum(exp(x))) by NumPy, shifted by the maximum so that nothing overflows."""
-    largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
-    shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
-    result = np.log(np.exp(x - shift).sum(axis=axes, keepdims=True)) + shift
-    return np.asarray(result.reshape(reduced_shape(x.shape, axes, keepdims)))
+reducesum = primitive(
+    "reducesum", numpy=lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims), te=compute.reduce_sum,
+    grad=lambda g, y, x, axes, keepdims: _spread(g, x.shape, axes),
+    shape=reduced_shape, kind="reduction", dtypes=NUMBERS, onnx="ReduceSum", flops=0, flops_of_input=1,
+)  # fmt: skip
+reducemax = primitive(
+    "reducemax", numpy=lambda x, axes, keepdims: x.max(axes, keepdims=keepdims), te=compute.reduce_max, grad=_shared,
+    shape=_require_some, kind="reduction", dtypes=NUMBERS, onnx="ReduceMax", flops=0, flops_of_input=1,
+)  # fmt: skip
+argmax = primitive(
+    "argmax", numpy=_place, te=compute.argmax,
+    shape=_require_some, dtype="int64", kind="rows", dtypes=NUMBERS, onnx="ArgMax", flops=0, flops_of_input=1,
+)  # fmt: skip
 
 
-@register
-class LogSumExp(Reduction):
-    """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), not
-    g exp(x - y), since a large y has lost its last digits."""
-
-    name = "logsumexp"
-    onnx = "ReduceLogSumExp"
-    kind = "rows"
-    formula: ClassVar[Formula] = compute.logsumexp
-    reference: ClassVar[Formula] = _logsumexp
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x,) = node.inputs
-        shifted = exp_op(sub_op(x, self.spread(node, OPS["reducemax"].make([x], node.attrs))))
-        total = reducesum_op(shifted, node.attrs["axes"], node.attrs["keepdims"])
-        return [mul_op(self.spread(node, output_grad), div_op(shifted, self.spread(node, total)))]
+def _kept(op: str, keepdims: Any) -> bool:
+    return flag(op, "keepdims", keepdims)
 
 
-def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Made:
-    """The sum over `axes`: None (all), an int or a tuple, negative ones from the end. Of integers in their dtype.
+def _count(x: Node, axes: Axes) -> int:
+    """How many elements of x become one."""
+    return math.prod(x.shape[axis] for axis in axes)
 
-    Raises GraphError for axes that are no integers.
-    """
-    return ReduceSum.make([node], reduction_attributes("reducesum", node, axes, keepdims))
+
+@function()
+def reducesum_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
+    """The sum over `axes`; of integers in their dtype."""
+    return reducesum(x, axes=axes_of("reducesum", x, axes), keepdims=_kept("reducesum", keepdims))
 
 
 sum_op = reducesum_op
@@ -127,40 +98,63 @@ def reducesumaxiszero_op(node: Node) -> Made:
     return reducesum_op(node, 0)
 
 
-def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = False) -> Made:
-    """a repeated to like's shape along `axes`, which it lacks, or has with extent 1 if `keepdims`; a sum's gradient."""
-    along = over_axes("broadcast_axes", like, axes)
-    lacks = not flag("broadcast_axes", "keepdims", keepdims) and along is not None  # of all it is a number
-    return broadcastto_op(expand_dims_op(a, along) if lacks else a, like)
+@function()
+def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
+    """The maximum over `axes`, NaN if there is one; the gradient goes to all that are equal to it, in equal shares.
+    Raises ShapeError where there is nothing along an axis."""
+    return reducemax(x, axes=axes_of("max", x, axes), keepdims=_kept("max", keepdims))
 
 
-def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 0) -> Made:
-    """x divided by the product of like's extents along `axes` (None: all; "rows": all but the last) less `correction`,
-    by 0 if that is negative. Raises GraphError for a correction that is no real number."""
-    along = axes if isinstance(axes, str) and axes == "rows" else over_axes("div_by_extent", like, axes)
-    less = real_constant("div_by_extent", correction)
-    return DivByExtent.make([x, like], {"axes": along, "correction": less} if less else {"axes": along})
+def _reversed(x: Node) -> Made:
+    """x in the opposite order: the largest becomes the smallest, within the limits of integers too."""
+    return neg_op(x) if x.dtype.startswith("float") else bitwise_not_op(x)
 
 
+@function()
+def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
+    """The minimum over `axes`, NaN if there is one; see `max_op`."""
+    return _reversed(max_op(_reversed(x), axes, keepdims))
+
+
+@function()
+def argmax_op(x: Node, axis: Any = None, keepdims: bool = False) -> Made:
+    """int64: the first place of the maximum along an axis, of all in row-major order for None; NaN counts as the
+    maximum. Raises GraphError for several axes."""
+    along = axes_of("argmax", x, axis)
+    if axis is not None and len(along) != min(len(x.shape), 1):
+        raise GraphError(f"argmax: axis must be None or an integer, not {axis!r}")
+    return argmax(x, axes=along, keepdims=_kept("argmax", keepdims))
+
+
+@function()
+def argmin_op(x: Node, axis: Any = None, keepdims: bool = False) -> Made:
+    """int64: the first place of the minimum; see `argmax_op`."""
+    return argmax_op(_reversed(x), axis, keepdims)
+
+
+@function()
 def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
-    """The mean over `axes`: None (all), an int or a tuple; NaN of nothing. Raises GraphError for other axes."""
-    return div_by_extent_op(reducesum_op(x, axes, keepdims), x, axes)
+    """The mean over `axes`; NaN of nothing."""
+    return div_byconst_op(reducesum_op(x, axes, keepdims), _count(x, axes_of("mean", x, axes)))
 
 
+@function()
 def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Made:
-    """The variance over `axes`: the squared distances from the mean over their number less `correction`.
+    """The variance over `axes`: the squared distances from the mean over their number less `correction`, or over 0 if
+    that is negative.
 
     The mean is rounded: of numbers far from 0 the distances d from it have a sum s that is not 0, and their squares are
     too large by s^2 / n, which is subtracted (Chan, Golub and LeVeque, 1983, the corrected two-pass algorithm).
-    Raises GraphError for axes that are no integers, and a correction that is no real number.
+    Raises GraphError for a correction that is no real number.
     """
-    distance = sub_op(x, mean_op(x, axes, keepdims=True))
+    count, less = _count(x, axes_of("var", x, axes)), real_constant("var", correction)
+    distance = x - mean_op(x, axes, keepdims=True)
     total = reducesum_op(distance, axes, keepdims)
-    excess = mul_op(total, div_by_extent_op(total, x, axes))
-    squares = sub_op(reducesum_op(mul_op(distance, distance), axes, keepdims), excess)
-    return div_by_extent_op(clip_op(squares, low=0.0), x, axes, correction)
+    squares = reducesum_op(distance * distance, axes, keepdims) - total * div_byconst_op(total, count)
+    return div_byconst_op(clip_op(squares, low=0.0), max(count - less, 0))
 
 
+@function()
 def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Made:
     """The square root of `var_op`'s variance; the gradient is 0 where that is 0."""
     variance = var_op(x, axes, keepdims, correction)
@@ -168,6 +162,20 @@ def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float 
     return where_op(is_zero, 0.0, sqrt_op(where_op(is_zero, 1.0, variance)))
 
 
+def _of_logsumexp(g: Node, y: Node, x: Node, axes: Axes) -> Node:
+    """g exp(x - max) / sum(exp(x - max)), not g exp(x - y): a large y has lost its last digits."""
+    exponential = exp_op(x - reducemax(x, axes=axes, keepdims=True))
+    return _spread(g, x.shape, axes) * (exponential / reducesum(exponential, axes=axes, keepdims=True))
+
+
+@function()
 def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
-    """log(sum(exp(x))) over `axes`: None (all), an int or a tuple; without overflow, -inf of nothing."""
-    return LogSumExp.make([x], reduction_attributes("logsumexp", x, axes, keepdims))
+    """log(sum(exp(x))) over `axes`, without overflow; -inf of nothing."""
+    along = axes_of("logsumexp", x, axes)
+    shape = reduced_shape(x.shape, along, _kept("logsumexp", keepdims))
+    if 0 in x.shape:
+        return full_op(shape, -math.inf, x.dtype)
+    largest = reducemax(x, axes=along, keepdims=True)
+    shift = where_op(equal_op(largest - largest, 0.0), largest, 0.0)  # 0 for infinities and NaN
+    found = log_op(reducesum(exp_op(x - shift), axes=along, keepdims=True)) + shift
+    return with_gradient(reshape_op(found, shape), [x], _of_logsumexp, axes=along)

@@ -88,6 +88,23 @@ def resolve_axes(node: Node, axes: tuple[int, ...] | None, rank: int) -> tuple[i
     return tuple(resolved)
 
 
+def axes_of(op: str, x: Any, axes: Any) -> tuple[int, ...]:
+    """Axes of x, an int or ints, as non-negative numbers, ascending; all for None. As in PyTorch axis 0 or -1 of a
+    number is none. Raises GraphError for what is no node or no axes, ShapeError for axes that x lacks."""
+    if not isinstance(x, Node):
+        raise GraphError(f"{op}: takes tensors and nodes, not {type(x).__name__}")
+    along, rank = axes_attribute(op, axes), len(x.shape)
+    if along is None or (rank == 0 and along in ((0,), (-1,))):
+        return tuple(range(rank))
+    for axis in along:
+        if not -rank <= axis < rank:
+            raise ShapeError(f"{op}: axis {axis} is out of range for {rank} dimensions of {x.name}")
+    found = sorted(axis % rank for axis in along)
+    if len(set(found)) != len(found):
+        raise ShapeError(f"{op}: axes {along} name one axis twice")
+    return tuple(found)
+
+
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     """`shape` without `axes`, or with extents of 1 there."""
     return tuple(

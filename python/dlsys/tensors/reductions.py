@@ -14,7 +14,8 @@ from .. import ops
 from ..checks import flag, number
 from ..errors import GraphError
 from ..graph import UNSIGNED, Node
-from ..ops import broadcast_rule, dtype_name, known_dtype, known_shape
+from ..ops import broadcast_rule, dtype_name
+from ..ops.replay import function
 from .arguments import dim_of, float_of, node_of, pair_of, require_float
 from .elementwise import as_bool
 from .node import TensorNode
@@ -55,13 +56,13 @@ def _summed(op: str, x: ArrayLike, small: tuple[str, ...], wide: str, dtype: DTy
     node = node_of(x)
     if dtype is not None:
         return ops.cast_op(node, dtype_name(op, dtype))
-    return ops.cast_op(node, wide) if known_dtype(node) in small else node
+    return ops.cast_op(node, wide) if node.dtype in small else node
 
 
 def _cumulative(op: Callable[..., Tensor], x: ArrayLike, dim: int, dtype: DType) -> Tensor:
     """Sums or products of all elements up to each; of a number along its axis 0, as in PyTorch, itself."""
     node = _summed(op.__name__[:-3], x, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
-    is_number = known_shape(node) == () and dim in (0, -1)
+    is_number = node.shape == () and dim in (0, -1)
     return op(node.flatten(), 0).reshape(()) if is_number else op(node, dim)
 
 
@@ -82,10 +83,11 @@ def _spread(
     return op(require_float("var", x), *_along(dim, keepdim, words), correction)
 
 
+@function()
 def _ordered(x: ArrayLike) -> Tensor:
     """The node in a dtype whose extrema have places: booleans as integers."""
     node = node_of(x)
-    return ops.cast_op(node, "int32") if known_dtype(node) == "bool" else node
+    return ops.cast_op(node, "int32") if node.dtype == "bool" else node
 
 
 def _extreme(
@@ -109,6 +111,7 @@ class Reductions(TensorNode):
 
     __slots__ = ()
 
+    @function()
     def sum(
         self: ArrayLike,
         dim: Axis = None,
@@ -121,10 +124,11 @@ class Reductions(TensorNode):
         node = _summed("sum", self, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
         return ops.reducesum_op(node, *_along(dim, keepdim, words))
 
+    @function()
     def prod(
         self: ArrayLike, dim: int | None = None, keepdim: bool = False, *, dtype: DType = None
     ) -> Tensor:
-        """The product, of all for None; int64 of integers and booleans. The shape must be known."""
+        """The product, of all for None; int64 of integers and booleans."""
         node = _summed("prod", self, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
         if dim is None:
             return node.flatten().prod(0)
@@ -136,14 +140,17 @@ class Reductions(TensorNode):
         found = (node if n else node.sum(0, True, dtype=node.dtype) + 1).swapaxes(0, axis)
         return found if flag("prod", "keepdim", keepdim) else found.squeeze(axis)
 
+    @function()
     def cumsum(self: ArrayLike, dim: int, *, dtype: DType = None) -> Tensor:
         """The sums of all elements up to each along an axis; int64 of integers and booleans."""
         return _cumulative(ops.cumsum_op, self, dim, dtype)
 
+    @function()
     def cumprod(self: ArrayLike, dim: int, *, dtype: DType = None) -> Tensor:
         """The products of all elements up to each along an axis; int64 of integers and booleans."""
         return _cumulative(ops.cumprod_op, self, dim, dtype)
 
+    @function()
     def mean(
         self: ArrayLike,
         dim: Axis = None,
@@ -156,6 +163,7 @@ class Reductions(TensorNode):
         node = require_float("mean", _summed("mean", self, ("bool",), "float32", dtype))
         return ops.mean_op(node, *_along(dim, keepdim, words))
 
+    @function()
     def var(
         self: ArrayLike,
         dim: Axis = None,
@@ -169,6 +177,7 @@ class Reductions(TensorNode):
         `unbiased`."""
         return _spread(ops.var_op, self, dim, unbiased, keepdim, correction, words)
 
+    @function()
     def std(
         self: ArrayLike,
         dim: Axis = None,
@@ -181,17 +190,19 @@ class Reductions(TensorNode):
         """The square root of the variance."""
         return _spread(ops.std_op, self, dim, unbiased, keepdim, correction, words)
 
+    @function()
     def amax(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """The maximum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether one
         holds."""
         node, over, keep = node_of(self), *_along(dim, keepdim, words)
-        return node.any(over, keep) if known_dtype(node) == "bool" else ops.max_op(node, over, keep)
+        return node.any(over, keep) if node.dtype == "bool" else ops.max_op(node, over, keep)
 
+    @function()
     def amin(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """The minimum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether all
         hold."""
         node, over, keep = node_of(self), *_along(dim, keepdim, words)
-        return node.all(over, keep) if known_dtype(node) == "bool" else ops.min_op(node, over, keep)
+        return node.all(over, keep) if node.dtype == "bool" else ops.min_op(node, over, keep)
 
     @overload
     def max(self: ArrayLike, dim: None = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor: ...
@@ -236,27 +247,32 @@ class Reductions(TensorNode):
         """Where the first minimum is along an axis, of all in row-major order for None; int64."""
         return ops.argmin_op(_ordered(self), *_along(dim, keepdim, words))
 
+    @function()
     def any(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """Whether one at least is not 0."""
         found = ops.cast_op(as_bool(self), "int64")
         return ops.not_equal_op(ops.reducesum_op(found, *_along(dim, keepdim, words)), 0)
 
+    @function()
     def all(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """Whether none is 0."""
         missing = ops.cast_op(ops.logical_not_op(as_bool(self)), "int64")
         return ops.equal_op(ops.reducesum_op(missing, *_along(dim, keepdim, words)), 0)
 
+    @function()
     def logsumexp(
         self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
         """log(sum(exp(x))), without overflow."""
         return ops.logsumexp_op(float_of(self), *_along(dim, keepdim, words))
 
+    @function()
     def softmax(self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None) -> Tensor:
         """exp(x) over its sum along an axis; computed in `dtype`, if given."""
         node = require_float("softmax", _summed("softmax", self, (), "", dtype))
         return ops.softmax_op(node, dim if axis is None else axis)
 
+    @function()
     def log_softmax(
         self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None
     ) -> Tensor:
@@ -264,6 +280,7 @@ class Reductions(TensorNode):
         node = require_float("log_softmax", _summed("log_softmax", self, (), "", dtype))
         return ops.log_softmax_op(node, dim if axis is None else axis)
 
+    @function()
     def norm(
         self: ArrayLike, p: float | str = 2, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
@@ -277,7 +294,7 @@ class Reductions(TensorNode):
         if abs(p) == math.inf:
             return (ops.max_op if p > 0 else ops.min_op)(ops.abs_op(node), *along)
         if p == 0:
-            return ops.reducesum_op(ops.cast_like_op(ops.not_equal_op(node, 0.0), node), *along)
+            return ops.reducesum_op(ops.cast_op(ops.not_equal_op(node, 0.0), node.dtype), *along)
         total = ops.reducesum_op(node * node if p == 2 else ops.abs_op(node) ** p, *along)
         if p == 1:
             return total

@@ -13,7 +13,8 @@ from ...autodiff import Node
 from ...checks import dtype_named, flag, integer, real
 from ...errors import DTypeError
 from ...graph import FLOATS
-from ...tensors import Tensor, known_dtype, known_shape, tensor
+from ...ops.replay import function
+from ...tensors import Tensor, known_dtype, tensor
 from ..checks import require_nodes, shape_of
 from .activations import dropout
 
@@ -39,14 +40,7 @@ def scaled_dot_product_attention(
     Raises GraphError, ShapeError.
     """
     require_nodes("scaled_dot_product_attention", query, key, value, attn_mask)
-    shape = known_shape(query)
-    if scale is not None:
-        q = query * real("scaled_dot_product_attention", "scale", scale)
-    elif shape is None:
-        one = ad.cast_like_op(ad.full_op((), 1.0), query)
-        q = query * ad.sqrt_op(ad.div_by_extent_op(one, query, -1))
-    else:
-        q = query / math.sqrt(shape[-1])
+    q = _scaled(query) if scale is None else query * real("scaled_dot_product_attention", "scale", scale)
     scores, unseen = ad.matmul_op(q, key, trans_B=True), None
     if attn_mask is not None and known_dtype(attn_mask) == "bool":
         unseen = ad.logical_not_op(attn_mask)
@@ -57,6 +51,12 @@ def scaled_dot_product_attention(
         rows, columns = (shape_of("scaled_dot_product_attention", x)[-2] for x in (query, key))
         scores = scores + ad.cast_like_op(causal_mask(rows, columns, known_dtype(query) or "float32"), query)
     return attended(scores, value, lambda weights: dropout(weights, dropout_p), unseen)[0]
+
+
+@function()
+def _scaled(query: Node) -> Tensor:
+    """Queries (..., d) over the square root of d."""
+    return query / math.sqrt(query.shape[-1])
 
 
 def attended(

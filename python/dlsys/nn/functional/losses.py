@@ -6,9 +6,10 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, integer, number, real, word
 from ...errors import ShapeError
-from ...ops.cross_entropy import class_losses
+from ...ops.cross_entropy import class_losses, without_classes
 from ...ops.loss import difference_of, reduced
-from ...tensors import Tensor, known_shape
+from ...ops.replay import function
+from ...tensors import Tensor
 from ..checks import require_nodes
 from .activations import softplus
 
@@ -18,11 +19,13 @@ def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Tensor:
     return ad.mse_loss_op(input, target, reduction)
 
 
+@function()
 def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Tensor:
     """|x - y|, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
     return reduced("l1_loss", ad.abs_op(difference_of("l1_loss", input, target)), reduction)
 
 
+@function()
 def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2; reduced as `l1_loss`. Raises GraphError."""
     beta, difference = number("smooth_l1_loss", "beta", beta), difference_of("smooth_l1_loss", input, target)
@@ -31,12 +34,14 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     return reduced("smooth_l1_loss", ad.where_op(far < beta, near, far - 0.5 * beta), reduction)
 
 
+@function()
 def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """(x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta / 2); reduced as `l1_loss`. Raises
     GraphError."""
     return smooth_l1_loss(input, target, reduction, delta) * number("huber_loss", "delta", delta)
 
 
+@function()
 def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
     or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
@@ -48,16 +53,16 @@ def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool 
         logs = ad.log_op(ad.where_op(target > 0.0, target, 1.0))
         losses = target * difference_of("kl_div", logs, input)
     if reduction == "batchmean":
-        return ad.div_by_extent_op(ad.reducesum_op(losses), input, 0)
+        return ad.div_byconst_op(ad.reducesum_op(losses), input.shape[0])
     return reduced("kl_div", losses, reduction)
 
 
 def _require_one_shape(op: str, x: Node, y: Node) -> None:
-    shapes = known_shape(x), known_shape(y)
-    if None not in shapes and shapes[0] != shapes[1]:
-        raise ShapeError(f"{op}: shapes differ: {x.name} {shapes[0]} and {y.name} {shapes[1]}")
+    if x.shape != y.shape:
+        raise ShapeError(f"{op}: shapes differ: {x.name} {x.shape} and {y.name} {y.shape}")
 
 
+@function()
 def binary_cross_entropy(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -73,6 +78,7 @@ def binary_cross_entropy(
     return reduced(op, losses if weight is None else losses * weight, reduction)
 
 
+@function()
 def binary_cross_entropy_with_logits(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean", pos_weight: Node | None = None
 ) -> Tensor:
@@ -86,13 +92,14 @@ def binary_cross_entropy_with_logits(
     return reduced(op, losses if weight is None else losses * weight, reduction)
 
 
+@function()
 def nll_loss(
     input: Node, target: Node, weight: Node | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     """-x at each target's class, of logarithms (N, C) or (N, C, d1, ...), times the class's `weight` (C,); targets,
-    reduction and errors are those of `cross_entropy`. Logarithms (C,), whose shape is known, are one example."""
+    reduction and errors are those of `cross_entropy`. Logarithms (C,) are one example."""
     require_nodes("nll_loss", input, target, weight)
-    if len(known_shape(input) or ()) == 1:
+    if len(input.shape) == 1:
         one = nll_loss(
             ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0), weight,
             ignore_index=ignore_index, reduction=reduction,
@@ -100,9 +107,11 @@ def nll_loss(
         return ad.squeeze_op(one, 0) if reduction == "none" else one
     ignored = integer("nll_loss", "ignore_index", ignore_index)
     losses, counts = class_losses("nll_loss", input, target, ignored, weight)
-    return reduced("nll_loss", losses - ad.logsumexp_op(input, 1) * counts, reduction, counts)
+    losses = losses - ad.logsumexp_op(input, 1, True) * counts
+    return reduced("nll_loss", without_classes(losses) if reduction == "none" else losses, reduction, counts)
 
 
+@function()
 def cross_entropy(
     input: Node,
     target: Node,
@@ -113,21 +122,23 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with class numbers (N, d1, ...) or probabilities of the
-    logits' shape; see `autodiff.cross_entropy_op`. Logits (C,), whose shape is known, are one example."""
+    logits' shape; see `autodiff.cross_entropy_op`. Logits (C,) are one example."""
     require_nodes("cross_entropy", weight)
-    if len(known_shape(input) or ()) != 1:
+    if len(input.shape) != 1:
         return ad.cross_entropy_op(input, target, ignore_index, label_smoothing, reduction, weight)
     one, of = ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0)
     loss = ad.cross_entropy_op(one, of, ignore_index, label_smoothing, reduction, weight)
     return ad.squeeze_op(loss, 0) if reduction == "none" else loss
 
 
+@function()
 def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The norm number p of x1 - x2 + eps along the last axis, (..., M) -> (...). Raises GraphError."""
     apart = difference_of("pairwise_distance", x1, x2) + real("pairwise_distance", "eps", eps)
     return Tensor.norm(apart, p, -1, keepdim)
 
 
+@function()
 def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The product x1 x2 along `dim`, over both norms, which are `eps` at least; both are broadcast first. Raises
     GraphError."""
@@ -138,6 +149,7 @@ def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Te
     return ad.reducesum_op(product, dim) / (lengths[0] * lengths[1])
 
 
+@function()
 def triplet_margin_loss(
     anchor: Node,
     positive: Node,

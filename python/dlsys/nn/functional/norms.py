@@ -12,12 +12,14 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, integer, number, real
 from ...errors import GraphError, ShapeError
+from ...ops.replay import function
 from ...ops.rules import axes_attribute, shape_attribute
-from ...tensors import Tensor, known_dtype, known_shape
+from ...tensors import Tensor
 from ..checks import require_nodes, shape_of
 from .products import per_channel
 
 
+@function()
 def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
     if not isinstance(p, (int, float)) or p not in (1, 2):
@@ -44,33 +46,34 @@ def batch_norm(
     """
     require_nodes("batch_norm", input, running_mean, running_var, weight, bias)
     axes, eps = axes_attribute("batch_norm", axes), real("batch_norm", "eps", eps)
-    if axes is None:
-        axes = tuple(axis for axis in range(len(shape_of("batch_norm", input))) if axis != 1)
     if not flag("batch_norm", "training", training):
         if running_mean is None or running_var is None:
             raise GraphError("batch_norm: without training it needs running_mean and running_var")
         scale = ad.rsqrt_op(running_var + eps)
         scale = scale if weight is None else scale * weight
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
-        space = len(axes) - 1
-        return input * per_channel(scale, space) + per_channel(shift, space)
+        return _of_channels(input, scale, shift)
     y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
     updates = []
     if running_mean is not None:
         updates.append(_advanced(running_mean, mean, momentum))
     if running_var is not None:
-        updates.append(_advanced(running_var, var * _unbiased(input, var, axes), momentum))
+        updates.append(_advanced(running_var, _unbiased(input, var), momentum))
     return ad.with_updates_op(y, updates) if updates else y
 
 
-def _unbiased(input: Node, var: Node, axes: Sequence[int]) -> Any:
-    """n / (n - 1) for the n elements of a channel: a number, where the shape is known."""
-    shape = known_shape(input)
-    count = 0 if shape is None else math.prod(shape[axis] for axis in axes)
-    if count > 1:
-        return count / (count - 1)
-    one = ad.oneslike_op(var)
-    return ad.div_by_extent_op(one, input, axes, 1) / ad.div_by_extent_op(one, input, axes)
+@function()
+def _of_channels(x: Node, scale: Node, shift: Node) -> Tensor:
+    """x (N, C, *space) times scale plus shift, (C,)."""
+    space = len(x.shape) - 2
+    return x * per_channel(scale, space) + per_channel(shift, space)
+
+
+@function()
+def _unbiased(input: Node, var: Node) -> Tensor:
+    """The variance times n / (n - 1) for the n elements of a channel; NaN of one."""
+    count = math.prod(input.shape) // max(math.prod(var.shape), 1)
+    return var * (count / (count - 1)) if count > 1 else var / 0.0
 
 
 def _advanced(running: Node, own: Node, momentum: Any) -> Tensor:
@@ -82,6 +85,7 @@ def _advanced(running: Node, own: Node, momentum: Any) -> Tensor:
     return ad.advance_op(running, lambda before: before * (1 - momentum) + own * momentum)
 
 
+@function()
 def layer_norm(
     input: Node,
     normalized_shape: Sequence[int],
@@ -95,14 +99,15 @@ def layer_norm(
     return ad.layer_norm_op(input, weight, bias, _last_axes("layer_norm", input, normalized_shape), eps)
 
 
+@function()
 def group_norm(
     input: Node, num_groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """x (N, C, *space), of known shape, normalised over each of `num_groups` groups of channels, times weight plus bias
+    """x (N, C, *space) normalised over each of `num_groups` groups of channels, times weight plus bias
     (C,): Wu and He (2018). Raises GraphError, ShapeError."""
     groups = integer("group_norm", "num_groups", num_groups, 1)
     require_nodes("group_norm", input, weight, bias)
-    shape = shape_of("group_norm", input)
+    shape = input.shape
     if len(shape) < 2 or shape[1] % groups:
         raise ShapeError(f"group_norm: {input.name} of shape {shape} has no multiple of {groups} channels")
     parts = ad.reshape_op(input, (shape[0], groups, math.prod(shape[1:]) // groups))
@@ -111,6 +116,7 @@ def group_norm(
     return found if bias is None else found + per_channel(bias, len(shape) - 2)
 
 
+@function()
 def rms_norm(
     input: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
 ) -> Tensor:
@@ -118,18 +124,17 @@ def rms_norm(
     and Sennrich (2019). eps None is the dtype's distance of 1 to the next number. Raises GraphError, ShapeError."""
     require_nodes("rms_norm", input, weight)
     axes = _last_axes("rms_norm", input, normalized_shape)
-    least = float(np.finfo(known_dtype(input) or "float32").eps) if eps is None else number("rms_norm", "eps", eps)
+    least = float(np.finfo(input.dtype).eps) if eps is None else number("rms_norm", "eps", eps)
     found = input * ad.rsqrt_op(ad.mean_op(input * input, axes, keepdims=True) + least)
     return found if weight is None else found * weight
 
 
-def _last_axes(function: str, x: Node, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+def _last_axes(op: str, x: Node, normalized_shape: Sequence[int]) -> tuple[int, ...]:
     """The axes of extents `normalized_shape`. Raises GraphError for what is no shape, ShapeError for another than
     x's."""
-    extents = shape_attribute(function, normalized_shape)
+    extents = shape_attribute(op, normalized_shape)
     if not extents:
-        raise GraphError(f"{function}: normalized_shape has one extent or more")
-    shape = known_shape(x)
-    if shape is not None and shape[-len(extents) :] != extents:
-        raise ShapeError(f"{function}: the last axes of {x.name}, of shape {shape}, are not {extents}")
+        raise GraphError(f"{op}: normalized_shape has one extent or more")
+    if x.shape[-len(extents) :] != extents:
+        raise ShapeError(f"{op}: the last axes of {x.name}, of shape {x.shape}, are not {extents}")
     return tuple(range(-len(extents), 0))
