@@ -27,7 +27,7 @@ from .compiler.indices import fed_indices
 from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, named, to_array
 from .devices.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
-from .graph import Node, Shape, find_topo_sort, require_type
+from .graph import FLOATS, Node, Shape, find_topo_sort, require_type
 from .inspect.stages import Stages
 from .kernels import tell_of_shapes
 from .ops import unchanged
@@ -201,11 +201,14 @@ class Executor(Stages):
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.
 
-        Feeds are float32 unless the variable declares its dtype; an array in place of a shape gives both. Raises
+        Feeds have the dtype that the variable declares, or that of the graph's parameters of floats, or float32; an
+        array in place of a shape gives both. Raises
         FeedError, ShapeError, DTypeError.
         """
         with self._lock:
-            self._plan({node: feed_type(node, value) for node, value in self._items(feed_shapes)})
+            of_floats = (node.dtype for node in self.topo_order if node.cell is not None and node.dtype in FLOATS)
+            default = next(of_floats, FLOATS[0])
+            self._plan({node: feed_type(node, value, default) for node, value in self._items(feed_shapes)})
             return self.node_to_shape_map
 
     def memory_plan(self, feed_shapes: Mapping[Node, Any]) -> MemoryPlan:

@@ -20,8 +20,9 @@ from ..ops.state import Assign, State, Updates
 from .base import SHAPES, Change, TypedGraph, needed, plain, rewrite, sorted_nodes
 
 
-def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
-    """Shape and dtype of a feed, given as a shape or an array. Raises ShapeError."""
+def feed_type(node: Node, value: Any, default: str = "float32") -> tuple[Shape, str]:
+    """Shape and dtype of a feed, given as a shape or an array. A shape has the node's dtype, if that is known, else the
+    default. Raises ShapeError."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return tuple(value.shape), str(value.dtype)
     try:
@@ -31,7 +32,7 @@ def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
     if min(shape, default=0) < 0:
         told = f"the feed's shape must be a tuple of extents, not {value!r}"
         raise ShapeError(f"{told} [node {node.name}, made at {node.location}]")
-    return shape, str(node.attrs.get("dtype") or "float32")
+    return shape, node.attrs.get("dtype") or (default if node.value_type is None else node.dtype)
 
 
 def needed_feeds(order: Sequence[Node], evaluated: Iterable[Node], fed: Container[Node]) -> frozenset[Node]:
