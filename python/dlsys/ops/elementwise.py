@@ -364,7 +364,7 @@ def _same(shape_a: Shape, shape_b: Shape) -> Shape:
 
 
 relu_op: OfNode = primitive(
-    "relu", te=compute.relu, numpy=lambda x: np.maximum(x, 0), onnx="Relu",
+    "relu", te=compute.relu, numpy=lambda x: np.maximum(x, 0), dtypes=NUMBERS, onnx="Relu",
     grad=lambda g, y, x: relu_gradient_op(y, g),  # y > 0 exactly where x > 0, so x can go
     doc="max(x, 0); the derivative at 0 is 0.",
 )  # fmt: skip

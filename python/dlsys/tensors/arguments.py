@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from .. import ops
 from ..checks import integer
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Node
-from ..ops import is_operand, known_dtype, operand, pair, shape_of
+from ..ops import is_operand, known_dtype, operand, pair, replay, shape_of
 from .creation import tensor
 from .typing import ArrayLike, Axis
 
 if TYPE_CHECKING:
     from .base import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def method(body: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[ArrayLike, P], R]:
+    """Decorates a function of a tensor, which reads its type, as a method and a function of `dlsys`: the first argument
+    may be an array or a number too, and what has no type yet is noted, see `ops.replay`."""
+    noted = replay.function()(body)
+
+    @functools.wraps(body)
+    def apply(self: ArrayLike, /, *args: P.args, **words: P.kwargs) -> R:
+        return noted(node_of(self), *args, **words)
+
+    return apply
 
 
 def node_of(value: ArrayLike) -> Tensor:
