@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from unittest import mock
 
 import dlsys as dl
@@ -151,21 +152,15 @@ def test_sgd_update_in_place():
     np.testing.assert_allclose(x, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_matmul_with_empty_dimensions():
+def test_products_of_empty_matrices_and_of_nan():
     for m, n, k in [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)]:
         kernel = tvm_op.make_matrix_mul((m, k), False, (k, n), False, TGT, TGT_HOST, "matmul")
         out = _run(kernel, np.ones((m, k), "float32"), np.ones((k, n), "float32"))
         np.testing.assert_array_equal(out, np.zeros((m, n), "float32"))
-
-
-def test_matmul_of_a_nan_touches_its_row_and_column_only():
     a, b = _draw(14, (13, 20), (20, 19))
-    a[4, 3], b[7, 18] = np.nan, np.inf
+    a[4, 3], b[7, 18] = np.nan, np.inf  # which touch their row and column only
     kernel = tvm_op.make_matrix_mul(a.shape, False, b.shape, False, TGT, TGT_HOST, "matmul")
-    expected = a @ b
-    out = _run(kernel, a, b)
-    np.testing.assert_array_equal(np.isnan(out), np.isnan(expected))
-    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(_run(kernel, a, b), a @ b, rtol=1e-4, atol=1e-5)
 
 
 def test_nan_in_gives_nan_out():
@@ -176,7 +171,7 @@ def test_nan_in_gives_nan_out():
     np.testing.assert_array_equal(np.isnan(_run(softmax, x)), [[True] * 3, [True] * 3, [False] * 3])
 
 
-def test_numpy_arrays_of_any_alignment_and_read_only_inputs():
+def test_arrays_of_any_alignment_order_and_library():
     kernel = tvm_op.make_elemwise_add((1000,), TGT, TGT_HOST, "add")
     for offset in range(0, 68, 4):
         memory = np.zeros(4 * 1000 * 3 + 256, "uint8")
@@ -187,20 +182,15 @@ def test_numpy_arrays_of_any_alignment_and_read_only_inputs():
         a.flags.writeable = False
         kernel(a, b, out)
         np.testing.assert_array_equal(out, np.arange(1000) + 1)
-
-
-def test_a_transposed_input_is_read_rightly():
-    (x,) = _draw(19, (20, 30))
-    out = np.empty((30, 20), "float32")
+    (x,), out = _draw(19, (20, 30)), np.empty((30, 20), "float32")
     tvm_op.make_relu((30, 20), TGT, TGT_HOST, "relu")(x.T, out)
     np.testing.assert_array_equal(out, np.maximum(x.T, 0))
-
-
-def test_tvm_tensors_are_accepted():
-    (x,) = _draw(20, (4, 5))
-    out = tvm.runtime.empty((4, 5), "float32")
-    tvm_op.make_relu((4, 5), TGT, TGT_HOST, "relu")(tvm.runtime.tensor(x), out)
-    np.testing.assert_array_equal(out.numpy(), np.maximum(x, 0))
+    a, b = _draw(32, (64, 64), (64, 64))
+    product = tvm_op.make_matrix_mul(a.shape, False, b.shape, False, TGT, TGT_HOST, "mm")
+    out = tvm.runtime.empty((64, 64), "float32")
+    with mock.patch.object(kernels.Kernel, "_tensor", side_effect=AssertionError):  # where each is looked at in Python
+        product(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
+    np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-5, atol=1e-5)
 
 
 def test_a_kernel_that_fails_in_its_work_is_run_once() -> None:
@@ -299,15 +289,6 @@ def test_elementwise_kernels_of_every_operator_may_overwrite_an_input():
                 np.testing.assert_array_equal(arrays[position], want, repr(kernel))
 
 
-def test_tvm_arrays_are_called_with_as_they_are():
-    a, b = _draw(32, (64, 64), (64, 64))
-    kernel = tvm_op.make_matrix_mul(a.shape, False, b.shape, False, TGT, TGT_HOST, "mm")
-    out = tvm.runtime.empty((64, 64), "float32")
-    with mock.patch.object(kernels.Kernel, "_tensor", side_effect=AssertionError):  # where each is looked at in Python
-        kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
-    np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-5, atol=1e-5)
-
-
 def test_a_kernel_is_built_once():
     first = tvm_op.make_relu((17, 43), TGT, TGT_HOST, "first")
     count = kernels.built()
@@ -331,25 +312,16 @@ def test_a_kernel_prints_itself():
 
 
 def test_an_output_whose_elements_are_not_aligned_is_refused_and_inputs_are_copied():
-    unaligned = np.zeros(4 * 24 + 1, "u1")[1:].view("f4").reshape(4, 6)
-    packed = np.zeros(24, np.dtype([("flag", "u1"), ("value", "<f4")]))["value"]  # a field of packed records
-    shape, whole = (4, 6), np.arange(24, dtype="f4").reshape(4, 6)
-    unaligned[...] = whole
-    of_shape = (tvm_op.make_relu, tvm_op.make_matrix_softmax, tvm_op.make_elemwise_add, tvm_op.make_elemwise_mul)
-    kernels_ = [make(shape, TGT, TGT_HOST, "k") for make in (*of_shape, tvm_op.make_relu_gradient)]
-    kernels_ += [make(shape, 2.0, TGT, TGT_HOST, "k") for make in (
-        tvm_op.make_elemwise_add_by_const, tvm_op.make_elemwise_mul_by_const, tvm_op.make_sgd_update
-    )]  # fmt: skip
-    kernels_.append(tvm_op.make_broadcast_to((6,), shape, TGT, TGT_HOST, "k"))
-    kernels_.append(tvm_op.make_matrix_mul((4, 4), False, shape, False, TGT, TGT_HOST, "k"))
-    for kernel in kernels_:
-        given = [whole.ravel()[: np.prod(of)].reshape(of) for of, _ in kernel.inputs]
+    for kernel in _one_of_each().values():
+        given = _draw(33, *(shape for shape, _ in kernel.inputs))
         odd = [np.zeros(x.nbytes + 1, "u1")[1:].view("f4").reshape(x.shape) for x in given]
         for value, same in zip(odd, given, strict=True):
             value[...] = same
-        want, out = np.zeros(shape, "f4"), np.zeros(shape, "f4")
-        kernel(*given, want)
-        kernel(*odd, out)
+        shape = kernel.outputs[0][0]
+        want, out, unaligned = np.zeros(shape, "f4"), np.zeros(shape, "f4"), np.zeros(4 * math.prod(shape) + 1, "u1")
+        kernel(*given, want), kernel(*odd, out)
         np.testing.assert_array_equal(out, want)
-        assert "multiple of its element" in error_of(dl.KernelArgumentError, kernel, *given, unaligned)
-        error_of(dl.KernelArgumentError, kernel, *given, packed.reshape(shape))
+        packed = np.zeros(shape, np.dtype([("flag", "u1"), ("value", "<f4")]))["value"]  # a field of packed records
+        told = error_of(KernelArgumentError, kernel, *given, unaligned[1:].view("f4").reshape(shape))
+        assert "multiple of its element" in told
+        error_of(KernelArgumentError, kernel, *given, packed)
