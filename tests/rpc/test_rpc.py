@@ -194,7 +194,7 @@ def refused(call):
         return type(error).__name__
     raise SystemExit("was served")
 print(refused(lambda: rpc.connect_tracker(tracker_host, int(tracker_port)).summary()))
-print(refused(lambda: rpc.connect_tracker(tracker_host, int(tracker_port)).request(key, session_timeout=9, max_retry=1)))
+print(refused(lambda: rpc.connect_tracker(tracker_host, int(tracker_port)).request(key, max_retry=1)))
 for guess in (key + ":0.5", "/" + key):
     print(refused(lambda: rpc.connect(host, int(port), guess, session_timeout=9).download("../../../etc/passwd")))
 """
