@@ -229,6 +229,10 @@ class WithGradient(Op):
         grads = node.attrs["rule"](output_grad, node, *node.inputs[1:], **attrs)
         return [None, *(grads if isinstance(grads, (list, tuple)) else (grads,))]
 
+    def differentiated(self, node: Node) -> Sequence[Node]:
+        wanted = node.attrs.get("wanted")
+        return node.inputs[1:] if wanted is None else node.inputs[1 : 1 + wanted]
+
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         return node.inputs[0]
 
@@ -237,9 +241,9 @@ def with_gradient(y: Node, inputs: Sequence[Node], rule: Callable[..., Any], **a
     """y, a composition of `inputs`, whose gradient is that which `rule` states, not that of the composition.
 
     `rule(g, y, *inputs, **attrs)` returns the gradient of each input, None where it is zero, of one input without a
-    tuple; what broadcasting repeated is summed back. It is a function of a module, and the attributes are hashable: the
-    structure of a graph, which has both, is a key of caches. It may read y, the node itself, so that the gradient of a
-    gradient is stated too.
+    tuple; what broadcasting repeated is summed back. It may read y, the node itself, so that the gradient of a gradient
+    is stated too. An attribute `wanted` says how many of the inputs have a gradient. The rule is a function of a module,
+    and the attributes are hashable: the structure of a graph, which has both, is a key of caches.
     """
     return WithGradient.make([y, *inputs], {"rule": rule, **attrs})
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..errors import GraphError
-from ..graph import DTYPES, Made, Node, Op, Shape, error_at, register, require_value
+from ..gradients import require_gradient
+from ..graph import Made, Node, error_at, require_value
 from ..ops import copy_op
+from ..ops.state import with_gradient
 from .mode import enable_grad, no_grad
-
-_numbers = itertools.count()
 
 
 class Context:
@@ -33,12 +32,8 @@ class Function:
     the graph, so it must not print or count, nor ask for values.
     """
 
-    _number: ClassVar[int]
     forward: ClassVar[Any]
     backward: ClassVar[Any]
-
-    def __init_subclass__(cls) -> None:
-        cls._number = next(_numbers)  # two classes may have one name
 
     @classmethod
     def apply(cls, *arguments: Any) -> Made:
@@ -49,47 +44,38 @@ class Function:
         with no_grad():
             value = cls.forward(ctx, *arguments)
             value = copy_op(value) if any(value is x for x in arguments) else value
-        attributes = {name: x for name, x in vars(ctx).items() if name != "saved_tensors"}
-        inputs = [value, *(x for x in arguments if isinstance(x, Node)), *ctx.saved_tensors]
         for x in (value, *ctx.saved_tensors):
             if not isinstance(x, Node):
                 raise GraphError(f"{where} must return and save tensors, not {type(x).__name__}")
-        for name, x in attributes.items():
+        context = tuple([(name, x) for name, x in vars(ctx).items() if name != "saved_tensors"])
+        for name, x in context:
             require_value(f"{where}: ctx.{name}", x)
         takes = tuple([isinstance(x, Node) for x in arguments])
-        attrs = {"rule": cls, "number": cls._number, "takes": takes, "context": tuple(attributes.items())}
-        return _Stated.make(inputs, attrs)
+        inputs = [x for x in arguments if isinstance(x, Node)]
+        is_value = tuple([x is value for x in ctx.saved_tensors])
+        saved = [x for x in ctx.saved_tensors if x is not value]
+        attrs = {"function": cls, "takes": takes, "is_value": is_value, "context": context, "wanted": len(inputs)}
+        return with_gradient(value, [*inputs, *saved], _stated, **attrs)
 
 
-@register
-class _Stated(Op):
-    """(value, tensors among the arguments..., saved tensors...) -> value, with the gradient that `attrs["rule"]`
-    states. Type inference puts the value in this node's place."""
-
-    name = "function"
-    dtypes = DTYPES
-    shape_only: ClassVar[Sequence[int]] = range(1, 2**31)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        rule, takes, inputs = node.attrs["rule"], node.attrs["takes"], self.differentiated(node)
-        ctx, (value, *others) = Context(), node.inputs
-        vars(ctx).update(node.attrs["context"])
-        # of a saved result the gradient is the one that is stated, too
-        ctx.save_for_backward(*(node if x is value else x for x in others[len(inputs) :]))
-        with enable_grad():
-            found = rule.backward(ctx, output_grad)
-        grads = found if isinstance(found, (tuple, list)) else [found]
-        if len(grads) != len(takes):
-            told = f"{rule.__name__}.backward must return {len(takes)} gradients, one for each argument"
-            raise error_at(node, GraphError, f"{told}, not {len(grads)}")
-        given = [grad for grad, is_tensor in zip(grads, takes, strict=True) if is_tensor]
-        return [None, *given, *[None] * len(ctx.saved_tensors)]
-
-    def differentiated(self, node: Node) -> Sequence[Node]:
-        return node.inputs[1 : 1 + sum(node.attrs["takes"])]
-
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
-        return node.inputs[0]
-
-
-_Stated.builtin = False  # the program's gradients are checked
+def _stated(
+    gradient: Node, y: Node, *inputs: Node, function: type[Function], takes: Sequence[bool], is_value: Sequence[bool],
+    context: Sequence[tuple[str, Any]], wanted: int,
+) -> list[Node | None]:  # fmt: skip
+    """The gradients that `function.backward` states for the value y, None for saved tensors. Of a saved result the
+    gradient is the one that is stated, too."""
+    ctx, saved = Context(), iter(inputs[wanted:])
+    vars(ctx).update(context)
+    ctx.save_for_backward(*[y if itself else next(saved) for itself in is_value])
+    with enable_grad():
+        stated = function.backward(ctx, gradient)
+    grads = stated if isinstance(stated, (tuple, list)) else [stated]
+    if len(grads) != len(takes):
+        told = f"{function.__name__}.backward must return {len(takes)} gradients, one for each argument"
+        raise error_at(y, GraphError, f"{told}, not {len(grads)}")
+    given = [grad for grad, is_tensor in zip(grads, takes, strict=True) if is_tensor]
+    if wrong := [grad for grad in given if grad is not None and not isinstance(grad, Node)]:
+        told = f"{function.__name__}.backward must return tensors, not {type(wrong[0]).__name__}"
+        raise error_at(y, GraphError, told)
+    checked = [require_gradient(y, grad, x) for grad, x in zip(given, inputs, strict=False)]
+    return [*checked, *[None] * (len(inputs) - wanted)]
