@@ -123,7 +123,7 @@ def _product(m: Match) -> Node | None:
 
 def _reads_full(op: Op, read: tuple[Op, ...]) -> bool:
     """Whether an elementwise operator that broadcasts reads a constant that is an array."""
-    return op.builtin and op.broadcasts and FULL in read
+    return op.builtin and op.broadcasts and len(read) > 1 and FULL in read
 
 
 def _with_number(m: Match) -> Node | None:

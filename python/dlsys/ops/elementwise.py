@@ -34,7 +34,7 @@ def _lifted(node: Node, inputs: list[Node], numbers: Any) -> Node:
 _full: Callable[..., Made] = primitive(
     "full", te=compute.full, numpy=lambda shape, value, dtype: np.full(shape, value, dtype),
     shape=lambda shape, value, dtype: shape, dtype="dtype",
-    constant=True, flops=0, lifts=True,
+    broadcasts=False, constant=True, flops=0, lifts=True,
     numbers=lambda node: ((node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)),
     number=lambda node, which: np.asarray(node.attrs["value"], node.attrs["dtype"]),
     lifted=_lifted,
@@ -75,7 +75,7 @@ def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 _cast_op: OfNode = primitive(
-    "cast", te=compute.cast, numpy=_cast, dtypes=DTYPES, dtype="dtype", flops=0,
+    "cast", te=compute.cast, numpy=_cast, dtypes=DTYPES, dtype="dtype", broadcasts=False, flops=0,
     grad=lambda g, y, x, dtype: cast_op(g, x.dtype) if dtype in FLOATS else None,
 )  # fmt: skip
 
@@ -388,7 +388,9 @@ def _clip_gradient(g: Node, y: Node, x: Node, low: float | None, high: float | N
     return where_op(inside[0] if len(inside) == 1 else logical_and_op(*inside), g, 0.0)
 
 
-_clip: OfNode = primitive("clip", te=compute.clip, numpy=_clipped, grad=_clip_gradient, dtypes=NUMBERS)
+_clip: OfNode = primitive(
+    "clip", te=compute.clip, numpy=_clipped, grad=_clip_gradient, dtypes=NUMBERS, broadcasts=False
+)  # fmt: skip
 
 
 @function()

@@ -41,18 +41,22 @@ class Primitive(Op):
 
     def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
         package = __package__.rpartition(".")[0]
-        facts = {"broadcasts": facts["kind"] == "elementwise", **facts}
+        facts = {"broadcasts": facts["kind"] == "elementwise" and facts["count"] != 1, **facts}
         vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{package}."))
 
-    def __call__(self, inputs: Sequence[Node], attrs: dict[str, Any], name: str | None = None) -> Made:
+    def __call__(self, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Made:
         """A new node that applies the operator. Raises GraphError for an input that is no node, and for an attribute of
         a program's own operator that cannot be told from others by its text."""
-        own = len(attrs) - ("precision" in attrs)
-        if self.count is not None and len(inputs) + own != self.count:
-            raise GraphError(f"{self.name}: takes {self.count - own} nodes, not {len(inputs)}")
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{self.name}: input {position} must be a node, not {type(value).__name__}")
+        return self.applied(inputs, {} if attrs is None else attrs, name)
+
+    def applied(self, inputs: Sequence[Node], attrs: dict[str, Any], name: str | None = None) -> Made:
+        """As a call, of inputs that are nodes."""
+        own = len(attrs) - ("precision" in attrs) if attrs else 0
+        if self.count is not None and len(inputs) + own != self.count:
+            raise GraphError(f"{self.name}: takes {self.count - own} nodes, not {len(inputs)}")
         if self.kind == "contraction":
             origin = scopes.origin
             precision = scopes.precision if origin is None else origin.attrs.get("precision")
@@ -62,7 +66,7 @@ class Primitive(Op):
                 require_value(f"{self.name}: the attribute {key}", value)
         return hooks.make_node(self, list(inputs), attrs, name)
 
-    make = __call__  # type: ignore[assignment]
+    make = __call__
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         rule = self.shape or (broadcast_shapes if self.broadcasts else _first)
@@ -210,7 +214,7 @@ def primitive(
         for value in inputs:
             if not isinstance(value, Node):
                 return beside_numbers(*inputs, **attrs)
-        return operator(inputs, attrs)
+        return operator.applied(inputs, attrs)
 
     def beside_numbers(*inputs: Any, **attrs: Any) -> Made:
         like = next((value for value in reversed(inputs) if isinstance(value, Node)), None)

@@ -53,6 +53,7 @@ class Deferred(Op):
         self.name = function.__name__.removesuffix("_op").lstrip("_")  # type: ignore[misc]
         self.function = function
         self.results = results
+        self.signature: inspect.Signature | None = None  # computed at the first call
         DEFERRED[function.__module__, function.__qualname__] = self
 
     def __reduce__(self) -> Any:
@@ -64,7 +65,9 @@ class Deferred(Op):
     def noted(self, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
         """The node that stands for a call, or a tuple of nodes, one for each of its results. Raises TypeError for
         arguments that the function does not take."""
-        inspect.signature(self.function).bind(*args, **words)
+        if self.signature is None:
+            self.signature = inspect.signature(self.function)
+        self.signature.bind(*args, **words)
         inputs: dict[Node, int] = {}
         attrs = {"args": _mapped(args, inputs), "words": _mapped(words, inputs), "precision": scopes.precision}
         node = hooks.make_node(self, list(inputs), attrs, None)

@@ -33,16 +33,6 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return shape
 
 
-def broadcast_operands(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
-    """`broadcast_rule` for the operands of a node, which the error names."""
-    if shape_a == shape_b or not (shape_a and shape_b):  # as mostly
-        return shape_a or shape_b
-    try:
-        return broadcast_rule(shape_a, shape_b)
-    except ShapeError as error:
-        raise shape_error(node, str(error)) from None
-
-
 def require_broadcast(node: Node, shape: Shape, to_shape: Shape) -> Shape:
     """`to_shape`, to which `shape` must broadcast. Raises ShapeError."""
     fits = len(shape) <= len(to_shape) and all(

@@ -28,7 +28,7 @@ def method(body: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Array
 
     @functools.wraps(body)
     def apply(self: ArrayLike, /, *args: P.args, **words: P.kwargs) -> R:
-        return noted(node_of(self), *args, **words)
+        return noted(self if isinstance(self, Node) else node_of(self), *args, **words)
 
     return apply
 
