@@ -58,12 +58,12 @@ def _convolution(kind: str) -> list[Case]:
     cases = []
     for x, f, stride, padding in GEOMETRIES:
         g = conv_output(x, f, stride, padding)
-        function, shapes = {
-            "conv2d": (ops.conv2d_op, (x, f)),
-            "input": (ops.conv2d_input_gradient_op, (f, g, x)),
-            "filter": (ops.conv2d_filter_gradient_op, (x, g, f)),
+        function, shapes, given = {
+            "conv2d": (ops.conv2d_op, (x, f), ()),
+            "input": (ops.conv2d_input_gradient_op, (f, g), (x,)),
+            "filter": (ops.conv2d_filter_gradient_op, (x, g), (f,)),
         }[kind]
-        cases.append(Case(lambda *v, fn=function, s=stride, p=padding: fn(*v, stride=s, padding=p), shapes))
+        cases.append(Case(lambda *v, fn=function, a=(*given, stride, padding): fn(*v, *a), shapes))
     return [*cases, *(replace(case, fixed=BYTES) for case in cases if kind == "conv2d")]
 
 

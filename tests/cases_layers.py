@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from cases import Case, cases_of
 from dlsys import ops
 from dlsys.exchange import channels_last_ops as last
-from dlsys.graph import Node, Op, Shape
+from dlsys.graph import Node, Shape
 from dlsys.ops.cross_entropy import class_numbers
-from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dPlace
+from dlsys.ops.pooling import (
+    avg_pool2d,
+    avg_pool2d_gradient,
+    max_pool2d,
+    max_pool2d_gradient,
+    max_pool2d_place,
+    pool_attributes,
+)
 
 # a, b, trans_A, trans_B
 PRODUCTS: list[tuple[Shape, Shape, bool, bool]] = [
@@ -28,12 +34,6 @@ PRODUCTS: list[tuple[Shape, Shape, bool, bool]] = [
     ((0, 3, 4), (4, 2), False, False),
     ((2, 3, 0), (2, 0, 2), False, False),
 ]
-
-
-def product_shape(a: Shape, b: Shape, trans_a: bool, trans_b: bool) -> Shape:
-    """The shape that NumPy gives."""
-    x, y = np.zeros(a), np.zeros(b)
-    return ((x.swapaxes(-1, -2) if trans_a else x) @ (y.swapaxes(-1, -2) if trans_b else y)).shape
 
 
 def _matmul() -> list[Case]:
@@ -69,16 +69,6 @@ def _scan() -> list[Case]:
     ]
 
 
-def _matmul_gradient() -> list[Case]:
-    cases = []
-    for a, b, s, t in PRODUCTS:
-        g = product_shape(a, b, s, t)
-        for operand, shapes in (("A", (b, g, a)), ("B", (a, g, b))):
-            build = lambda x, y, z, o=operand, s=s, t=t: ops.matmul_gradient_op(x, y, z, o, s, t)  # noqa: E731
-            cases.append(Case(build, shapes))
-    return cases
-
-
 # images, filters, stride, padding, dilation, groups
 GEOMETRIES: list[tuple[Shape, Shape, Any, Any, Any, int]] = [
     ((2, 3, 7, 9), (4, 3, 3, 3), 1, 1, 2, 1),
@@ -103,12 +93,12 @@ def _convolution(kind: str) -> list[Case]:
     cases = []
     for x, f, *geometry in GEOMETRIES:
         g = conv_output(x, f, *geometry[:3])
-        function, shapes = {
-            "conv2d": (ops.conv2d_op, (x, f)),
-            "input": (ops.conv2d_input_gradient_op, (f, g, x)),
-            "filter": (ops.conv2d_filter_gradient_op, (x, g, f)),
+        function, shapes, given = {
+            "conv2d": (ops.conv2d_op, (x, f), ()),
+            "input": (ops.conv2d_input_gradient_op, (f, g), (x,)),
+            "filter": (ops.conv2d_filter_gradient_op, (x, g), (f,)),
         }[kind]
-        cases.append(Case(lambda *v, fn=function, a=geometry: fn(*v, *a), shapes))
+        cases.append(Case(lambda *v, fn=function, a=(*given, *geometry): fn(*v, *a), shapes))
     return cases
 
 
@@ -207,13 +197,19 @@ def pooled(images: Shape, kernel: Any, stride: Any, padding: Any) -> Shape:
     return (*images[:2], *conv_output(images, one, kernel if stride is None else stride, padding, 1)[2:])
 
 
-def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]], places: bool = False) -> list[Case]:
-    """Of inputs of shapes by `of` the images' and their pooled ones'; `places`: the second are places in images."""
+def _pool(name: str) -> list[Case]:
     cases = []
     for images, *window in POOLS:
-        attrs = ops.max_pool2d_op(ops.Variable("x"), *window).attrs
-        fixed = ((1, "int32", 0, images[2] * images[3]),) if places else ()
-        cases.append(Case(lambda *v, a=attrs: op.make(v, a), of(images, pooled(images, *window)), fixed=fixed))
+        attrs, maxima = pool_attributes(name, *window), pooled(images, *window)
+        places = (1, "int32", 0, images[2] * images[3])
+        function, shapes, more, fixed = {
+            "max_pool2d": (max_pool2d, (images,), attrs, ()),
+            "max_pool2d_place": (max_pool2d_place, (images, maxima), attrs, ()),
+            "max_pool2d_gradient": (max_pool2d_gradient, (maxima, maxima), {"shape": images}, (places,)),
+            "avg_pool2d": (avg_pool2d, (images,), attrs, ()),
+            "avg_pool2d_gradient": (avg_pool2d_gradient, (maxima,), {"shape": images, **attrs}, ()),
+        }[name]
+        cases.append(Case(lambda *v, fn=function, a=more: fn(*v, **a), shapes, fixed=fixed))
     return cases
 
 
@@ -234,8 +230,8 @@ CASES: dict[str, list[Case]] = {
     "batch_norm": _batch_norm(),
     "layer_norm": _layer_norm(),
     **_last(),
-    "avg_pool2d": _pool(AvgPool2d, lambda x, y: (x,)),
-    "avg_pool2d_gradient": _pool(AvgPool2dGradient, lambda x, y: (y, x)),
+    "avg_pool2d": _pool("avg_pool2d"),
+    "avg_pool2d_gradient": _pool("avg_pool2d_gradient"),
     "class_numbers": _class_numbers(),
     "cross_entropy": _cross_entropy(),
     "conv2d": _convolution("conv2d"),
@@ -243,10 +239,9 @@ CASES: dict[str, list[Case]] = {
     "conv2d_input_gradient": _convolution("input"),
     "matmul": _matmul(),
     "scan_result": _scan(),
-    "matmul_gradient": _matmul_gradient(),
-    "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
-    "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (y, y, x), True),
-    "max_pool2d_place": _pool(MaxPool2dPlace, lambda x, y: (x, y)),
+    "max_pool2d": _pool("max_pool2d"),
+    "max_pool2d_gradient": _pool("max_pool2d_gradient"),
+    "max_pool2d_place": _pool("max_pool2d_place"),
 }
 
 

@@ -27,7 +27,7 @@ from .ops import (
     group_op as group_op, layer_norm_op as layer_norm_op, less_equal_op as less_equal_op, less_op as less_op,
     log_op as log_op, log_softmax_op as log_softmax_op, logical_and_op as logical_and_op,
     logical_not_op as logical_not_op, logical_or_op as logical_or_op, logsumexp_op as logsumexp_op,
-    matmul_gradient_op as matmul_gradient_op, matmul_op as matmul_op, max_op as max_op,
+    matmul_op as matmul_op, max_op as max_op,
     max_pool2d_op as max_pool2d_op, maximum_op as maximum_op, mean_op as mean_op, min_op as min_op,
     minimum_op as minimum_op, mse_loss_op as mse_loss_op, mul_byconst_op as mul_byconst_op, mul_op as mul_op,
     neg_op as neg_op, not_equal_op as not_equal_op, one_hot_op as one_hot_op, oneslike_op as oneslike_op,

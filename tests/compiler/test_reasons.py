@@ -19,7 +19,7 @@ OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in
      lambda v: ops.conv2d_op(ops.reshape_op(v.x, (3, 4, 1, 1)), ops.full_op((2, 4, 3, 3), 0.5), padding=1)),
     ("taps", "a stride of one tap reads a part of the images",
      lambda v: ops.conv2d_input_gradient_op(
-         ops.full_op((2, 2, 1, 1), 0.5), ops.reshape_op(v.t, (2, 2, 2, 3)), ops.full_op((2, 2, 4, 5), 0.0), stride=2)),
+         ops.full_op((2, 2, 1, 1), 0.5), ops.reshape_op(v.t, (2, 2, 2, 3)), (2, 2, 4, 5), stride=2)),
 ]  # fmt: skip
 
 
@@ -59,13 +59,13 @@ def test_executors_print_reasons() -> None:
     executor = ad.Executor([loss, ad.assign(w, w - 0.5 * ad.gradients(loss, [w])[0])])
     shapes = {x: (5, 3)}
     plain, told = executor.graph(True, shapes), executor.graph(True, reasons=True)
-    assert told.startswith(plain + "\n") and "# axes written out" in told
+    assert told.startswith(plain + "\n") and "# the operator broadcasts by itself" in told
     assert executor.graph() == executor.graph(reasons=True)  # as it was written
     lines = told[len(plain) + 1 :].splitlines()
     assert len(lines) == len(executor.latest_plan().program.graph.reasons)
     assert any(line.startswith("dead: ") and line.endswith("# nothing returned depends on it") for line in lines)
     plain, told = executor.groups(), executor.groups(reasons=True)
-    assert told.startswith(plain + "\n") and " joined softmax_" in told
+    assert told.startswith(plain + "\n") and " joined " in told
     assert "0 | 1: " in told and " is apart from " in told
 
 

@@ -72,11 +72,11 @@ SUMS: dict[str, Formula] = {  # shape of the operand with sums of n terms, formu
         lambda x: np.einsum("nchw,ochw->no", x, x)[:, :, None, None],
     ),
     "conv2d_filter_gradient": (
-        _images, lambda x: ad.conv2d_filter_gradient_op(x, x, ad.full_op((2, 2, 1, 1), 0)),
+        _images, lambda x: ad.conv2d_filter_gradient_op(x, x, (2, 2, 1, 1)),
         lambda x: np.einsum("nchw,ndhw->dc", x, x)[:, :, None, None],
     ),
     "conv2d_filter_gradient, depthwise": (
-        _images, lambda x: ad.conv2d_filter_gradient_op(x, x, ad.full_op((2, 1, 1, 1), 0), groups=2),
+        _images, lambda x: ad.conv2d_filter_gradient_op(x, x, (2, 1, 1, 1), groups=2),
         lambda x: (x * x).sum((0, 2, 3))[:, None, None, None],
     ),
     "avg_pool2d": (

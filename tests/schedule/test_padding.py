@@ -11,6 +11,7 @@ from dlsys import autodiff as ad
 from dlsys import optim, tvm_op
 from dlsys.compiler import TypedGraph, run_passes
 from dlsys.graph import Shape
+from dlsys.ops.conv import ROLES
 from helpers import check_form, evaluate, on_threads, typed_graph
 
 
@@ -104,7 +105,7 @@ CASES = (
 
 def _without_taps(images: Shape, filters: Shape, *how: Any) -> tuple[TypedGraph, TypedGraph]:
     """The graph of a convolution and its gradients, and what the pass makes of it, which has the same values."""
-    x, f = ad.Variable("x"), ad.Variable("f")
+    x, f = ad.Variable("x", images, "float64"), ad.Variable("f", filters, "float64")
     y = ad.conv2d_op(x, f, *how, groups=images[1] // filters[1])
     outputs = [y, *ad.gradients(ad.exp_op(y), [x, f])]
     graph = typed_graph(outputs, [], {x: (images, "float64"), f: (filters, "float64")})
@@ -120,7 +121,7 @@ def _without_taps(images: Shape, filters: Shape, *how: Any) -> tuple[TypedGraph,
 def test_taps_that_meet_only_padding_are_cut_off() -> None:
     for images, filters, stride, padding, dilation, left in CASES:
         graph, after = _without_taps(images, filters, stride, padding, dilation)
-        read = {after.shapes[node.inputs[k]] for node in after.nodes for k in _filters_of(node)}
+        read = {after.shapes[x] for node in after.nodes for x in _filters_of(node)}
         assert read == {(*filters[:2], *left)}, (images, filters, read)
         assert _same(after, graph) == (left == filters[2:])
 
@@ -130,9 +131,10 @@ def _same(one: TypedGraph, other: TypedGraph) -> bool:
     return [id(node) for node in one.nodes] == [id(node) for node in other.nodes]
 
 
-def _filters_of(node: ad.Node) -> tuple[int, ...]:
-    """Which of a convolution's inputs has the filters' shape."""
-    return {"conv2d": (1,), "conv2d_input_gradient": (0,), "conv2d_filter_gradient": (2,)}.get(node.op.name, ())
+def _filters_of(node: ad.Node) -> list[ad.Node]:
+    """Which of a convolution's inputs and its result has the filters' shape."""
+    roles = ROLES.get(node.op.name, ())
+    return [x for what, x in zip(roles, (*node.inputs, node), strict=False) if what == "filters"]
 
 
 def test_a_filter_that_meets_nothing_stays() -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from ..graph import FLOATS, Node
+from ..graph import FLOATS, OPS, Node
 from ..ops import matmul_panels_op, pack_panels_op
-from ..ops.linalg import MatMul
 from .base import TypedGraph, rewrite
 
 LEAST_ELEMENTS = 4096  # of a matrix: below, a kernel costs more than the copies
@@ -43,7 +42,7 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
 
 def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:
     """Of a product of matrices of floats, whose left one is not transposed: the right one, whether that is, and m."""
-    if not isinstance(node.op, MatMul) or node.matmul_attr_trans_A or node.dtype not in FLOATS:
+    if node.op is not OPS["matmul"] or node.matmul_attr_trans_A or node.dtype not in FLOATS:
         return None
     a, b = (value.shape for value in node.inputs)
     if len(a) != 2 or len(b) != 2 or b[0] * b[1] < LEAST_ELEMENTS:

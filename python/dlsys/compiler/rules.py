@@ -30,7 +30,7 @@ from ..ops import (
     reducesum_op,
     slice_op,
 )
-from ..ops.conv import geometry_of
+from ..ops.conv import ROLES, geometry_of, shapes_of
 from ..ops.elementwise import whole_power
 from ..ops.slicing import slice_gradient_op
 from ..ops.types import number_of
@@ -263,32 +263,36 @@ def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: 
 def _cut_taps(m: Match) -> Node | None:
     """A convolution, or a gradient of one, without the rows and columns of the filters that lie in the padding at every
     place; the filters' gradient is zero there."""
-    op = m.node.op
-    images, filters, out = op.shapes([m.shapes[x] for x in m.node.inputs], m.shape)
+    op, attrs = m.node.op, dict(m.node.attrs)
+    images, filters, out = shapes_of(op.name, [*(x.shape for x in m.node.inputs), m.shape])
     if 0 in (*images, *filters):
         return None
     axes = zip(images[2:], filters[2:], out[2:], *geometry_of(m.node)[:3], strict=True)
-    parts, padding = zip(*(_used(*axis) for axis in axes), strict=True)
+    parts, attrs["padding"] = zip(*(_used(*axis) for axis in axes), strict=True)
     if parts == tuple(slice(0, taps) for taps in filters[2:]):
         return None
     key = (..., *parts)
-    inputs = [slice_op(x, key) if what == "filters" else x for what, x in zip(op.reads, m.node.inputs, strict=True)]
-    found = Node(op, inputs, {**m.node.attrs, "padding": padding})
-    return slice_gradient_op(found, m.node.inputs[2], key) if op is FILTERS else found
+    pairs = zip(ROLES[op.name], m.node.inputs, strict=False)
+    inputs = [slice_op(x, key) if what == "filters" else x for what, x in pairs]
+    if op is not FILTERS:
+        return Node(op, inputs, attrs)
+    attrs["shape"] = (*filters[:2], *(part.stop - part.start for part in parts))
+    return slice_gradient_op(Node(op, inputs, attrs), full_op(m.shape, 0.0, m.dtype), key)
 
 
 def _put_apart(m: Match) -> Node:
     """The gradient of the images, of which the convolution reads a part."""
-    key = (..., *(slice(0, stride * out, stride) for stride, out in zip(m.stride, m.shapes[m.g][2:], strict=True)))
-    found = Node(IMAGES, [m.f, m.g, slice_op(m.x, key)], {**m.node.attrs, "stride": (1, 1)})
-    return slice_gradient_op(found, m.x, key)
+    space = m.g.shape[2:]
+    key = (..., *(slice(0, stride * out, stride) for stride, out in zip(m.stride, space, strict=True)))
+    attrs = {**m.node.attrs, "shape": (*m.shape[:2], *space), "stride": (1, 1)}
+    return slice_gradient_op(Node(IMAGES, [m.f, m.g], attrs), full_op(m.shape, 0.0, m.dtype), key)
 
 
 TAPS = [
     Rule("the other taps meet nothing but padding", Pattern((CONV, IMAGES, FILTERS)), _cut_taps),
     Rule("a stride of one tap reads a part of the images",
-         p.conv2d_input_gradient("f", "g", "x", stride="stride", padding="padding"), _put_apart,
-         lambda m: m.graph.size(m.x) and m.stride != (1, 1) and (*m.padding, *m.shapes[m.f][2:]) == (0, 0, 1, 1)),
+         p.conv2d_input_gradient("f", "g", stride="stride", padding="padding"), _put_apart,
+         lambda m: 0 not in m.shape and m.stride != (1, 1) and (*m.padding, *m.f.shape[2:]) == (0, 0, 1, 1)),
 ]  # fmt: skip
 
 TABLE = {

@@ -11,10 +11,17 @@ from .base import LAST, Expr, Pair, Shape, constant, inside, read_padded, shape_
 from .contraction import pad_images, sum_axes
 
 
+def _output_shape(x: te.Tensor, taps: Pair, filters: int, stride: Pair, padding: Pair, dilation: Pair) -> Shape:
+    """The shape of images NHWC convolved with filters of so many taps."""
+    batch, *space, _ = shape_of(x)
+    of_axes = zip(space, taps, stride, padding, dilation, strict=True)
+    return batch, *((extent + 2 * p - (k - 1) * d - 1) // s + 1 for extent, k, s, p, d in of_axes), filters
+
+
 def conv2d_panels(
-    x: te.Tensor, panels: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+    x: te.Tensor, panels: te.Tensor, filters: int, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> te.Tensor:
-    """conv2d of images NHWC, to `shape`, with filters that lie in panels, (ceil(O / width), h, w, C, width):
+    """conv2d of images NHWC, in one group, with filters that lie in panels, (ceil(O / width), h, w, C, width):
     out[n, y, z, o] = sum_{i, j, c} pad(x)[n, y s + i d, z s' + j d', c] f[o, c, i, j]."""
     _, fy, fz, channels, width = shape_of(panels)
     (sy, sz), (dy, dz) = stride, dilation
@@ -25,18 +32,23 @@ def conv2d_panels(
         own = panels(tirx.floordiv(o, width), i, j, c, tirx.floormod(o, width))
         return te.sum(padded(n, y * sy + i * dy, z * sz + j * dz, c) * own, axis=[i, j, c])
 
+    shape = _output_shape(x, (fy, fz), filters, stride, padding, dilation)
     return te.compute(shape, at, name="conv2d")
 
 
-def conv2d_planes(x: te.Tensor, f: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair) -> te.Tensor:
-    """Each channel of images NHWC convolved with a filter of its own, f (h, w, C), to `shape`."""
-    (sy, sz), (dy, dz), (top, left), taps = stride, dilation, padding, list(np.ndindex(*shape_of(f)[:2]))
+def conv2d_planes(
+    x: te.Tensor, f: te.Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> te.Tensor:
+    """Each channel of images NHWC, of which there are `groups`, convolved with a filter of its own, f (h, w, C)."""
+    *extents, channels = shape_of(f)
+    (sy, sz), (dy, dz), (top, left), taps = stride, dilation, padding, list(np.ndindex(*extents))
 
     def at(n: Any, y: Any, z: Any, c: Any) -> Expr:
         places = [(n, y * sy + i * dy - top, z * sz + j * dz - left, c) for i, j in taps]
         values = [read_padded(x, place, LAST, padding, 0.0) for place in places]
         return sum(value * f(*ij, c) for value, ij in zip(values, taps, strict=True))
 
+    shape = _output_shape(x, (extents[0], extents[1]), channels, stride, padding, dilation)
     return te.compute(shape, at, name="conv2d")
 
 

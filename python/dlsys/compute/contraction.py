@@ -42,10 +42,6 @@ def spread_images(
     return te.compute(shape, at, name=name)
 
 
-Operand = tuple[te.Tensor, list[str]]
-"""A tensor and the names of its axes: small letters those of a matrix, others those of its batch."""
-
-
 def _dtype(a: te.Tensor, b: te.Tensor) -> str:
     """The dtype of products: that of both factors, int32 of uint8 and int8."""
     return str(a.dtype) if a.dtype == b.dtype else "int32"
@@ -57,77 +53,55 @@ def _times(a: Expr, b: Expr) -> Expr:
 
 
 def _named(rank: int, lead: int, inner: str, trans: bool) -> list[str]:
-    """The names of the axes of one of a product's operands, whose batch is the last of `lead` axes; of a vector k."""
+    """The names of the axes of one of a product's operands: small letters those of a matrix, of a vector k; others
+    those of its batch, the last of `lead` axes."""
     batch = [f"B{axis}" for axis in range(lead)]
     return ["k"] if rank == 1 else [*batch[lead + 2 - rank :], *(inner[::-1] if trans else inner)]
 
 
-def _product(name: str, out: list[str], operands: tuple[Operand, Operand], given: Shape | None = None) -> te.Tensor:
-    """The product of the operands, summed over the axes that `out` lacks, the batches broadcast; summed is also what a
-    result of the shape `given` repeats."""
-    extents: dict[str, int] = {}
-    for x, axes in operands:
-        extents |= {axis: n for axis, n in zip(axes, shape_of(x), strict=True) if n != 1 or axis not in extents}
-    shape = tuple(extents[axis] for axis in out) if given is None else given
-    kept = set(zip(out, shape, strict=True))
-    left = {axis: n for axis, n in extents.items() if (axis, n) not in kept and (n != 1 or axis.islower())}
-    if 0 in left.values():
-        return full(shape, 0.0, _dtype(operands[0][0], operands[1][0]))
-    summed = {axis: te.reduce_axis((0, n), name=axis) for axis, n in left.items()}
-
-    def at(*index: Any) -> Expr:
-        place = {**dict(zip(out, index, strict=True)), **summed}
-        pairs = (zip(axes, shape_of(x), strict=True) for x, axes in operands)
-        places = [[0 if n == 1 and axis.isupper() else place[axis] for axis, n in own] for own in pairs]
-        product = _times(*(x(*own) for (x, _), own in zip(operands, places, strict=True)))
-        return te.sum(product, axis=[*summed.values()]) if summed else product
-
-    return te.compute(shape, at, name=name)
-
-
-def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = False) -> te.Tensor:
+def matmul(a: te.Tensor, b: te.Tensor, trans_A: bool = False, trans_B: bool = False) -> te.Tensor:
     """op(a) op(b), where op swaps the last two axes or leaves them; leading axes broadcast, a vector is a row on
     the left and a column on the right, whose axis of one element is dropped."""
     lead = max(len(a.shape), len(b.shape), 2) - 2
-    left, right = _named(len(a.shape), lead, "mk", trans_a), _named(len(b.shape), lead, "kn", trans_b)
-    out = [f"B{axis}" for axis in range(lead)] + [axis for axis in "mn" if axis in left + right]
-    return _product("matmul", out, ((a, left), (b, right)))
-
-
-def matmul_gradient(
-    other: te.Tensor, grad: te.Tensor, shape: Shape, left: bool, trans: bool, trans_other: bool
-) -> te.Tensor:
-    """The gradient of `matmul` with respect to its left or right operand, of `shape`, from the other operand and the
-    product's gradient: sum_n g[..., m, n] op(b)[..., k, n] or sum_m op(a)[..., m, k] g[..., m, n], summed over what
-    broadcasting repeated."""
-    lead = len(grad.shape) - (len(shape) > 1) - (len(other.shape) > 1)
-    inner, inner_other = ("mk", "kn") if left else ("kn", "mk")
-    own = _named(len(shape), lead, inner, trans)
-    others = _named(len(other.shape), lead, inner_other, trans_other)
-    place = [f"B{axis}" for axis in range(lead)] + [axis for axis in "mn" if axis in own + others]
-    operands = (grad, place), (other, others)
-    return _product("matmul_gradient", own, operands if left else operands[::-1], shape)
-
-
-def matmul_panels(a: te.Tensor, panels: te.Tensor, shape: Shape) -> te.Tensor:
-    """a times the matrix that lies in panels, (ceil(n / width), k, width), or one for each of a's first axes."""
-    *lead, _, _, width = shape_of(panels)
-    inner = shape_of(a)[-1]
-    if inner == 0:
-        return full(shape, 0.0, str(a.dtype))
-    k = te.reduce_axis((0, inner), name="k")
+    operands = (a, _named(len(a.shape), lead, "mk", trans_A)), (b, _named(len(b.shape), lead, "kn", trans_B))
+    extents: dict[str, int] = {}
+    for x, axes in operands:
+        extents |= {axis: n for axis, n in zip(axes, shape_of(x), strict=True) if n != 1 or axis not in extents}
+    out = [axis for axis in (*(f"B{i}" for i in range(lead)), "m", "n") if axis in extents]
+    shape = tuple(extents[axis] for axis in out)
+    if extents["k"] == 0:
+        return full(shape, 0.0, _dtype(a, b))
+    k = te.reduce_axis((0, extents["k"]), name="k")
 
     def at(*index: Any) -> Expr:
-        *rows, j = index
-        own = panels(*rows[: len(lead)], tirx.floordiv(j, width), k, tirx.floormod(j, width))
-        return te.sum(a(*rows, k) * own, axis=k)
+        place = {**dict(zip(out, index, strict=True)), "k": k}
+        factors = []
+        for x, axes in operands:
+            named = zip(axes, shape_of(x), strict=True)
+            factors.append(x(*[0 if n == 1 and axis.isupper() else place[axis] for axis, n in named]))
+        return te.sum(_times(*factors), axis=k)
 
     return te.compute(shape, at, name="matmul")
 
 
-def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
-    """The matrix b in panels of columns, zeros beyond the last one."""
-    width, n = shape[2], shape_of(b)[0 if trans else 1]
+def matmul_panels(a: te.Tensor, panels: te.Tensor, n: int, width: int) -> te.Tensor:
+    """a times the matrix of n columns that lies in panels, (ceil(n / width), k, width), or one for each of a's first
+    axes."""
+    lead = len(panels.shape) - 3
+    *rows, inner = shape_of(a)
+    if inner == 0:
+        return full((*rows, n), 0.0, str(a.dtype))
+    k = te.reduce_axis((0, inner), name="k")
+
+    def at(*index: Any) -> Expr:
+        *row, j = index
+        return te.sum(a(*row, k) * panels(*row[:lead], tirx.floordiv(j, width), k, tirx.floormod(j, width)), axis=k)
+
+    return te.compute((*rows, n), at, name="matmul")
+
+
+def pack_panels(b: te.Tensor, width: int, n: int, trans: bool) -> te.Tensor:
+    """The matrix b of n columns in panels of `width`, zeros beyond the last one."""
     zero = constant(0, str(b.dtype))
 
     def at(j: Any, i: Any, c: Any) -> Expr:
@@ -135,7 +109,7 @@ def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
         value = b(column, i) if trans else b(i, column)
         return value if n % width == 0 else tirx.if_then_else(column < n, value, zero)
 
-    return te.compute(shape, at, name="pack_panels")
+    return te.compute((-(-n // width), shape_of(b)[1 if trans else 0], width), at, name="pack_panels")
 
 
 def sum_axes(**extents: int) -> list[tirx.IterVar]:

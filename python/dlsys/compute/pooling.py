@@ -13,7 +13,7 @@ from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_p
 from .elementwise import mul_by_const
 from .loops import scatter_add
 from .reduction import reduce_axes, reduce_max, reduce_sum
-from .windows import Windows
+from .windows import Windows, windows_of
 
 Spans = tuple[Windows, Windows]
 
@@ -40,43 +40,48 @@ def largest(values: list[Expr]) -> Expr:
     return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, dtype))
 
 
-def _pool(x: te.Tensor, w: Spans, axes: Pair, fill: float, few: Few, many: Many) -> te.Tensor:
+def _pool(
+    x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, axes: Pair, fill: float, few: Few, many: Many
+) -> te.Tensor:
     """Of each window what `few` or `many` make of its elements, `fill` beyond the images, see `_terms`."""
-    shape, padding = list(shape_of(x)), (w[0].padding, w[1].padding)
+    shape = list(shape_of(x))
+    w = windows_of([shape[axis] for axis in axes], kernel, stride, padding)
     for axis, windows in zip(axes, w, strict=True):
         shape[axis] = windows.count
     term = lambda index, ij: read_padded(x, _element(w, index, axes, ij), axes, padding, fill)  # noqa: E731
-    return _terms(tuple(shape), (w[0].size, w[1].size), term, few, many if axes == FIRST else None)
+    return _terms(tuple(shape), kernel, term, few, many if axes == FIRST else None)
 
 
-def max_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
+def max_pool(x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
     """The maxima of the windows, NaN where there is one; what lies outside the images is -inf."""
-    return _pool(x, (rows, columns), axes, -np.inf, largest, reduce_max)
+    return _pool(x, kernel, stride, padding, axes, -np.inf, largest, reduce_max)
 
 
-def mean_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
+def mean_pool(x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
     """The means of the windows, in which what lies outside the images counts as zeros."""
-    return mul_by_const(_pool(x, (rows, columns), axes, 0.0, sum, reduce_sum), 1 / (rows.size * columns.size))
+    total = _pool(x, kernel, stride, padding, axes, 0.0, sum, reduce_sum)
+    return mul_by_const(total, 1 / (kernel[0] * kernel[1]))
 
 
-def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
+def pool_last(x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, mean: bool) -> te.Tensor:
     """The means or the maxima of the windows of images NHWC."""
-    return (mean_pool if mean else max_pool)(x, rows, columns, LAST)
+    return (mean_pool if mean else max_pool)(x, kernel, stride, padding, LAST)
 
 
-def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
+def max_pool_place(x: te.Tensor, maxima: te.Tensor, kernel: Pair, stride: Pair, padding: Pair) -> te.Tensor:
     """int32: where in its image each window has its first maximum; the last place for what is no maximum."""
-    w, last = (rows, columns), constant(rows.extent * columns.extent - 1, "int32")
+    height, width = shape_of(x)[2:]
+    w, last = windows_of((height, width), kernel, stride, padding), constant(height * width - 1, "int32")
 
     def number(index: Sequence[Any], ij: Sequence[Any]) -> Expr:
         place = _element(w, index, FIRST, ij)
         value = x(*place)
         found = tirx.any(value == maxima(*index), tirx.isnan(value))  # where there is a NaN, that is the maximum
-        own = tirx.Select(found, place[2] * columns.extent + place[3], last)
-        return inside(own, last, place, shape_of(x), FIRST, (rows.padding, columns.padding))
+        own = tirx.Select(found, place[2] * width + place[3], last)
+        return inside(own, last, place, shape_of(x), FIRST, padding)
 
     smallest = partial(reduce_axes, "reduce_min", te.min)
-    return _terms(shape_of(maxima), (rows.size, columns.size), number, partial(reduce, tirx.min), smallest)
+    return _terms(shape_of(maxima), kernel, number, partial(reduce, tirx.min), smallest)
 
 
 def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Tensor:
@@ -84,9 +89,9 @@ def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Ten
     return scatter_add("max_pool_gradient", grad, place, shape, (2, 4), lambda place: place)
 
 
-def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Windows) -> te.Tensor:
+def mean_pool_gradient(grad: te.Tensor, shape: Shape, kernel: Pair, stride: Pair, padding: Pair) -> te.Tensor:
     """Of each element of images of `shape` the sum of the gradients of the windows over it, each divided as there."""
-    w, dtype = (rows, columns), str(grad.dtype)
+    w, dtype = windows_of(shape[2:], kernel, stride, padding), str(grad.dtype)
     if 0 in shape or 0 in shape_of(grad):
         return full(shape, 0.0, dtype)
 
@@ -98,8 +103,8 @@ def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Wi
             over += [a >= 0, a < span.count, span.begin(a) <= i, i < span.begin(a) + span.size]
         return tirx.if_then_else(tirx.all(*over), grad(*o), constant(0, dtype))
 
-    sums = _terms(shape, (rows.covering, columns.covering), term, sum, reduce_sum)
-    return mul_by_const(sums, 1 / (rows.size * columns.size))
+    sums = _terms(shape, (w[0].covering, w[1].covering), term, sum, reduce_sum)
+    return mul_by_const(sums, 1 / (kernel[0] * kernel[1]))
 
 
 def _terms(shape: Shape, counts: Pair, term: Term, few: Few, many: Many | None) -> te.Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,12 @@ class Windows:
     def first_over(self, i: Any) -> Any:
         """A window before which none covers element i; it may be negative."""
         return (i + self.padding) // self.stride - (self.covering - 1)
+
+
+def windows_of(space: Sequence[int], kernel: Pair, stride: Pair, padding: Pair) -> tuple[Windows, Windows]:
+    """The windows along rows and columns of images of `space` rows and columns, which they fit."""
+    rows, columns = (
+        Windows(extent, (extent + 2 * p - k) // s + 1, k, s, p)
+        for extent, k, s, p in zip(space, kernel, stride, padding, strict=True)
+    )
+    return rows, columns

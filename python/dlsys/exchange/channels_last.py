@@ -19,7 +19,6 @@ from ..devices.panels import filter_columns
 from ..graph import OPS, Shape
 from ..ops.conv import geometry_of
 from ..ops.joining import Concatenate
-from ..ops.pooling import AvgPool2d, MaxPool2d
 from ..tensors import tensor
 from . import winograd
 from .channels_last_ops import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
@@ -103,9 +102,8 @@ def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | 
     if isinstance(node.op, Concatenate):
         at = LAST.index(attrs["axis"] % 4)
         return lambda inputs: Last(node.op.make(inputs, {**attrs, "axis": at}))
-    if isinstance(node.op, (MaxPool2d, AvgPool2d)) and math.prod(attrs["kernel"]) <= TAPS:
-        windows = (attrs["kernel"], attrs["stride"], attrs["padding"], isinstance(node.op, AvgPool2d))
-        return lambda inputs: Last(pool_last_op(inputs[0], *windows))
+    if node.op.name in ("max_pool2d", "avg_pool2d") and math.prod(attrs["kernel"]) <= TAPS:
+        return lambda inputs: Last(pool_last_op(inputs[0], **attrs, mean=node.op.name == "avg_pool2d"))
     if node.op is OPS["reducesum"] and attrs["axes"] == (2, 3):
         return partial(_over_places, keepdims=attrs["keepdims"])
     return None

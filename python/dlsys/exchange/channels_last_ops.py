@@ -7,18 +7,19 @@ copy, results are stored as vectors, and planes are convolved and pooled along v
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer
-from ..errors import GraphError
-from ..graph import Formula, Node, Op, Shape, error_at, register, shape_error
-from ..ops.conv import GEOMETRY, Pair, conv_attributes, conv_output_shape, convolved
-from ..ops.pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
+from ..errors import GraphError, ShapeError
+from ..graph import Made, Node, Shape, error_at
+from ..ops.conv import Pair, conv_attributes, conv_output_shape, convolved
+from ..ops.pooling import max_pool, mean_pool, pool_attributes, pooled_shape
+from ..ops.primitive import primitive
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
 
@@ -32,29 +33,8 @@ def _last(shape: Shape) -> Shape:
     return tuple(shape[axis] for axis in LAST)
 
 
-class _ChannelsLast(Op):
-    """An operator of images NHWC."""
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        raise error_at(node, GraphError, "images with channels last are for inference: there is no gradient")
-
-
-class _Convolution(_ChannelsLast):
-    """A convolution of images NHWC, whose shapes are those of `conv2d` in another order."""
-
-    kind = "contraction"
-    takes: ClassVar[Sequence[str]] = ("shape", *GEOMETRY[:3])
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        images, filters = _first(input_shapes[0]), self.filters(node, input_shapes[1])
-        return _last(conv_output_shape(node, images, filters))
-
-    def filters(self, node: Node, given: Shape) -> Shape:
-        """The filters' shape, OIHW. Raises ShapeError."""
-        raise NotImplementedError
-
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(shape) * math.prod(self.filters(node, input_shapes[1])[1:])
+def _no_gradient(g: Node, y: Node, *inputs: Node, **attrs: Any) -> None:
+    raise error_at(y, GraphError, "images with channels last are for inference: there is no gradient")
 
 
 def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
@@ -63,84 +43,73 @@ def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(-1, width, *f.shape[1:]).transpose(0, 3, 4, 2, 1))
 
 
-def _conv2d_panels(
-    x: np.ndarray, panels: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> np.ndarray:
-    """The convolution of NHWC images with filters in panels, by NumPy; `shape` is that of the result."""
-    f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[: shape[3]]
-    return convolved(x.transpose(FIRST), f, stride, padding, dilation, 1).transpose(LAST)
+def _of_panels(panels: Shape, filters: int) -> Shape:
+    """The shape of the filters that lie in panels, OIHW. Raises ShapeError."""
+    if len(panels) != 5 or panels[0] != -(-filters // panels[4]):
+        raise ShapeError(f"{panels} are no panels of {filters} filters")
+    return filters, panels[3], *panels[1:3]
 
 
-@register
-class Conv2dPanels(_Convolution):
-    """conv2d of images (N, H, W, C) with filters that lie in panels (see `filters_in_panels`)."""
-
-    name = "conv2d_panels"
-    formula: ClassVar[Formula] = compute.conv2d_panels
-    reference: ClassVar[Formula] = _conv2d_panels
-
-    def filters(self, node: Node, given: Shape) -> Shape:
-        if len(given) != 5 or given[0] != -(-node.attrs["filters"] // given[4]):
-            raise shape_error(node, f"{given} are no panels of {node.attrs['filters']} filters")
-        return node.attrs["filters"], given[3], *given[1:3]
+def _of_planes(f: Shape, groups: int) -> Shape:
+    """The shape of a filter for each of the channels, OIHW. Raises ShapeError."""
+    if len(f) != 3 or f[2] != groups:
+        raise ShapeError(f"{f} are no filters of {groups} channels")
+    return f[2], 1, *f[:2]
 
 
-def _conv2d_planes(
-    x: np.ndarray, f: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> np.ndarray:
+def _panels_shape(images: Shape, panels: Shape, filters: int, **geometry: Any) -> Shape:
+    return _last(conv_output_shape(_first(images), _of_panels(panels, filters), **geometry))
+
+
+def _planes_shape(images: Shape, f: Shape, groups: int, **geometry: Any) -> Shape:
+    return _last(conv_output_shape(_first(images), _of_planes(f, groups), groups=groups, **geometry))
+
+
+def _conv2d_panels(x: np.ndarray, panels: np.ndarray, filters: int, groups: int, **geometry: Pair) -> np.ndarray:
+    """The convolution of NHWC images with filters in panels, by NumPy."""
+    f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[:filters]
+    return convolved(x.transpose(FIRST), f, groups=groups, **geometry).transpose(LAST)
+
+
+def _conv2d_planes(x: np.ndarray, f: np.ndarray, groups: int, **geometry: Pair) -> np.ndarray:
     """The convolution of each NHWC channel with a filter of its own, by NumPy."""
-    filters = f.transpose(2, 0, 1)[:, None]
-    return convolved(x.transpose(FIRST), filters, stride, padding, dilation, len(filters)).transpose(LAST)
+    return convolved(x.transpose(FIRST), f.transpose(2, 0, 1)[:, None], groups=groups, **geometry).transpose(LAST)
 
 
-@register
-class Conv2dPlanes(_Convolution):
-    """Each channel of images (N, H, W, C) convolved with a filter of its own, f (h, w, C)."""
-
-    name = "conv2d_planes"
-    formula: ClassVar[Formula] = compute.conv2d_planes
-    reference: ClassVar[Formula] = _conv2d_planes
-
-    def filters(self, node: Node, given: Shape) -> Shape:
-        if len(given) != 3 or given[2] != node.attrs["groups"]:
-            raise shape_error(node, f"{given} are no filters of {node.attrs['groups']} channels")
-        return given[2], 1, *given[:2]
+def _flop(filters: Callable[[Node, Shape], Shape]) -> Callable[[Node, list[Shape], Shape], int]:
+    """Operations of a convolution with filters of the shape that a function says."""
+    return lambda node, shapes, shape: 2 * math.prod(shape) * math.prod(filters(node, shapes[1])[1:])
 
 
-def _pool_last(x: np.ndarray, rows: Any, columns: Any, mean: bool) -> np.ndarray:
-    return (mean_pool if mean else max_pool)(x.transpose(FIRST), rows, columns).transpose(LAST)
-
-
-@register
-class PoolLast(_ChannelsLast):
-    """The maximum of each window of images (N, H, W, C), or the mean, as max_pool2d's and avg_pool2d's."""
-
-    name = "pool_last"
-    formula: ClassVar[Formula] = compute.pool_last
-    reference: ClassVar[Formula] = _pool_last
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return _last(pooled_shape(node, _first(input_shapes[0])))
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        spans: Spans = spans_of(node, _first(shapes[0]))
-        return *spans, node.attrs["mean"]
-
-
-class _Tiles(_ChannelsLast):
-    """An operator of tiles along an axis, transformed by a matrix, its second input."""
-
-    kind = "contraction"
-
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(shape) * input_shapes[1][1]
-
-    def extents(self, node: Node, input_shapes: list[Shape], dropped: int) -> list[int]:
-        """The extents of the first input behind `dropped` axes. Raises ShapeError."""
-        x, matrix = input_shapes
-        if len(matrix) != 2 or len(x) - dropped <= node.attrs["axis"]:
-            raise shape_error(node, f"no matrix along axis {node.attrs['axis']}: {x} and {matrix}")
-        return list(x[dropped:])
+conv2d_panels = primitive(
+    "conv2d_panels",
+    numpy=_conv2d_panels,
+    te=compute.conv2d_panels,
+    shape=_panels_shape,
+    grad=_no_gradient,
+    kind="contraction",
+    flop=_flop(lambda node, panels: _of_panels(panels, node.attrs["filters"])),
+    doc="conv2d of images (N, H, W, C) with filters that lie in panels (see `filters_in_panels`).",
+)
+conv2d_planes = primitive(
+    "conv2d_planes",
+    numpy=_conv2d_planes,
+    te=compute.conv2d_planes,
+    shape=_planes_shape,
+    grad=_no_gradient,
+    kind="contraction",
+    flop=_flop(lambda node, f: _of_planes(f, node.attrs["groups"])),
+    doc="Each channel of images (N, H, W, C) convolved with a filter of its own, f (h, w, C).",
+)
+pool_last = primitive(
+    "pool_last",
+    numpy=lambda x, mean, **windows: (mean_pool if mean else max_pool)(x.transpose(FIRST), **windows).transpose(LAST),
+    te=compute.pool_last,
+    shape=lambda images, mean, **windows: _last(pooled_shape(_first(images), **windows)),
+    grad=_no_gradient,
+    kind="single",
+    doc="The maximum of each window of images (N, H, W, C), or the mean, as max_pool2d's and avg_pool2d's.",
+)
 
 
 def _transform_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, count: int, stride: int, padding: int) -> np.ndarray:
@@ -152,20 +121,10 @@ def _transform_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, count: int, s
     return np.moveaxis(chosen @ matrix.T, -1, 0)
 
 
-@register
-class TransformTiles(_Tiles):
-    """Tiles of x along `axis`, `stride` apart, each times a matrix (kinds, size): (kinds, ..., count, ...); zeros lie
-    before x, `padding` of them, and behind it."""
-
-    name = "transform_tiles"
-    formula: ClassVar[Formula] = compute.transform_tiles
-    reference: ClassVar[Formula] = _transform_tiles
-    takes: ClassVar[Sequence[str]] = ("axis", "count", "stride", "padding")
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        found = self.extents(node, input_shapes, 0)
-        found[node.attrs["axis"]] = node.attrs["count"]
-        return input_shapes[1][0], *found
+def _transformed_shape(x: Shape, matrix: Shape, axis: int, count: int, stride: int, padding: int) -> Shape:
+    if len(matrix) != 2 or len(x) <= axis:
+        raise ShapeError(f"no matrix along axis {axis}: {x} and {matrix}")
+    return matrix[0], *x[:axis], count, *x[axis + 1 :]
 
 
 def _join_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, extent: int) -> np.ndarray:
@@ -175,48 +134,66 @@ def _join_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, extent: int) -> np
     return joined.reshape(*shape[:axis], -1, *shape[axis + 2 :]).take(np.arange(extent), axis)
 
 
-@register
-class JoinTiles(_Tiles):
-    """From x (kinds, ..., tiles, ...) tiles, each a matrix (rows, kinds) times x, one behind another along `axis` of
-    the result, up to `extent`."""
-
-    name = "join_tiles"
-    formula: ClassVar[Formula] = compute.join_tiles
-    reference: ClassVar[Formula] = _join_tiles
-    takes: ClassVar[Sequence[str]] = ("axis", "extent")
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        found, (rows, kinds), axis = self.extents(node, input_shapes, 1), input_shapes[1], node.attrs["axis"]
-        if input_shapes[0][0] != kinds or -(-node.attrs["extent"] // rows) != found[axis]:
-            raise shape_error(node, f"{input_shapes[0]} are no tiles of {node.attrs['extent']} by {input_shapes[1]}")
-        found[axis] = node.attrs["extent"]
-        return tuple(found)
+def _joined_shape(x: Shape, matrix: Shape, axis: int, extent: int) -> Shape:
+    if len(matrix) != 2 or len(x) - 1 <= axis:
+        raise ShapeError(f"no matrix along axis {axis}: {x} and {matrix}")
+    if x[0] != matrix[1] or -(-extent // matrix[0]) != x[axis + 1]:
+        raise ShapeError(f"{x} are no tiles of {extent} by {matrix}")
+    return *x[1 : axis + 1], extent, *x[axis + 2 :]
 
 
-def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
+def _tiles_flop(node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+    return 2 * math.prod(shape) * input_shapes[1][1]
+
+
+transform_tiles = primitive(
+    "transform_tiles",
+    numpy=_transform_tiles,
+    te=compute.transform_tiles,
+    shape=_transformed_shape,
+    grad=_no_gradient,
+    kind="contraction",
+    flop=_tiles_flop,
+    doc="Tiles of x along `axis`, `stride` apart, each times a matrix (kinds, size): (kinds, ..., count, ...); zeros "
+    "lie before x, `padding` of them, and behind it.",
+)
+join_tiles = primitive(
+    "join_tiles",
+    numpy=_join_tiles,
+    te=compute.join_tiles,
+    shape=_joined_shape,
+    grad=_no_gradient,
+    kind="contraction",
+    flop=_tiles_flop,
+    doc="From x (kinds, ..., tiles, ...) tiles, each a matrix (rows, kinds) times x, one behind another along `axis` "
+    "of the result, up to `extent`.",
+)
+
+
+def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Made:
     """conv2d_op of images (N, H, W, C) with `filters` filters that lie in panels (ceil(filters / width), h, w, C,
     width): (N, H', W', filters)."""
     attrs = conv_attributes("conv2d_panels", stride, padding, dilation, 1)
-    return Conv2dPanels.make([x, panels], {**attrs, "filters": integer("conv2d_panels", "filters", filters, 1)})
+    return conv2d_panels(x, panels, filters=integer("conv2d_panels", "filters", filters, 1), **attrs)
 
 
-def conv2d_planes_op(x: Node, f: Node, channels: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
+def conv2d_planes_op(x: Node, f: Node, channels: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Made:
     """conv2d_op of images (N, H, W, channels), each with a filter of its own, f (h, w, channels)."""
-    return Conv2dPlanes.make([x, f], conv_attributes("conv2d_planes", stride, padding, dilation, channels))
+    return conv2d_planes(x, f, **conv_attributes("conv2d_planes", stride, padding, dilation, channels))
 
 
-def pool_last_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0, mean: bool = False) -> Node:
+def pool_last_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0, mean: bool = False) -> Made:
     """max_pool2d_op of images (N, H, W, C), or with `mean` avg_pool2d_op: (N, H', W', C)."""
-    return PoolLast.make([x], {**pool_attributes("pool_last", kernel, stride, padding), "mean": mean})
+    return pool_last(x, **pool_attributes("pool_last", kernel, stride, padding), mean=mean)
 
 
-def transform_tiles_op(x: Node, matrix: Node, axis: int, count: int, stride: int, padding: int) -> Node:
+def transform_tiles_op(x: Node, matrix: Node, axis: int, count: int, stride: int, padding: int) -> Made:
     """`count` tiles of x along `axis`, `stride` apart, the first beginning `padding` before x, each times the matrix
     (kinds, size): (kinds, ...) with `count` in place of the axis's extent."""
-    return TransformTiles.make([x, matrix], {"axis": axis, "count": count, "stride": stride, "padding": padding})
+    return transform_tiles(x, matrix, axis=axis, count=count, stride=stride, padding=padding)
 
 
-def join_tiles_op(x: Node, matrix: Node, axis: int, extent: int) -> Node:
+def join_tiles_op(x: Node, matrix: Node, axis: int, extent: int) -> Made:
     """The matrix (rows, kinds) times x (kinds, ..., tiles, ...): tiles of `rows` one behind another along `axis` of the
     result, which has `extent` there."""
-    return JoinTiles.make([x, matrix], {"axis": axis, "extent": extent})
+    return join_tiles(x, matrix, axis=axis, extent=extent)

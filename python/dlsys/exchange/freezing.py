@@ -16,8 +16,7 @@ from ..devices import cpu
 from ..errors import GraphError
 from ..graph import OPS, Shape, find_topo_sort
 from ..nn import Module
-from ..ops.conv import Conv2d, geometry_of
-from ..ops.linalg import MatMul
+from ..ops.conv import geometry_of
 from ..ops.types import number_of
 from ..tensors import tensor
 from . import channels_last
@@ -196,9 +195,9 @@ class _Freezing:
 
     def _product(self, node: Node, inputs: list[Value]) -> Value | None:
         """The node as a product whose other operand is known, or as a change of one; None for others."""
-        if isinstance(node.op, Conv2d) and isinstance(inputs[1], np.ndarray):
+        if node.op.name == "conv2d" and isinstance(inputs[1], np.ndarray):
             return _Product(node, inputs[1])
-        if isinstance(node.op, MatMul) and isinstance(inputs[1], np.ndarray):
+        if node.op.name == "matmul" and isinstance(inputs[1], np.ndarray):
             shape, is_plain = self._graph.shapes[node], inputs[1].ndim == 2 and not node.matmul_attr_trans_A
             return self._matmul(node, inputs[1]) if is_plain and len(shape) > 1 and 0 not in shape else None
         change = _CHANGES.get(node.op)

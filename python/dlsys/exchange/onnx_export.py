@@ -16,7 +16,6 @@ from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
-from ..ops.pooling import MaxPool2d
 from ..ops.shape import Transpose
 from ..ops.slicing import region_of
 from ..ops.types import number_of
@@ -344,7 +343,7 @@ def _conv(to: _Writing, node: Node) -> str:
 def _conv_transposed(to: _Writing, node: Node) -> str:
     """Writes the gradient with respect to images as a ConvTranspose, with the `output_padding` that gives their
     extents."""
-    attrs, (filters, output) = node.attrs, [to.of(value) for value in node.inputs[:2]]
+    attrs, (filters, output) = node.attrs, to.inputs(node)
     space = zip(
         to.graph.shapes[node][2:], to.graph.shapes[node.inputs[1]][2:], to.graph.shapes[node.inputs[0]][2:],
         attrs["stride"], attrs["padding"], attrs["dilation"], strict=True,
@@ -357,7 +356,7 @@ def _conv_transposed(to: _Writing, node: Node) -> str:
 def _pool(to: _Writing, node: Node) -> str:
     """Writes a MaxPool or AveragePool; averages count the padding."""
     given = _geometry(node)
-    if not isinstance(node.op, MaxPool2d):
+    if node.op.name == "avg_pool2d":
         given["count_include_pad"] = 1
     return to.emit(node.op.onnx, to.inputs(node), **given)
 

@@ -56,7 +56,7 @@ def convolution(x: Node, images: Shape, filters: np.ndarray, name: str | None = 
     of_filters = np.einsum("ai,ocij,bj->baco", g, filters.astype("float64"), g).reshape(_POSITIONS, c, o)
     of_images, of_results = (tensor(np.asarray(matrix, filters.dtype)) for matrix in (_B, _A))
 
-    found = transform_tiles_op(x, of_images, 1, rows, TILE, 1)
+    found: Node = transform_tiles_op(x, of_images, 1, rows, TILE, 1)
     found = transform_tiles_op(found, of_images, 3, columns, TILE, 1)
     tiles = n * rows * columns
     found = ad.reshape_op(found, (_POSITIONS, tiles, c))

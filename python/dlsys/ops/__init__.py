@@ -22,7 +22,7 @@ from .elementwise import (
 from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
 from .inputs import Variable, constant_op, placeholder_op
 from .joining import concatenate_op, split_op, stack_op
-from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
+from .linalg import matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair

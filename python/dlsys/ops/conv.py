@@ -8,45 +8,67 @@ gradients of the three follow from each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..graph import Formula, Made, Node, Op, Shape, register, shape_error
-from .rules import in_product_dtype, product_dtype
+from ..errors import ShapeError
+from ..graph import Made, Node, Shape
+from .primitive import primitive
+from .rules import in_product_dtype, product_dtype, shape_attribute
 
 Pair = tuple[int, int]
-Geometry = tuple[Pair, Pair, Pair, int]
-GEOMETRY = ("stride", "padding", "dilation", "groups")
+ROLES = {
+    "conv2d": ("images", "filters", "output"),
+    "conv2d_input_gradient": ("filters", "output", "images"),
+    "conv2d_filter_gradient": ("images", "output", "filters"),
+}
+"""What the two inputs and the result of a convolution, or of a gradient of one, are."""
 
 
-def geometry_of(node: Node) -> Geometry:
+def shapes_of(op: str, shapes: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
+    """The shapes of images, filters and output, from those of an operator's inputs and its result."""
+    of = dict(zip(ROLES[op], shapes, strict=True))
+    return of["images"], of["filters"], of["output"]
+
+
+def geometry_of(node: Node) -> tuple[Pair, Pair, Pair, int]:
     """The node's stride, padding, dilation and groups."""
-    stride, padding, dilation, groups = (node.attrs[name] for name in GEOMETRY)
-    return stride, padding, dilation, groups
+    attrs = node.attrs
+    return attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
 
 
-def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
+def conv_output_shape(images: Shape, filters: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Shape:
     """The shape of conv2d(images, filters). Raises ShapeError."""
-    (sy, sz), (py, pz), (dy, dz), groups = geometry_of(node)
     if len(images) != 4 or len(filters) != 4:
-        raise shape_error(node, f"images and filters have four dimensions, not {images} and {filters}")
+        raise ShapeError(f"images and filters have four dimensions, not {images} and {filters}")
     if images[1] % groups or filters[0] % groups:
-        told = f"{images[1]} channels and {filters[0]} filters are not both divisible by {groups} groups"
-        raise shape_error(node, told)
+        channels = f"{images[1]} channels and {filters[0]} filters"
+        raise ShapeError(f"{channels} are not both divisible by {groups} groups")
     if images[1] // groups != filters[1]:
         within = "" if groups == 1 else f" in {groups} groups"
-        raise shape_error(node, f"channels differ{within}: images {images}, filters {filters}")
-    height, width = images[2] + 2 * py, images[3] + 2 * pz
-    reach_y, reach_z = (filters[2] - 1) * dy + 1, (filters[3] - 1) * dz + 1
-    if not (0 < reach_y <= height and 0 < reach_z <= width):
-        apart = "" if (dy, dz) == (1, 1) else f" dilated by {(dy, dz)}"
-        raise shape_error(node, f"filters {filters}{apart} do not fit images {images} padded by {(py, pz)}")
-    return (images[0], filters[0], (height - reach_y) // sy + 1, (width - reach_z) // sz + 1)
+        raise ShapeError(f"channels differ{within}: images {images}, filters {filters}")
+    space = []
+    for extent, taps, s, p, d in zip(images[2:], filters[2:], stride, padding, dilation, strict=True):
+        reach = (taps - 1) * d + 1
+        if not 0 < reach <= extent + 2 * p:
+            apart = "" if dilation == (1, 1) else f" dilated by {dilation}"
+            raise ShapeError(f"filters {filters}{apart} do not fit images {images} padded by {padding}")
+        space.append((extent + 2 * p - reach) // s + 1)
+    return (images[0], filters[0], *space)
+
+
+def _gradient_shape(op: str, first: Shape, second: Shape, shape: Shape, geometry: dict[str, Any]) -> Shape:
+    """`shape`, of the images or filters whose gradient an operator computes. Raises ShapeError."""
+    images, filters, output = shapes_of(op, (first, second, shape))
+    expected = conv_output_shape(images, filters, **geometry)
+    if output != expected:
+        raise ShapeError(f"images {images} with filters {filters} give {expected}, the gradient is {output}")
+    return shape
 
 
 def padded(x: np.ndarray, padding: Pair, fill: float = 0.0) -> np.ndarray:
@@ -66,11 +88,13 @@ def _by_groups(
 ) -> np.ndarray:
     """The einsum of each group, of x's and y's parts along `axes`, put together along `into`."""
     parts = zip(np.split(x, groups, axes[0]), np.split(y, groups, axes[1]), strict=True)
-    found = [np.einsum(formula, one, other, optimize=True) for one, other in parts]
-    return np.concatenate(found, into) if groups > 1 else found[0]
+    results = [np.einsum(formula, one, other, optimize=True) for one, other in parts]
+    return np.concatenate(results, into) if groups > 1 else results[0]
 
 
-def convolved(x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> np.ndarray:
+def convolved(
+    x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int = 1
+) -> np.ndarray:
     """conv2d by NumPy."""
     x, f = in_product_dtype(x, f)
     windows = windows_of(padded(x, padding), f.shape[2:], stride, dilation)
@@ -99,90 +123,52 @@ def _filter_gradient(
     return _by_groups(groups, "noyz,ncyzij->ocij", g, windows, (1, 1), 0)
 
 
-class _Convolution(Op):
-    """The convolution or a gradient of it. `reads`: which of images, filters and output its inputs are; of a gradient
-    the last one gives the result's shape alone."""
-
-    kind = "contraction"
-    takes: ClassVar[Sequence[str]] = ("shape", *GEOMETRY)
-    reads: ClassVar[tuple[str, ...]]
-
-    @classmethod
-    def of(cls, values: Mapping[str, Node], attrs: dict[str, Any]) -> Node:
-        """The operator applied to its inputs among these."""
-        return cls.make([values[what] for what in cls.reads], attrs)
-
-    def shapes(self, input_shapes: Sequence[Shape], shape: Shape) -> tuple[Shape, Shape, Shape]:
-        """Those of images, filters and output, from the inputs' and the result's."""
-        found = {"output": shape, **dict(zip(self.reads, input_shapes, strict=True))}
-        return found["images"], found["filters"], found["output"]
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        like = input_shapes[-1]
-        images, filters, grad = self.shapes(input_shapes, like)
-        expected = conv_output_shape(node, images, filters)
-        if not self.shape_only:
-            return expected
-        if grad != expected:
-            told = f"images {images} with filters {filters} give {expected}, the gradient is {grad}"
-            raise shape_error(node, told)
-        return like
-
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        _, filters, output = self.shapes(input_shapes, shape)
-        return 2 * math.prod(output) * math.prod(filters[1:])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        """Of each of the two factors: the operator that gives it, of the other factor and the gradient."""
-        values = dict(zip(self.reads, node.inputs, strict=True))
-        values[self.reads[2] if self.shape_only else "output"] = output_grad
-        gradients = [_GIVES[what].of(values, node.attrs) for what in self.reads[:2]]
-        return [*gradients, *[None] * len(self.shape_only)]
+def _flop(node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+    _, filters, output = shapes_of(node.op.name, (*input_shapes, shape))
+    return 2 * math.prod(output) * math.prod(filters[1:])
 
 
-@register
-class Conv2d(_Convolution):
-    """Cross-correlation: out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i d, z s' + j d'] f[o, c, i, j].
-
-    With groups, for each share of channels and filters by itself.
-    """
-
-    name = "conv2d"
-    reads: ClassVar[tuple[str, str]] = ("images", "filters")
-    formula: ClassVar[Formula] = compute.conv2d
-    reference: ClassVar[Formula] = convolved
-    takes: ClassVar[Sequence[str]] = GEOMETRY
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return product_dtype(self, node, input_dtypes)
-
-
-@register
-class Conv2dInputGradient(_Convolution):
-    """From filters f and the output's gradient g the gradient of the images, of like's shape."""
-
-    name = "conv2d_input_gradient"
-    reads: ClassVar[tuple[str, str, str]] = ("filters", "output", "images")
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.conv2d_input_gradient
-    reference: ClassVar[Formula] = images_gradient
-
-    def scatters(self, node: Node) -> bool:
-        return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
-
-
-@register
-class Conv2dFilterGradient(_Convolution):
-    """From images x and the output's gradient g the gradient of the filters, of like's shape."""
-
-    name = "conv2d_filter_gradient"
-    reads: ClassVar[tuple[str, str, str]] = ("images", "output", "filters")
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.conv2d_filter_gradient
-    reference: ClassVar[Formula] = _filter_gradient
-
-
-_GIVES = {"output": Conv2d, "images": Conv2dInputGradient, "filters": Conv2dFilterGradient}
+conv2d: Callable[..., Made] = primitive(
+    "conv2d",
+    numpy=convolved,
+    te=compute.conv2d,
+    shape=conv_output_shape,
+    dtype=product_dtype,
+    grad=lambda g, y, x, f, **geometry: (
+        conv2d_input_gradient(f, g, shape=x.shape, **geometry),
+        conv2d_filter_gradient(x, g, shape=f.shape, **geometry),
+    ),
+    kind="contraction",
+    flop=_flop,
+    doc="out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i d, z s' + j d'] f[o, c, i, j], see `conv2d_op`.",
+)
+conv2d_input_gradient: Callable[..., Made] = primitive(
+    "conv2d_input_gradient",
+    numpy=images_gradient,
+    te=compute.conv2d_input_gradient,
+    shape=lambda f, g, shape, **geometry: _gradient_shape("conv2d_input_gradient", f, g, shape, geometry),
+    grad=lambda g, y, f, of_output, shape, **geometry: (
+        conv2d_filter_gradient(g, of_output, shape=f.shape, **geometry),
+        conv2d(g, f, **geometry),
+    ),
+    kind="contraction",
+    flop=_flop,
+    scatters=lambda node: node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1,
+    doc="The gradient of images of `shape`, from filters and the output's gradient.",
+)
+conv2d_filter_gradient: Callable[..., Made] = primitive(
+    "conv2d_filter_gradient",
+    numpy=_filter_gradient,
+    te=compute.conv2d_filter_gradient,
+    shape=lambda x, g, shape, **geometry: _gradient_shape("conv2d_filter_gradient", x, g, shape, geometry),
+    grad=lambda g, y, x, of_output, shape, **geometry: (
+        conv2d_input_gradient(g, of_output, shape=x.shape, **geometry),
+        conv2d(x, g, **geometry),
+    ),
+    kind="contraction",
+    flop=_flop,
+    doc="The gradient of filters of `shape`, from images and the output's gradient.",
+)
 
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:
@@ -204,20 +190,20 @@ def conv2d_op(
     columns); GraphError for anything else. Group i of the filters sees group i of the channels. Images of uint8 and
     filters of int8 give int32.
     """
-    return Conv2d.make([x, f], conv_attributes("conv2d", stride, padding, dilation, groups))
+    return conv2d(x, f, **conv_attributes("conv2d", stride, padding, dilation, groups))
 
 
 def conv2d_input_gradient_op(
-    f: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    f: Node, grad: Node, shape: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Made:
-    """The gradient of conv2d_op with respect to images of like's shape, from filters and output gradient."""
+    """The gradient of conv2d_op with respect to images of `shape`, from filters and output gradient."""
     attrs = conv_attributes("conv2d_input_gradient", stride, padding, dilation, groups)
-    return Conv2dInputGradient.make([f, grad, like], attrs)
+    return conv2d_input_gradient(f, grad, shape=shape_attribute("conv2d_input_gradient", shape), **attrs)
 
 
 def conv2d_filter_gradient_op(
-    x: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Node, grad: Node, shape: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Made:
-    """The gradient of conv2d_op with respect to filters of like's shape, from images and output gradient."""
+    """The gradient of conv2d_op with respect to filters of `shape`, from images and output gradient."""
     attrs = conv_attributes("conv2d_filter_gradient", stride, padding, dilation, groups)
-    return Conv2dFilterGradient.make([x, grad, like], attrs)
+    return conv2d_filter_gradient(x, grad, shape=shape_attribute("conv2d_filter_gradient", shape), **attrs)

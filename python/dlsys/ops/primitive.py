@@ -83,12 +83,13 @@ class Primitive(Op):
         if self.dtype is None:
             return super().infer_dtype(node, input_dtypes)
         try:
-            return self.dtype(*input_dtypes, **arguments_of(node))
+            dtype = self.dtype(*input_dtypes, **arguments_of(node))
         except DTypeError as error:
             raise error_at(node, DTypeError, str(error)) from None
         except TypeError:
             require_takes(node, "dtype", self.dtype, input_dtypes, arguments_of(node))
             raise
+        return dtype or super().infer_dtype(node, input_dtypes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient of each input, None where it is zero; of an elementwise operator in the result's shape, see
@@ -178,7 +179,8 @@ def primitive(
         shape: from the inputs' shapes and the attributes to the result's; raises ShapeError. Without one: inputs
             broadcast if it is elementwise, else the first input's.
         dtype: of the result, or the name of the attribute that is it; without one the inputs' common dtype. Or a
-            function of the inputs' dtypes, which may then differ, and the attributes; raises DTypeError.
+            function of the inputs' dtypes, which may then differ, and the attributes, that returns it, or "" for the
+            common dtype; raises DTypeError.
         dtypes: what the inputs may be.
         kind: how it uses its inputs, one of `dlsys.graph.KINDS`, see `Op.kind`.
         onnx: ONNX's operator of the same inputs and meaning.

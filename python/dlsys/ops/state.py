@@ -242,8 +242,8 @@ def with_gradient(y: Node, inputs: Sequence[Node], rule: Callable[..., Any], **a
 
     `rule(g, y, *inputs, **attrs)` returns the gradient of each input, None where it is zero, of one input without a
     tuple; what broadcasting repeated is summed back. It may read y, the node itself, so that the gradient of a gradient
-    is stated too. An attribute `wanted` says how many of the inputs have a gradient. The rule is a function of a module,
-    and the attributes are hashable: the structure of a graph, which has both, is a key of caches.
+    is stated too. An attribute `wanted` says how many of the inputs have a gradient. The rule is a function of a
+    module, and the attributes are hashable: the structure of a graph, which has both, is a key of caches.
     """
     return WithGradient.make([y, *inputs], {"rule": rule, **attrs})
 

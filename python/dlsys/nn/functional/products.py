@@ -11,9 +11,10 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, integer, integers, pair
 from ...errors import GraphError, ShapeError
-from ...tensors import Tensor, known_dtype, tensor
+from ...ops.replay import function
+from ...tensors import Tensor, tensor
 from ...tensors.arguments import node_of
-from ..checks import require_nodes, shape_of
+from ..checks import require_nodes
 
 
 def linear(input: Node, weight: Node, bias: Node | None = None) -> Tensor:
@@ -59,6 +60,7 @@ def conv2d(
     return y if bias is None else y + per_channel(bias)
 
 
+@function()
 def conv_transpose2d(
     input: Node,
     weight: Node,
@@ -69,12 +71,12 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """The gradient of conv2d with respect to its images, of images (N, C, H, W), of known shape, with weight
+    """The gradient of conv2d with respect to its images, of images (N, C, H, W), with weight
     (C, O / groups, h, w), plus bias (O,): (N, O, H', W'), H' = (H - 1) stride - 2 padding + dilation (h - 1) +
     output_padding + 1. Raises GraphError, ShapeError."""
     op = "conv_transpose2d"
     require_nodes(op, input, weight, bias)
-    shape, filters = shape_of(op, input), shape_of(op, weight)
+    shape, filters = input.shape, weight.shape
     strides, more = pair(op, "stride", stride, 1), pair(op, "output_padding", output_padding, 0)
     if any(extra >= step for extra, step in zip(more, strides, strict=True)):
         raise GraphError(f"{op}: output_padding {more} must be less than the stride {strides}")
@@ -87,9 +89,8 @@ def conv_transpose2d(
     ]
     if min(space) < 1:
         raise ShapeError(f"{op}: padding {settings[1]} leaves nothing of {input.name} of shape {shape}")
-    made = (shape[0], filters[1] * integer(op, "groups", groups, 1), *space)
-    like = ad.full_op(made, 0.0, known_dtype(input) or "float32")
-    y = ad.conv2d_input_gradient_op(weight, input, like, *settings, groups)
+    images = (shape[0], filters[1] * integer(op, "groups", groups, 1), *space)
+    y = ad.conv2d_input_gradient_op(weight, input, images, *settings, groups)
     return y if bias is None else y + per_channel(bias)
 
 
@@ -118,14 +119,15 @@ def adaptive_avg_pool2d(input: Node, output_size: Any) -> Tensor:
     return ad.adaptive_avg_pool2d_op(input, output_size)
 
 
+@function()
 def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """The windows of images (N, C, H, W), of known shape: (N, C h w, L), each a column of L, row after row. Computed as
-    a convolution of each channel with filters of a single 1. Raises GraphError, ShapeError."""
-    shape, window = shape_of("unfold", input), pair("unfold", "kernel_size", kernel_size, 1)
-    ones = np.tile(np.eye(math.prod(window), dtype=known_dtype(input) or "float32"), (shape[1], 1))
-    filters = tensor(ones.reshape(-1, 1, *window))
-    found = ad.conv2d_op(input, filters, stride, padding, dilation, shape[1])
-    return ad.reshape_op(found, (shape[0], len(ones), -1))
+    """The windows of images (N, C, H, W): (N, C h w, L), each a column of L, row after row. Computed as a convolution
+    of each channel with filters of a single 1. Raises GraphError, ShapeError."""
+    require_nodes("unfold", input)
+    window, channels = pair("unfold", "kernel_size", kernel_size, 1), input.shape[1]
+    ones = np.tile(np.eye(math.prod(window), dtype=input.dtype), (channels, 1))
+    windows = ad.conv2d_op(input, tensor(ones.reshape(-1, 1, *window)), stride, padding, dilation, channels)
+    return ad.reshape_op(windows, (*windows.shape[:2], math.prod(windows.shape[2:])))
 
 
 def per_channel(values: Node, space: int = 2) -> Tensor:
