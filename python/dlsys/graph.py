@@ -229,11 +229,6 @@ class Op:
             return node.inputs
         return [value for i, value in enumerate(node.inputs) if i not in self.shape_only]
 
-    def adds_up(self, node: Node, like: Node) -> bool:
-        """Whether the node sums to the shape of `like`, its last input, so that for inputs with one more leading axis
-        it is also the sum over that axis."""
-        return False
-
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
         """The gradient of sum(node * out_grad) with respect to each input of `node` that is no number; needle's
         name."""

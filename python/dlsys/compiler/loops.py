@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Node, Op, Shape, find_topo_sort
+from ..graph import OPS, Node, Op, Shape, find_topo_sort
 from ..kernels import Call, KernelSpec, Place, Repeat
 from ..ops import Variable, slice_op, stack_op
 from ..ops.loop import Body
-from ..ops.scan import ScanResult
 from ..scopes import precision
 from .aliases import nbytes_of
 from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, value_inputs
@@ -125,8 +124,9 @@ class _Tuple(Op):
 
 
 RESULT, TUPLE = _Result(), _Tuple()
+OF_SCAN = OPS["scan_result"]
 Item = tuple[int, bool]
-"""A result of a `scan`, see `ScanResult`: the number in the body, and whether it is of the last step."""
+"""A result of a `scan`: the number in the body, and whether it is of the last step."""
 
 
 def _item(node: Node) -> Item:
@@ -179,7 +179,7 @@ class _Lowering:
             if node not in needed:
                 continue
             inputs = value_inputs(node)
-            if isinstance(node.op, ScanResult):
+            if node.op is OF_SCAN:
                 wanted.setdefault(inputs[0], set()).add(_item(node))
             elif node.op.kind == "scan" and (loop := _Rolled(node, wanted[node], graph, self)).fits:
                 loops[node], inputs = loop, [node.inputs[of] for of in loop.optimize()]
@@ -188,7 +188,7 @@ class _Lowering:
         written_out = _written_out()
 
         def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
-            if isinstance(node.op, ScanResult) and node.inputs[0].op is TUPLE:
+            if node.op is OF_SCAN and node.inputs[0].op is TUPLE:
                 whole = node.inputs[0]
                 return whole.inputs[whole.attrs["items"].index(_item(node))]
             loop = loops.get(origins.get(node, node))
@@ -361,7 +361,7 @@ def _written_out() -> Rule:
             yield now
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
-        if not isinstance(node.op, ScanResult):
+        if node.op is not OF_SCAN:
             return None
         (loop,), (of, last) = node.inputs, _item(node)
         if loop not in made:

@@ -9,7 +9,6 @@ from ..errors import DTypeError
 from ..graph import OPS, Made, Node, Shape, below, error_at, find_topo_sort, shape_error
 from ..scopes import precision
 from .inputs import Variable
-from .types import known_dtype, known_shape
 
 
 class Body:
@@ -137,8 +136,8 @@ def value_in_steps(loop: Node, of: int) -> Node:
 
 
 def variable_like(node: Node, name: str) -> Made:
-    """A variable of a node's shape and dtype, as far as they are known."""
-    return Variable(name, known_shape(node), known_dtype(node))
+    """A variable of a node's shape and dtype."""
+    return Variable(name, node.shape, node.dtype)
 
 
 Carried = tuple[Node, Node, Node]

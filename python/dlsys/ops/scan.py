@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, Type, below, error_at, find_topo_sort, register, stamp, type_of
 from .inputs import Variable
-from .loop import last_value, loop_length, loop_of, require_types, value_in_steps, variable_like
+from .loop import last_value, loop_length, loop_of, require_types, value_in_steps
 from .operators import operand
 from .replay import function, replay
 from .scan_gradient import loop_gradients
 from .state import State
-from .types import known_dtype, known_shape
 
 
 @register
@@ -107,12 +106,8 @@ def scan_op(
         raise GraphError("scan: without xs the length must be given")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         raise GraphError(f"scan: the length must be a positive integer, not {length!r}")
-    variables = [variable_like(value, f"carried_by_loop_{i}") for i, value in enumerate(carried)]
-    for i, value in enumerate(slices):
-        shape = known_shape(value)
-        if shape == ():
-            raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
-        variables.append(Variable(f"slice_in_loop_{i}", None if shape is None else shape[1:], known_dtype(value)))
+    variables = [_variable(f"carried_by_loop_{i}", value, lambda x: x.value_type) for i, value in enumerate(carried)]
+    variables += [_variable(f"slice_in_loop_{i}", value, _of_slice) for i, value in enumerate(slices)]
     mark = stamp()
     returned = body(_formed(variables[: len(carried)], init), _formed(variables[len(carried) :], xs))
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
@@ -133,6 +128,19 @@ def scan_op(
     step = Step([*variables], out, kept, [*outer], frozenset(inside))
     results = _loop(step, carried, slices, list(outer), length, reverse)
     return _formed(list(results[: len(out)]), returned[0]), _formed(list(results[len(out) :]), returned[1])
+
+
+def _of_slice(value: Node) -> Type:
+    """The type of a slice of a value along its first axis. Raises ShapeError."""
+    if not value.shape:
+        raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
+    return type_of(value.shape[1:], value.dtype)
+
+
+def _variable(name: str, value: Node, of: Callable[[Node], Type | None]) -> Node:
+    """A variable of the type `of` a value, if the value has one."""
+    known = None if value.value_type is None else of(value)
+    return Variable(name) if known is None else Variable(name, known.shape, known.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,11 +173,7 @@ def _loop(
     step: Step, carried: list[Node], slices: list[Node], outer: list[Node], length: int | None, reverse: bool
 ) -> tuple[Node, ...]:
     """The last carried values of a loop by this step, and what is kept of all steps."""
-    types = [type_of(value.shape, value.dtype) for value in carried]
-    for value in slices:
-        if not value.shape:
-            raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
-        types.append(type_of(value.shape[1:], value.dtype))
+    types = [*(type_of(x.shape, x.dtype) for x in carried), *(_of_slice(x) for x in slices)]
     step = step.typed(types, dict(zip(step.outer, outer, strict=True)))
     triples = list(zip(step.variables, carried, step.out, strict=False))
     whole: dict[Node, Node] = dict(zip(step.variables[len(carried) :], slices, strict=True))

@@ -67,9 +67,6 @@ class SumToLike(Linear):
         require_broadcast(node, input_shapes[1], input_shapes[0])
         return input_shapes[1]
 
-    def adds_up(self, node: Node, like: Node) -> bool:
-        return node.inputs[1] is like
-
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         """A sum over the axes that a broadcast repeats, and a reshape where the others keep an extent of 1."""
         (x, _), (wide, shape) = node.inputs, shapes
