@@ -15,7 +15,7 @@ import numpy as np
 from .. import ops as of
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Node
-from ..nn.functional import attended, causal_mask
+from ..nn.functional import causal_mask
 from ..tensors import is_leaf
 from ..tensors.state import advance_op, with_updates_op
 from . import init, ops
@@ -360,7 +360,8 @@ class MultiHeadAttention(Module):
         scores = of.matmul_op(q, k, trans_B=True) / math.sqrt(width)
         if self.causal:
             scores = scores + causal_mask(queries, keys, q.dtype, keys - queries + 1, finite=True)
-        return attended(scores, v, self.dropout)
+        weights = self.dropout(of.softmax_op(scores))
+        return of.matmul_op(weights, v), weights
 
 
 class AttentionLayer(Module):

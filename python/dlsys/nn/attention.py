@@ -12,7 +12,7 @@ from ..autodiff import Node
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
 from ..graph import Shape
-from ..tensors import Tensor, known_dtype
+from ..tensors import Tensor
 from . import functional as F
 from . import init
 from .checks import as_node, checked_layers, known_shape
@@ -100,8 +100,9 @@ class MultiheadAttention(Module):
         if key_padding_mask is not None:
             mask = ad.reshape_op(as_node(key_padding_mask), (batch, 1, 1, keys))
             scores = _masked(scores, mask)
-        found, weights = F.attended(scores, v, lambda weights: F.dropout(weights, self.dropout, self.training))
-        joined = ad.reshape_op(ad.transpose_op(found, (0, 2, 1, 3)), (batch, length, heads * self.head_dim))
+        weights = F.dropout(ad.softmax_op(scores), self.dropout, self.training)
+        heads_last = ad.transpose_op(ad.matmul_op(weights, v), (0, 2, 1, 3))
+        joined = ad.reshape_op(heads_last, (batch, length, heads * self.head_dim))
         output = self.out_proj(joined)
 
         returned = ad.mean_op(weights, 1) if need_weights else None
@@ -133,10 +134,7 @@ class MultiheadAttention(Module):
 
 def _masked(scores: Tensor, mask: Node) -> Tensor:
     """The scores with -inf where a mask of booleans is True, or plus a mask of floats."""
-    dtype = known_dtype(mask)
-    if dtype is None:
-        raise GraphError(f"MultiheadAttention: the dtype of the mask {mask.name} must be known: declare it")
-    return ad.where_op(mask, -math.inf, scores) if dtype == "bool" else scores + mask
+    return ad.where_op(mask, -math.inf, scores) if mask.dtype == "bool" else scores + mask
 
 
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad.gelu_op}

@@ -12,7 +12,7 @@ from .activations import (
     tanh as tanh,
 )
 from .attention import (
-    attended as attended, causal_mask as causal_mask,
+    causal_mask as causal_mask,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
 from .embeddings import embedding as embedding, one_hot as one_hot

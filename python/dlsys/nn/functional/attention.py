@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from ...checks import dtype_named, flag, integer, real
 from ...errors import DTypeError
 from ...graph import FLOATS
 from ...ops.replay import function
-from ...tensors import Tensor, known_dtype, tensor
-from ..checks import require_nodes, shape_of
+from ...tensors import Tensor, tensor
+from ..checks import require_nodes
 from .activations import dropout
 
 
@@ -31,42 +30,35 @@ def scaled_dot_product_attention(
     """softmax(q k^T scale) v: (..., L, d), (..., S, d), (..., S, e) -> (..., L, e): Vaswani et al. (2017).
 
     Args:
-        attn_mask: broadcasts to (..., L, S); booleans of a known dtype say which keys a query sees, where it sees none
-            the result is 0; floats are added to the scores.
+        attn_mask: broadcasts to (..., L, S); booleans say which keys a query sees, where it sees none the result is 0;
+            floats are added to the scores.
         dropout_p: with which probability a weight is dropped, see `dropout`.
-        is_causal: query i sees the keys up to i alone; the shapes of q and k must be known then.
+        is_causal: query i sees the keys up to i alone.
         scale: None is 1 / sqrt(d).
 
     Raises GraphError, ShapeError.
     """
-    require_nodes("scaled_dot_product_attention", query, key, value, attn_mask)
-    q = _scaled(query) if scale is None else query * real("scaled_dot_product_attention", "scale", scale)
-    scores, unseen = ad.matmul_op(q, key, trans_B=True), None
-    if attn_mask is not None and known_dtype(attn_mask) == "bool":
-        unseen = ad.logical_not_op(attn_mask)
-        scores = ad.where_op(unseen, -math.inf, scores)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    if flag("scaled_dot_product_attention", "is_causal", is_causal):
-        rows, columns = (shape_of("scaled_dot_product_attention", x)[-2] for x in (query, key))
-        scores = scores + ad.cast_like_op(causal_mask(rows, columns, known_dtype(query) or "float32"), query)
-    return attended(scores, value, lambda weights: dropout(weights, dropout_p), unseen)[0]
+    op = "scaled_dot_product_attention"
+    require_nodes(op, query, key, value, attn_mask)
+    factor = None if scale is None else real(op, "scale", scale)
+    weights = _attention_weights(query, key, attn_mask, factor, flag(op, "is_causal", is_causal))
+    return ad.matmul_op(dropout(weights, dropout_p), value)
 
 
 @function()
-def _scaled(query: Node) -> Tensor:
-    """Queries (..., d) over the square root of d."""
-    return query / math.sqrt(query.shape[-1])
-
-
-def attended(
-    scores: Node, value: Node, drop: Callable[[Node], Tensor], unseen: Node | None = None
-) -> tuple[Tensor, Tensor]:
-    """softmax(scores) value, and the softmax, to which `drop` is applied; weights are 0 where `unseen` holds, also
-    those of a query that sees no key."""
+def _attention_weights(query: Node, key: Node, mask: Node | None, scale: float | None, is_causal: bool) -> Tensor:
+    """softmax(q k^T scale), (..., L, S), where the mask lets a query see a key; 0 elsewhere."""
+    q = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
+    scores, unseen = ad.matmul_op(q, key, trans_B=True), None
+    if mask is not None and mask.dtype == "bool":
+        unseen = ad.logical_not_op(mask)
+        scores = ad.where_op(unseen, -math.inf, scores)
+    elif mask is not None:
+        scores = scores + mask
+    if is_causal:
+        scores = scores + causal_mask(query.shape[-2], key.shape[-2], query.dtype)
     weights = ad.softmax_op(scores)
-    weights = drop(weights if unseen is None else ad.where_op(unseen, 0.0, weights))
-    return ad.matmul_op(weights, value), weights
+    return weights if unseen is None else ad.where_op(unseen, 0.0, weights)
 
 
 def causal_mask(
