@@ -215,7 +215,8 @@ def primitive(
     def apply(*inputs: Any, **attrs: Any) -> Made:
         for value in inputs:
             if not isinstance(value, Node):
-                return beside_numbers(*inputs, **attrs)
+                are_operands = all(isinstance(one, Node) or is_number(one) for one in inputs)
+                return beside_numbers(*inputs, **attrs) if are_operands else operator(inputs, attrs)
         return operator.applied(inputs, attrs)
 
     def beside_numbers(*inputs: Any, **attrs: Any) -> Made:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, number, real
+from ...ops.replay import function
 from ...random import default_generator
 from ...tensors import Tensor
 from ...tensors.arguments import node_of
 from ...tensors.elementwise import OfOne
-from ..checks import require_nodes, shape_of
+from ..checks import require_nodes
 from .products import per_channel
 
 relu: OfOne = Tensor.relu
@@ -53,9 +54,11 @@ def mish(input: Node) -> Tensor:
     return input * ad.tanh_op(softplus(input))
 
 
+@function()
 def prelu(input: Node, weight: Node) -> Tensor:
-    """x where x > 0, else weight x; weight of one element, or (C,) for x (N, C, *space), whose shapes are known."""
-    space, alone = len(shape_of("prelu", input)) - 2, math.prod(shape_of("prelu", weight)) == 1
+    """x where x > 0, else weight x; weight of one element, or (C,) for x (N, C, *space)."""
+    require_nodes("prelu", input, weight)
+    space, alone = len(input.shape) - 2, math.prod(weight.shape) == 1
     slope = ad.reshape_op(weight, ()) if alone else per_channel(weight, space)
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
