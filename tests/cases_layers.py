@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from cases import Case, cases_of
 from dlsys import ops
 from dlsys.exchange import channels_last_ops as last
 from dlsys.graph import Node, Shape
-from dlsys.ops.cross_entropy import class_numbers
+from dlsys.ops.cross_entropy import class_counts, class_numbers
 from dlsys.ops.pooling import (
     avg_pool2d,
     avg_pool2d_gradient,
@@ -160,11 +161,12 @@ TARGETS: list[tuple[Shape, Shape, int, int]] = [
 ]
 
 
-def _class_numbers() -> list[Case]:
+def _of_numbers(function: Callable[..., Node], more: int, **attrs: Any) -> list[Case]:
+    """Cases of a function of class numbers, of which one is ignored, and of so many more, that are none."""
     return [
         Case(
-            lambda x, n=logits[1], i=ignored: class_numbers(x, classes=n, ignore_index=i), (targets,),
-            fixed=((0, ("int32", "int64", "uint8")[number % 3], 0, classes),),
+            lambda x, n=logits[1], i=ignored: function(x, classes=n, ignore_index=i, **attrs), (targets,),
+            fixed=((0, ("int32", "int64", "uint8")[number % 3], 0, classes + more),),
         )
         for number, (logits, targets, classes, ignored) in enumerate(TARGETS)
     ]  # fmt: skip
@@ -232,7 +234,8 @@ CASES: dict[str, list[Case]] = {
     **_last(),
     "avg_pool2d": _pool("avg_pool2d"),
     "avg_pool2d_gradient": _pool("avg_pool2d_gradient"),
-    "class_numbers": _class_numbers(),
+    "class_counts": _of_numbers(class_counts, 0, dtype="float64"),
+    "class_numbers": _of_numbers(class_numbers, 2),
     "cross_entropy": _cross_entropy(),
     "conv2d": _convolution("conv2d"),
     "conv2d_filter_gradient": _convolution("filter"),

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
-from .base import Expr, Shape, constant, copy, full, read, shape_of
+from .base import Expr, Shape, constant, copy, elementwise, full, read, shape_of
 from .loops import Part, place, ravelled, scatter_add, unravelled
 
 
@@ -94,6 +95,32 @@ def _inside(index: Expr, extent: int) -> Expr:
 def in_range(indices: te.Tensor, extent: int) -> te.Tensor:
     """The indices, negative from the end, clamped into [0, extent), as int64."""
     return te.compute(shape_of(indices), lambda *at: _inside(indices(*at), extent).astype("int64"), name="in_range")
+
+
+def _class_of(number: Expr, classes: int, ignore_index: int) -> tuple[Expr, Expr]:
+    """Whether a number is ignored, and whether it is a class; in 64 bits, which hold all."""
+    wide = number.astype("int64")
+    limits = np.iinfo("int64")
+    is_class = tirx.all(wide >= tirx.const(0, "int64"), wide < tirx.const(classes, "int64"))
+    if not limits.min <= ignore_index <= limits.max:
+        return tirx.const(False, "bool"), is_class
+    return tirx.EQ(wide, tirx.const(ignore_index, "int64")), is_class
+
+
+@elementwise
+def class_counts(number: Expr, classes: int, ignore_index: int, dtype: str) -> Expr:
+    """1 of a class number, 0 of one that is ignored, NaN of any other."""
+    is_ignored, is_class = _class_of(number, classes, ignore_index)
+    counted = tirx.Select(is_class, constant(1, dtype), constant(np.nan, dtype))
+    return tirx.Select(is_ignored, constant(0, dtype), counted)
+
+
+@elementwise
+def class_numbers(number: Expr, classes: int, ignore_index: int) -> Expr:
+    """The class number, -1 where it is ignored or none; int32."""
+    is_ignored, is_class = _class_of(number, classes, ignore_index)
+    none = tirx.const(-1, "int32")
+    return tirx.Select(is_ignored, none, tirx.Select(is_class, number.astype("int32"), none))
 
 
 def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:

@@ -21,6 +21,7 @@ from ..errors import DataError, GraphError
 from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Op
 from ..nn import functional
 from ..ops import constant_op
+from ..ops.primitive import Primitive
 from ..ops.rules import broadcast_rule
 from ..ops.types import known_dtype
 from ..tensors import Tensor, dtype_of, shape_of, tensor
@@ -122,10 +123,10 @@ def operands(a: Value, b: Value) -> list[Node]:
 def _elementwise(op: Op) -> None:
     """ONNX's operator of one value, or of two and more, whose name is on the class of ours."""
 
-    if op.broadcasts:
-        operator(op.onnx, 0, 1)(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs))
-    else:
+    if isinstance(op, Primitive) and op.count == 1:
         operator(op.onnx)(lambda x: op.make([x]))
+    else:
+        operator(op.onnx, 0, 1)(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs))
 
 
 for _op in OPS.values():

@@ -14,13 +14,13 @@ from .. import compute
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Shape
-from .elementwise import cast_op, equal_op, greater_equal_op, less_op, logical_and_op, not_equal_op, where_op
+from .elementwise import equal_op, maximum_op, where_op
 from .indexing import checked, take_op
 from .loss import reduced
 from .primitive import primitive
-from .reduction import mean_op, reducesum_op
+from .reduction import mean_op, reducesum
 from .replay import function
-from .shape import reshape_op
+from .shape import expand_dims_op, reshape_op, squeeze_op
 from .softmax import log_softmax_op, softmax_op
 from .state import leaf, with_gradient
 
@@ -31,37 +31,47 @@ def _classes(node: Node, shapes: object) -> IndexRange:
     return IndexRange(0, 0, count, f"{count} classes", node.attrs["ignore_index"])
 
 
+def _counts(x: np.ndarray, classes: int, ignore_index: int, dtype: str) -> np.ndarray:
+    return np.where(x == ignore_index, 0.0, np.where((x >= 0) & (x < classes), 1.0, np.nan)).astype(dtype)
+
+
+def _numbers(x: np.ndarray, classes: int, ignore_index: int) -> np.ndarray:
+    return np.where((x >= 0) & (x < classes) & (x != ignore_index), x.astype("int32"), -1)
+
+
+class_counts = primitive(
+    "class_counts", numpy=_counts, te=compute.class_counts, grad=None, dtypes=INTEGERS, dtype="dtype",
+    index_range=_classes, doc="1 of a class number, 0 of one that is ignored, NaN of any other.",
+)  # fmt: skip
 class_numbers = primitive(
-    "class_numbers", numpy=lambda x, classes, ignore_index: x, te=lambda x, classes, ignore_index: compute.copy(x),
-    dtypes=INTEGERS, index_range=_classes, flops=0,
-    doc="The numbers, of which a run says where one that it is fed is no class.",
+    "class_numbers", numpy=_numbers, te=compute.class_numbers, grad=None, dtypes=INTEGERS, dtype="int32",
+    doc="The class number, -1 where it is ignored or none; int32, of which a vector holds as many as of logits.",
 )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=64)
-def _numbers(classes: int, rank: int) -> Node:
+def _every_class(classes: int, rank: int) -> Node:
     """0, 1, 2, ... along axis 1. One leaf serves all graphs, and so decides for none where it is computed."""
-    found = leaf(np.arange(classes, dtype=np.int32).reshape(1, -1, *(1,) * (rank - 2)), "classes")
-    found.cell.roams = True
-    return found
+    numbers = leaf(np.arange(classes, dtype=np.int32).reshape(1, -1, *(1,) * (rank - 2)), "classes")
+    numbers.cell.roams = True
+    return numbers
 
 
-def _is_target(logits: Node, targets: Node, inside: Node) -> Node:
-    """Whether a class is the target; none is of a number that is no class."""
-    chosen = cast_op(where_op(inside, targets, -1), "int32")  # of which a vector holds as many as of logits
-    return equal_op(chosen, _numbers(logits.shape[1], len(logits.shape)))
+def _is_target(logits: Node, numbers: Node) -> Node:
+    return equal_op(numbers, _every_class(logits.shape[1], len(logits.shape)))
 
 
-def _inside(logits: Node, targets: Node) -> Node:
-    """Whether a number is a class."""
-    return logical_and_op(greater_equal_op(targets, 0), less_op(targets, logits.shape[1]))
-
-
-def _of_losses(g: Node, y: Node, logits: Node, targets: Node, ignored: int) -> tuple[Node, None]:
+def _of_losses(g: Node, y: Node, logits: Node, numbers: Node, counts: Node) -> tuple[Node | None, ...]:
     """(softmax(logits) - y) g, y being 1 at the target's class, else 0."""
-    inside, share = _inside(logits, targets), softmax_op(logits, 1)
-    grad = where_op(_is_target(logits, targets, inside), share - 1.0, share) * where_op(inside, g, float("nan"))
-    return where_op(not_equal_op(targets, ignored), grad, 0.0), None
+    share = softmax_op(logits, 1)
+    return where_op(_is_target(logits, numbers), share - 1.0, share) * (g * counts), None, None
+
+
+def _counted(logits: Node, targets: Node, ignored: int) -> Made:
+    """What each class number counts, with an axis of extent 1 for the classes. Raises IndexRangeError for one that is
+    no class and whose value is known."""
+    attrs = {"classes": logits.shape[1], "ignore_index": ignored, "dtype": logits.dtype}
+    return expand_dims_op(checked(class_counts(targets, **attrs)), 1)
 
 
 def class_losses(op: str, logits: Node, targets: Node, ignored: int, weight: Node | None) -> tuple[Made, Made]:
@@ -76,26 +86,22 @@ def class_losses(op: str, logits: Node, targets: Node, ignored: int, weight: Nod
         raise ShapeError(f"{op}: logits must be (N, C) or (N, C, d1, ...), not {shape}")
     if targets.shape != (shape[0], *shape[2:]):
         raise ShapeError(f"{op}: targets {targets.shape} are not class numbers {(shape[0], *shape[2:])}")
-    checked(class_numbers(targets, classes=shape[1], ignore_index=ignored))
-    column = reshape_op(targets, (shape[0], 1, *shape[2:]))
-    column.name = targets.name  # for the errors of a run
-    numbers = cast_op(class_numbers(column, classes=shape[1], ignore_index=ignored), "int64")
-    inside, counted = _inside(logits, numbers), not_equal_op(numbers, ignored)
-    logs = where_op(_is_target(logits, numbers, inside), log_softmax_op(logits, 1), 0.0)
-    losses = where_op(inside, -reducesum_op(logs, 1, keepdims=True), float("nan"))
-    losses = with_gradient(where_op(counted, losses, 0.0), [logits, numbers], _of_losses, ignored=ignored)
-    counts = cast_op(counted, logits.dtype)
+    counts = _counted(logits, targets, ignored)
+    numbers = class_numbers(expand_dims_op(targets, 1), classes=shape[1], ignore_index=ignored)
+    logs = where_op(_is_target(logits, numbers), log_softmax_op(logits, 1), 0.0)
+    losses = -reducesum(logs, axes=(1,), keepdims=True) * counts
+    losses = with_gradient(losses, [logits, numbers, counts], _of_losses)
     if weight is None:
         return losses, counts
     if weight.shape != shape[1:2]:
         raise ShapeError(f"{op}: weight {weight.shape} of {weight.name} is not of the {shape[1:2]} classes")
-    counts = counts * take_op(weight, where_op(counted, numbers, 0))
+    counts = counts * take_op(weight, maximum_op(numbers, 0))
     return losses * counts, counts
 
 
-def without_classes(losses: Node) -> Node:
+def without_classes(losses: Node) -> Made:
     """The losses without the axis of extent 1 in the classes' place."""
-    return reshape_op(losses, (losses.shape[0], *losses.shape[2:]))
+    return squeeze_op(losses, 1)
 
 
 @function()
@@ -124,14 +130,14 @@ def cross_entropy_op(
     if targets.dtype in FLOATS:
         _require_probabilities(logits, targets)
         terms = targets if by_class is None else targets * by_class
-        losses = -reducesum_op(terms * log_softmax_op(logits, 1), 1, keepdims=True)
+        losses = -reducesum(terms * log_softmax_op(logits, 1), axes=(1,), keepdims=True)
     else:
         losses, counts = class_losses("cross_entropy", logits, targets, ignored, weight)
     if smoothing:
         logs = log_softmax_op(logits, 1)
         even = -mean_op(logs if by_class is None else logs * by_class, 1, keepdims=True)
         if counts is not None:
-            even = where_op(not_equal_op(reshape_op(cast_op(targets, "int64"), even.shape), ignored), even, 0.0)
+            even = even * _counted(logits, targets, ignored)
         losses = losses * (1 - smoothing) + even * smoothing
     return reduced("cross_entropy", without_classes(losses) if reduction == "none" else losses, reduction, counts)
 
