@@ -80,7 +80,7 @@ def test_graph_as_text() -> None:
     assert lines[1].startswith("w = placeholder()   # test_graph.py:")
     assert lines[2].startswith(f"{y.name} = matmul(x, w, trans_A=True)   # ")
     assert lines[3] == f"{half.name} = mul({y.name}, 0.5)   # {line}"
-    assert lines[4] == f"{z.name} = reducesum({half.name}, axes=(0,))   # {line}"
+    assert lines[4] == f"{z.name} = reducesum({half.name}, [0])   # {line}"
     assert len(lines) == 5 and format_graph([]) == ""
 
 
@@ -91,7 +91,7 @@ def test_nodes_of_one_name_are_told_apart_in_text() -> None:
 
 
 def test_locations_are_the_users_lines() -> None:
-    x = ops.Variable("x"); line = here()  # noqa: E702
+    x = ops.Variable("x", (2, 3), "float32"); line = here()  # noqa: E702
     assert x.location == line
     y = 2 / (x + 1); line = here()  # noqa: E702
     assert [node.location for node in find_topo_sort([y]) if node.inputs] == [line, line]
@@ -120,7 +120,8 @@ def test_arithmetic_with_constants_on_both_sides() -> None:
     for node, expected in pairs:
         assert isinstance(node, Node)
         np.testing.assert_allclose(evaluate([node], {x: x_np, y: y_np})[0], expected, rtol=1e-15)
-    assert all(node.op is OPS[name] for node, name in ((x + 1, "add"), (2 * x, "mul"), (1 / x, "div"), (x**2, "power")))
+    names = (x + 1, "add"), (2 * x, "mul"), (1 / x, "div"), (x**2, "power")
+    assert all(node.op.name == name for node, name in names)
     assert [node.const_attr for node in (x + 1, 2 * x, 5 - x, x - 5, 1 / x, x**2, x + y)] == [1, 2, 5, 5, 1, 2, None]
 
 
@@ -166,7 +167,6 @@ def test_independent_variable_has_gradient_zeros() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     grads = gradients(x * 2.0, [x, y])
     feed = {x: np.ones((2, 3)), y: np.ones((4, 1))}
-    assert grads[1].op.name == "zeroslike"
     np.testing.assert_array_equal(evaluate(grads, feed)[1], np.zeros((4, 1)))
     # x reaches this output by its shape alone
     grad = gradients(ops.broadcastto_op(y, x), [x])[0]
@@ -196,11 +196,11 @@ def test_error_names_operator_shapes_node_and_line() -> None:
 
 def test_declared_shape_and_dtype() -> None:
     x = ops.Variable("x", shape=[2, 3], dtype=np.float32)
-    assert x.op.infer_shape(x, []) == (2, 3) and x.op.infer_dtype(x, []) == "float32"
+    assert (x.shape, x.dtype) == ((2, 3), "float32")
     y = ops.Variable("y", shape=4)
-    assert y.op.infer_shape(y, []) == (4,)
+    assert y.shape == (4,)
     z = ops.Variable("z")
-    assert "known only when the variable is fed" in error_of(ShapeError, z.op.infer_shape, z, [])
+    assert "known only when the variable is fed" in error_of(ShapeError, lambda: z.shape)
 
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
@@ -241,7 +241,7 @@ def test_nothing_is_patched() -> None:
 
 
 def test_a_number_prints_itself_and_has_no_value_alone() -> None:
-    x = ops.Variable("x")
+    x = ops.Variable("x", (2,), "float32")
     number = (x + 2.5).inputs[1]
     assert repr([x, number]) == "[x, 2.5]"
     assert "2.5 has a dtype only beside" in error_of(GraphError, Executor, [number])

@@ -4,7 +4,7 @@ in `inspect.stages`."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -131,14 +131,14 @@ class Executor(Stages):
         """The Array of each node that the latest plan computes; empty before `memory_plan` or `run`."""
         with self._lock:
             plan = self._current
-            return _by_user_node(plan, plan.arrays) if plan is not None and plan.is_placed else {}
+            return _by_user_node(plan, plan.arrays, self._position) if plan is not None and plan.is_placed else {}
 
     @property
     def node_to_compiled_func(self) -> dict[Node, Any]:
         """The kernel of each node that has one in the latest plan; empty before `compile_funcs` or `run`."""
         with self._lock:
             plan = self._current
-            return _by_user_node(plan, plan.kernels) if plan is not None and plan.is_compiled else {}
+            return _by_user_node(plan, plan.kernels, self._position) if plan is not None and plan.is_compiled else {}
 
     def run(self, feed_dict: Mapping[Node, Any], convert_to_numpy_ret_vals: bool = False) -> list[Any]:
         """The values of `eval_node_list`.
@@ -290,9 +290,7 @@ class Executor(Stages):
     def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, Mapping[Node, Array]]:
         """The plan, and an Array for each feed that it needs."""
         feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
-        plan = self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()})
-        leaf_of = self._analysed[plan].leaf_of
-        return plan, {leaf_of(node): value for node, value in feeds.items()}
+        return self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()}), feeds
 
     def latest_plan(self) -> Plan:
         """The plan of the latest signature. Raises FeedError where there is none."""
@@ -311,7 +309,8 @@ class Executor(Stages):
                 graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
                 program = make_program(graph, self.passes, self._columns, self.ctx.kind)
                 indices = fed_indices(graph, {graph.leaf_of(node): node for node in fed})
-                plan = Plan(program, self.ctx, self._arena, indices=indices)
+                leaves = {node: graph.leaf_of(node) for node in fed}
+                plan = Plan(program, self.ctx, self._arena, indices, leaves)
             self._plans[signature], self._analysed[plan] = plan, graph
             self._planned_before += 1
             if self.ctx.kind != "numpy":
@@ -432,10 +431,12 @@ def _remade(kind: type[Executor], order: list[Node], nodes: list[Node], ctx: str
     return kind(nodes, ctx, passes)
 
 
-def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:
-    """`found` by the program's nodes, and by the user's nodes that they have replaced."""
+def _by_user_node(plan: Plan, found: Mapping[Node, Any], users: Container[Node]) -> dict[Node, Any]:
+    """`found` by the user's nodes for which the program's nodes stand, and by those that stand for none."""
     current = plan.program.graph.current
-    return {**found, **{node: found[now] for node, now in current.items() if now in found}}
+    of_users = {node: found[now] for node, now in current.items() if now in found and node in users}
+    standing = {current[node] for node in of_users}
+    return {**{node: value for node, value in found.items() if node in users or node not in standing}, **of_users}
 
 
 def _stand_in(graph: TypedGraph, node: Node) -> np.ndarray:

@@ -50,7 +50,9 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
         if not isinstance(node, Node):
             raise GraphError(f"gradients: node_list must hold nodes, not {type(node).__name__}")
 
-    return list(_gradients(output_node, node_list))
+    distinct = list(dict.fromkeys(node_list))
+    grads = dict(zip(distinct, _gradients(output_node, distinct), strict=True))
+    return [grads[node] for node in node_list]
 
 
 @function(results=lambda output, nodes: len(nodes))

@@ -102,6 +102,7 @@ class Node:
         op: the operator, the one instance in `OPS`.
         inputs: the nodes it is applied to.
         attrs: the operator's constants by name, such as axes: numbers, text, None, or tuples of these.
+        function: the name of the function whose result it is, if that is not its operator; None else.
         place: the code that made it, and the offset of the instruction there; of a node from a file the text: see
             `line`.
         part: the module call in whose `forward` it was made, as text, see `scopes.scope`; None outside.
@@ -114,13 +115,14 @@ class Node:
     """
 
     __slots__ = (
-        *("_name", "attrs", "cell", "dtype", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place", "shape"),
-        *("reads", "value_type"),
+        *("_name", "attrs", "cell", "dtype", "function", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place"),
+        *("reads", "shape", "value_type"),
     )
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
     place: tuple[Any, int] | str
+    function: str | None
     part: str | None
     gradient_of: str | None
     no_grad: bool
@@ -138,6 +140,7 @@ class Node:
         self.attrs = attrs
         self.id = next(_ids)
         self._name = name
+        self.function = None
         if (differentiated := scopes.differentiated) is not None:
             self.placed_as(differentiated)
             self.gradient_of, self.no_grad = differentiated.name, scopes.no_grad
@@ -157,8 +160,8 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The user's name, or `<op>_<id>`."""
-        return f"{self.op.name}_{self.id}" if self._name is None else self._name
+        """The user's name, or `<op>_<id>`; of a function's result `<function>_<id>`."""
+        return f"{self.function or self.op.name}_{self.id}" if self._name is None else self._name
 
     @name.setter
     def name(self, name: str | None) -> None:

@@ -217,9 +217,10 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
 def _without_inputs(node: Node) -> Node:
     """The node without its inputs, so that a kernel that is kept keeps no graph."""
     alone = Node.__new__(Node)
-    for name in Node.__slots__:
-        setattr(alone, name, getattr(node, name))
-    alone.inputs, alone.reads = [], None
+    alone.op, alone.inputs, alone.attrs, alone.reads = node.op, [], node.attrs, None
+    alone.id, alone.name, alone.function, alone.cell = node.id, node.name, None, None
+    alone.value_type, alone.shape, alone.dtype = node.value_type, node.shape, node.dtype
+    alone.placed_as(node)
     return alone
 
 

@@ -56,12 +56,14 @@ class Plan:
         ctx: Context,
         arena: Arena | None = None,
         indices: Sequence[FedIndices] = (),
+        leaves: Mapping[Node, Node] | None = None,
     ) -> None:
         """`arena`: memory shared with other plans of the context; its own for None. `indices`: those among the feeds,
-        for `require_in_range`."""
+        for `require_in_range`. `leaves`: what stands in the program for nodes that a user feeds."""
         self.program = program
         self.ctx = ctx
         self.indices = indices
+        self._leaves: Mapping[Node, Node] = leaves or {}
         self.is_compiled = self.is_placed = False
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
@@ -70,10 +72,10 @@ class Plan:
         self._written: list[tuple[int, int]] = []  # the memory that a run writes, from which address to which, sorted
         self._low = self._high = 0  # the first and the last of these addresses
         self._copies: dict[int, Array] = {}  # of given arrays that lie in that memory, by their number
-        # What the latest run read, for `run_again`: lists of pairs are walked twice as fast as dictionaries. None where
-        # something else that was fed decides what is run; the arrays' types where they are held no longer.
-        self._fed: list[tuple[Node, Array | Type]] | None = None
-        self._types: list[tuple[Node, Type]] = []
+        # What the latest run read, for `run_again`: the user's node, its number, and the array, or its type where that
+        # is held no longer; lists are walked twice as fast as dictionaries. None where something else that was fed
+        # decides what is run.
+        self._fed: list[tuple[Node, int, Array | Type]] | None = None
         self._held: list[tuple[Any, Array]] = []  # the Parameters' cells
 
     @property
@@ -89,9 +91,9 @@ class Plan:
     def let_go(self) -> None:
         """Hold what the latest run was fed no longer."""
         if self._fed is not None:
-            self._fed = [*self._types]
-        for i in self._places_fed if self._bound else ():  # nothing is bound before the first run
-            self._bound[i] = None
+            self._fed = [(node, i, type_of(array.shape, array.dtype)) for node, i, array in self._fed]
+        pairs = zip(self.given, self._bound, strict=False)  # nothing is bound before the first run
+        self._bound = [array if node in self._parameters else None for node, array in pairs]
 
     @lazy
     def updated(self) -> tuple[Any, ...]:
@@ -187,11 +189,6 @@ class Plan:
         return [node for node in self.given if node.cell is not None]
 
     @lazy
-    def _places_fed(self) -> list[int]:
-        """The numbers of what is given and is no Parameter."""
-        return [number for number, node in enumerate(self.given) if node.cell is None]
-
-    @lazy
     def _number(self) -> dict[Node, int]:
         return {node: number for number, node in enumerate(self.given)}
 
@@ -259,13 +256,14 @@ class Plan:
         with collecting_later():
             return kind(calls, functions, len(self.given), self.arena)
 
-    def run(self, feeds: Mapping[Node, Array], alone: bool = False) -> list[Array | None]:
-        """Put the feeds into their places and run. Allocates nothing after the first time. `alone`: whether the user
-        fed these and no others.
+    def run(self, fed: Mapping[Node, Array], alone: bool = False) -> list[Array | None]:
+        """Put the feeds, by the user's nodes, into their places and run. Allocates nothing after the first time.
+        `alone`: whether the user fed these and no others.
 
         Returns the results, the same objects in every run unless a parameter moved.
         """
         runner, moved, ctx = self._runner, self._results is None, self.ctx
+        feeds = {self._leaves.get(node, node): array for node, array in fed.items()}
         self._fed = None  # until all is in its place
         for node in self._parameters_given:
             if node not in feeds:
@@ -287,8 +285,7 @@ class Plan:
                 self._bind_copy(i, array)
                 repeats = False
         if repeats:
-            self._fed = list(feeds.items())
-            self._types = [(node, type_of(array.shape, array.dtype)) for node, array in feeds.items()]
+            self._fed = [(node, self._number[self._leaves.get(node, node)], array) for node, array in fed.items()]
             self._held = [(node.cell, array) for node, array in self._parameters.items()]
         if len(runner):
             runner.run()
@@ -312,18 +309,18 @@ class Plan:
         if fed is None or type(feeds) is not dict or len(feeds) != len(fed):
             return None
         same = True
-        for node, before in fed:
+        for node, number, before in fed:
             array = feeds.get(node)
             if array is not before:
                 if type(array) is not Array or array.context is not self.ctx:
                     return None
                 if array.shape != before.shape or array.dtype != before.dtype:
                     return None
-                if not self._bind(self._number[node], array):
+                if not self._bind(number, array):
                     return None
                 same = False
         if not same:
-            self._fed = [(node, feeds[node]) for node, _ in fed]
+            self._fed = [(node, number, feeds[node]) for node, number, _ in fed]
         for cell, array in self._held:
             if cell.content is not array:
                 return None

@@ -170,9 +170,12 @@ def function(results: Results = None) -> Callable[[Callable[P, R]], Callable[P, 
         def called(*args: P.args, **words: P.kwargs) -> Any:
             if _has_no_type(args) or (words and _has_no_type(words.values())):
                 return call.noted(args, words)
-            result = body(*args, **words)
-            if isinstance(result, Node) and any(result is value for value in args):
-                return WithUpdates.make([result])
+            result: Any = body(*args, **words)
+            if isinstance(result, Node):
+                if any(result is value for value in args):
+                    result = WithUpdates.make([result])
+                if result.op.name != call.name:
+                    result.function = call.name
             return result
 
         return called
