@@ -13,7 +13,7 @@ from helpers import error_of
 
 
 def test_a_wrong_shape_is_told_where_it_is_written() -> None:
-    told = error_of(dl.ShapeError, dl.tensor(np.ones(6, "float32")).reshape, 4, 2)
+    told = error_of(dl.ShapeError, lambda: dl.tensor(np.ones(6, "float32")).reshape(4, 2))
     assert told.startswith("reshape: (6,) of 6 elements does not fit (4, 2)") and "test_messages.py:" in told
 
 

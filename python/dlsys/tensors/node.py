@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..devices import Array
 from ..graph import Node, Op
+from ..scopes import scopes
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -39,9 +40,10 @@ class TensorNode(Node):
         Node.__init__(self, op, inputs, attrs, name)
         read: list[Any] = []
         is_data = not op.variable
+        is_replayed = scopes.origin is not None  # of these nobody asks the value, so they keep no array alive
         for value in inputs:
             cell = value.cell
-            read.append(None if cell is None else cell.content)
+            read.append(None if cell is None or is_replayed else cell.content)
             is_data = is_data and isinstance(value, TensorNode) and value.is_data
         self.read = read
         self.is_data = is_data
