@@ -115,8 +115,8 @@ class Node:
     """
 
     __slots__ = (
-        *("_name", "attrs", "cell", "dtype", "function", "gradient_of", "id", "inputs", "no_grad", "op", "part", "place"),
-        *("reads", "shape", "value_type"),
+        *("_name", "attrs", "cell", "dtype", "function", "gradient_of", "id", "inputs", "no_grad", "op"),
+        *("part", "place", "reads", "shape", "value_type"),
     )
     op: Op
     inputs: list[Node]
