@@ -143,7 +143,8 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
     if 0 in shape:
         return full(shape, 0.0, dtype)
     parts = [part for part in parts if 0 not in part.counts]
-    while fill is not None and lead < len(shape) and all(p.counts[lead] == shape[lead] for p in parts):
+    whole = lambda part, axis: (part.counts[axis], part.steps[axis]) == (shape[axis], 1)  # noqa: E731
+    while fill is not None and lead < len(shape) and all(whole(part, lead) for part in parts):
         lead += 1  # what is filled is in the cache when it is copied over
     filled, value = shape[lead:], constant(0 if fill is None else fill, dtype)
 
