@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cases import Case, cases_of
+from cases import Case
 from dlsys import ops
 from dlsys.graph import OPS, Node, Shape
 
 WHOLE = slice(None)
 
-# a shape, an index of it
+# a shape, an index of it, which drops and adds no axes
 SLICES: list[tuple[Shape, Any]] = [
-    ((), ...),
-    ((), None),
-    ((7,), 3),
     ((7,), slice(5, 1, -2)),
     ((3, 31), (slice(1, None), slice(2, 29, 3))),
-    ((5, 6), (-1, slice(None, None, -1))),
-    ((2, 3, 4), (..., None, 1)),
-    ((2, 3, 4), (slice(0, 1), None, slice(9, 1, -1), slice(-3, None))),
+    ((5, 6), (slice(-1, None), slice(None, None, -1))),
+    ((2, 3, 4), (slice(0, 1), slice(9, 1, -1), slice(-3, None))),
     ((4, 3), slice(2, 2)),
     ((2, 0, 3), (WHOLE, WHOLE, slice(1, 3))),
+]
+# and some that do
+RESHAPED: list[tuple[Shape, Any]] = [
+    ((), None),
+    ((7,), 3),
+    ((5, 6), (-1, slice(None, None, -1))),
+    ((2, 3, 4), (None, ..., 1)),
+    ((2, 3, 4), (slice(0, 1), None, slice(9, 1, -1), slice(-3, None))),
 ]
 
 
@@ -36,27 +40,21 @@ def _make(name: str, **attrs: Any) -> Callable[..., Node]:
     return lambda *inputs: OPS[name].make(list(inputs), attrs)
 
 
-def _slice_gradient() -> list[Case]:
+def _place() -> list[Case]:
+    """The gradients of slices."""
     cases = []
     for shape, key in SLICES:
-        node = ops.slice_op(ops.Variable("x"), key)
-        sliced = node.op.infer_shape(node, [shape])
-        cases.append(Case(_make("slice_gradient", **node.attrs), (sliced, shape)))
+        node = ops.slice_op(ops.Variable("x", shape, "float32"), key)
+        if node.op is OPS["slice"]:
+            regions = {name: node.attrs[name] for name in ("starts", "steps")}
+            cases.append(Case(_make("place", shape=shape, **regions, value=0.0), (node.shape,)))
     return cases
 
 
-# shape, shapes of the gradients, keys: side by side, one of them twice; on top of each other; with steps
-TAKEN_APART: list[tuple[Shape, tuple[Shape, ...], tuple[Any, ...]]] = [
-    ((6, 4), ((2, 4), (4,), (2, 4)), (((4, 6, None),), (1,), ((4, 6, None),))),
-    ((3, 5), ((3, 3), (3, 2)), ((..., (0, 3, None)), (..., (-3, -1, None)))),
-    ((2, 6), ((2, 3), (2,), (6,)), ((..., (None, None, 2)), (..., -1), (0,))),
-]
 PADDED: list[tuple[Any, ...]] = [
-    ((), ()),
     ((7,), ((2, 0),), 1.5),
     ((3, 5), ((0, 1), (2, 3))),
     ((2, 3, 4), ((1, 0), (0, 0), (0, 2)), -2.0),
-    ((2, 3), ((0, 0), (0, 0))),
     ((2, 0, 3), ((1, 1), (2, 1), (0, 1)), 0.5),
 ]
 # shapes, axis
@@ -67,13 +65,6 @@ JOINED: list[tuple[tuple[Shape, ...], int]] = [
     (((1, 3, 2), (2, 3, 2)), 0),
     (((2, 3, 4), (2, 2, 4), (2, 0, 4)), 1),
     (((0, 3), (0, 2)), 1),
-]
-PARTS: list[tuple[tuple[Shape, Shape], int]] = [
-    (((7,), (3,)), 0),
-    (((7,), (0,)), 0),
-    (((2, 9, 3), (2, 4, 3)), 1),
-    (((3, 5), (3, 1)), -1),
-    (((3, 5), (3, 5)), -1),
 ]
 STACKED: list[tuple[tuple[Shape, ...], int]] = [
     (((), ()), 0),
@@ -122,19 +113,26 @@ def _take() -> list[Case]:
     ]
 
 
-def _take_gradient() -> list[Case]:
+def _index_add() -> list[Case]:
     cases = []
     for shape, where, axis in TAKEN:
         at = axis % len(shape)
-        grad = (*shape[:at], *where, *shape[at + 1 :])
-        cases.append(Case(_make("take_gradient", axis=axis), (grad, where, shape), fixed=_indices(shape, axis)))
+        values = (*shape[:at], *where, *shape[at + 1 :])
+        added = _make("index_add", shape=shape, axis=at, from_start=False)
+        cases.append(Case(added, (values, where), fixed=_indices(shape, axis)))
     return cases
 
 
-def _along(name: str) -> list[Case]:
-    if name == "take_along_axis":
-        return [Case(_make(name, axis=a), (shape, where), fixed=_indices(shape, a)) for shape, where, a in ALONG]
-    return [Case(_make(name, axis=a), (where, where, shape), fixed=_indices(shape, a)) for shape, where, a in ALONG]
+def _along() -> list[Case]:
+    take = lambda axis: lambda x, i: ops.take_along_axis_op(x, i, axis)  # noqa: E731
+    return [Case(take(axis), (shape, where), fixed=_indices(shape, axis)) for shape, where, axis in ALONG]
+
+
+def _scatter_add() -> list[Case]:
+    return [
+        Case(_make("scatter_add", shape=shape, axis=axis % len(shape)), (where, where), fixed=_indices(shape, axis))
+        for shape, where, axis in ALONG
+    ]
 
 
 def _one_hot() -> list[Case]:
@@ -188,29 +186,19 @@ def _dropout() -> list[Case]:
 
 
 CASES: dict[str, list[Case]] = {
-    "slice": _by(ops.slice_op, *SLICES) + _by(ops.flip_op, ((2, 3, 4), (-3, -1)), ((3, 31), 1), ((3, 5), ())),
-    "slice_gradient": _slice_gradient(),
-    "slices_gradient": [
-        Case(_make("slices_gradient", keys=keys), (shape, *parts)) for shape, parts, keys in TAKEN_APART
-    ],
-    "pad": _by(ops.pad_op, *PADDED),
-    "concatenate": [Case(lambda *x, a=axis: ops.concatenate_op(x, a), shapes) for shapes, axis in JOINED],
-    "stack": [Case(lambda *x, a=axis: ops.stack_op(x, a), shapes) for shapes, axis in STACKED],
-    "split_like": [
-        Case(_make("split_like", axis=axis, rest=rest), shapes) for shapes, axis in PARTS for rest in (False, True)
-    ],
-    "expand_dims": _by(ops.expand_dims_op, ((), 0), ((3, 4), (0, -1)), ((5,), ()), ((0, 3), 1)),
-    "squeeze": cases_of(ops.squeeze_op, ((1, 3, 1),), ((1,),), ((2, 0),))
-    + _by(ops.squeeze_op, ((1, 3, 1), -1)),
-    "flatten": cases_of(ops.flatten_op, ((2, 3, 4),), ((),), ((5,),))
-    + _by(ops.flatten_op, ((2, 3, 0), 1, 2)),
-    "swapaxes": _by(
-        ops.swapaxes_op, ((3, 31), 0, 1), ((2, 3, 4, 5), -2, 1), ((5,), 0, -1), ((2, 0, 3), 0, 2)
-    ),
+    "slice": _by(ops.slice_op, *SLICES) + _by(ops.flip_op, ((2, 3, 4), (-3, -1)), ((3, 31), 1)),
+    "place": _place() + _by(ops.pad_op, *PADDED),
+    "concatenate": [Case(lambda *x, a=axis: ops.concatenate_op(x, a), shapes) for shapes, axis in JOINED]
+    + [Case(lambda *x, a=axis: ops.stack_op(x, a), shapes) for shapes, axis in STACKED],
+    "reshape": _by(ops.slice_op, *RESHAPED)
+    + _by(ops.expand_dims_op, ((), 0), ((3, 4), (0, -1)), ((0, 3), 1))
+    + _by(ops.squeeze_op, ((1, 3, 1),), ((1,),), ((1, 3, 1), -1))
+    + _by(ops.flatten_op, ((2, 3, 4),), ((),), ((2, 3, 0), 1, 2)),
+    "transpose": _by(ops.swapaxes_op, ((3, 31), 0, 1), ((2, 3, 4, 5), -2, 1), ((2, 0, 3), 0, 2)),
     "take": _take(),
-    "take_gradient": _take_gradient(),
-    "take_along_axis": _along("take_along_axis"),
-    "take_along_axis_gradient": _along("take_along_axis_gradient"),
+    "index_add": _index_add(),
+    "take_along_axis": _along(),
+    "scatter_add": _scatter_add(),
     "one_hot": _one_hot(),
     "in_range": _in_range(),
     "random_bits": _random_bits(),

@@ -30,7 +30,7 @@ from dlsys.compiler import Group, Reason, TypedGraph, analyse, unrolled, value_i
 from dlsys.compiler.base import plain, rewrite, sorted_nodes
 from dlsys.graph import OPS, Node, Op, Shape, below, find_topo_sort, type_of
 from dlsys.ops.replay import replay
-from dlsys.ops.state import State, Updates
+from dlsys.ops.state import State, Updates, WithUpdates
 from dlsys.schedule import ScheduleWarning
 from hypothesis import HealthCheck, settings
 
@@ -261,6 +261,12 @@ def typed_graph(
     roots = [node for node in outputs if node is not None] + [value for _, value in updates]
     order = find_topo_sort(roots)
     computed = tuple(node for node in order if node not in set(given))
-    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), dict(stands_for))
-    graph = rewrite(graph, plain, name="types", why="the shapes are known")
+    current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
+    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), current)
+
+    def rule(node: Node, typed: TypedGraph) -> Node | None:
+        """What no evaluator computes goes: a function's argument that it has returned, what reads shapes."""
+        return node.inputs[0] if isinstance(node.op, WithUpdates) else plain(node, typed)
+
+    graph = rewrite(graph, rule, name="types", why="the shapes are known")
     return replace(graph, nodes=sorted_nodes(graph))

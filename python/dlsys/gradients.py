@@ -9,10 +9,9 @@ import numpy as np
 from .errors import DTypeError, GraphError, ShapeError
 from .graph import FLOATS, Node, error_at, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
-from .ops.joining import joined_gradients
+from .ops.moves import joined_gradients, sum_to
 from .ops.primitive import Primitive
 from .ops.replay import function
-from .ops.shape import sum_to
 from .ops.state import WithGradient
 from .scopes import precision, scopes
 
@@ -123,7 +122,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     for node in reversed(order):
         if node in partials:
             with scopes.inside("differentiated", node), precision(node.attrs.get("precision")):
-                grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
+                grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node)))
                 if not (node.no_grad or dependent.isdisjoint(node.inputs)):
                     give(node.inputs, input_gradients(node, grad))
     return [grads.get(node) for node in node_list]

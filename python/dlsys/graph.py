@@ -84,8 +84,6 @@ class Op:
     """Whether it is a constant that is part of its readers' code, without a value in memory."""
     variable: ClassVar[bool] = False
     """Whether its value is fed to each run."""
-    lifts: ClassVar[bool] = False
-    """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """The dtypes that the inputs which are read for their values may have."""
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {}
@@ -237,19 +235,6 @@ class Op:
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
         """Which of its inputs holds indices, and in what range; None if none does."""
         return None
-
-    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
-        """The attributes without the numbers that may become inputs, and these numbers; for an operator that
-        `lifts`."""
-        raise NotImplementedError
-
-    def number(self, node: Node, which: int) -> np.ndarray:
-        """One of these numbers as the array to feed."""
-        raise NotImplementedError
-
-    def lifted(self, node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
-        """The same operator applied to `inputs`, with nodes in place of some of the numbers, by their positions."""
-        raise NotImplementedError
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         """How many operations the node takes; a multiply-add is two."""

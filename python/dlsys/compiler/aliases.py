@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..graph import Node
-from ..ops.slicing import Slice
-from ..ops.views import View
 from .base import TypedGraph
+from .views import SLICE, View, view_of
 
 LEAST_PART = 4  # views of less than a quarter of an array, together, are copies: else they keep all of it alive
 
@@ -80,9 +79,9 @@ def _find_views(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
     for node in graph.nodes:
         if node.op.kind == "view":
             aliases.add_view(node, 0)
-        elif isinstance(node.op, Slice):
+        elif node.op is SLICE:
             (x,) = node.inputs
-            first = node.op.view(node, View.of(graph.shapes[x])).run
+            first = view_of(node, View.of(graph.shapes[x])).run
             start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize
             if first is not None and start % boundary == 0:
                 slices[node] = x, start

@@ -36,11 +36,10 @@ from itertools import chain
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
-from ..ops.shape import Transpose
-from ..ops.slicing import Slice
 from .base import Reason, TypedGraph
 from .groups import Group, is_down_columns, is_elementwise, is_row_wise, kind_alone, loops_of, rows_of
 from .rematerialize import FEW, HERE, rematerialized
+from .views import SLICE, TRANSPOSE
 
 MOST_NODES = 48  # of a kernel: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a kernel
@@ -146,8 +145,8 @@ class Fusion:
 
     def _waits(self, node: Node, user: Node, own: dict[Node, None]) -> bool:
         """Whether the one reader of a node computes it, and `own`, what waits for it, for itself."""
-        if isinstance(node.op, Slice):
-            return isinstance(user.op, Transpose)
+        if node.op is SLICE:
+            return user.op is TRANSPOSE
         if not is_elementwise(node) or self._floats_differ((node, user)):
             return False
         if is_elementwise(user):

@@ -15,13 +15,11 @@ from .. import compute
 from ..errors import DlsysError, GraphError
 from ..graph import OPS, Node, Op, Shape, error_at, require_type
 from ..kernels import KernelSpec
-from ..ops.shape import Transpose
-from ..ops.slicing import Slice
 from ..ops.types import number_of
-from ..ops.views import View
 from ..system import lazy
 from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
+from .views import SLICE, View, view_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,12 +269,11 @@ def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
     """The view that a group is which is one slice, or one whose rows are moved, with no step backwards, from a multiple
     of `boundary` bytes on."""
     first, last = group.nodes[0], group.nodes[-1]
-    if not isinstance(first.op, Slice):
+    if first.op is not SLICE:
         return None
     view = View.of(graph.shapes[first.inputs[0]])
     for node in group.nodes:
-        assert isinstance(node.op, (Slice, Transpose))
-        view = node.op.view(node, view)
+        view = view_of(node, view)
     starts_between = view.offset * np.dtype(graph.dtypes[last]).itemsize % boundary
     return None if starts_between or min(view.strides, default=0) < 0 else view
 

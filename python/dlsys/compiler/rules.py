@@ -28,11 +28,10 @@ from ..ops import (
     full_op,
     mul_byconst_op,
     reducesum_op,
-    slice_op,
 )
 from ..ops.conv import ROLES, geometry_of, shapes_of
 from ..ops.elementwise import whole_power
-from ..ops.slicing import slice_gradient_op
+from ..ops.moves import place, reshape, sliced, transpose
 from ..ops.types import number_of
 from .base import TypedGraph
 from .patterns import Match, Pattern, Rule, p
@@ -169,13 +168,8 @@ def _bare(node: Node, graph: TypedGraph) -> Node:
     return node.inputs[0] if leads else node
 
 
-def _order(axes: Axes, rank: int) -> tuple[int, ...]:
-    """For each axis of a transpose the input's axis that it is, not negative."""
-    return tuple(reversed(range(rank))) if axes is None else tuple(axis % rank for axis in axes)
-
-
-def _swaps_last_two(axes: Axes, rank: int) -> bool:
-    return rank > 1 and _order(axes, rank) == (*range(rank - 2), rank - 1, rank - 2)
+def _swaps_last_two(axes: tuple[int, ...]) -> bool:
+    return len(axes) > 1 and axes == (*range(len(axes) - 2), len(axes) - 1, len(axes) - 2)
 
 
 def _with_flag(flag: str) -> Any:
@@ -214,6 +208,19 @@ def _sum_of_repeated(m: Match) -> Node:
     return mul_byconst_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
 
 
+def _dropped_last(m: Match) -> Node | None:
+    """The transpose of a slice of which an axis of one element was dropped: first the transpose, which one kernel
+    computes with the slice, then the reshape."""
+    dropped = m.node.inputs[0]
+    part = dropped.inputs[0]
+    before, behind = ([axis for axis, n in enumerate(x.shape) if n != 1] for x in (part, dropped))
+    if [part.shape[axis] for axis in before] != [dropped.shape[axis] for axis in behind]:
+        return None
+    axis_of = dict(zip(behind, before, strict=True))
+    ones = (axis for axis, n in enumerate(part.shape) if n == 1)
+    return reshape(transpose(part, axes=(*ones, *(axis_of[a] for a in m.axes if a in axis_of))), shape=m.shape)
+
+
 RESHAPED = p.reshape("x", shape=lambda m: m.shape)
 TRANSPOSE_OF_X = p.transpose("x", axes="axes")
 SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
@@ -222,17 +229,11 @@ TRANSPOSED = "a product reads transposed matrices"
 
 MOVES = [
     Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.shapes[m.x] == m.shape),
-    Rule("the shape written out", Pattern((OPS["expand_dims"], OPS["squeeze"], OPS["flatten"]), ("x",)), RESHAPED),
     Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
-    Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
-    Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=lambda m: _order(m.axes, len(m.shape))),
-         lambda m: m.axes != _order(m.axes, len(m.shape))),
-    Rule("axes written out", p.swapaxes("x"),
-         p.transpose("x", axes=lambda m: m.node.op.order(m.node, len(m.shape)))),
-    Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"),
-         lambda m: _swaps_last_two(m.axes, len(m.shapes[m.x]))),
+    Rule("a dropped axis is dropped last", p.transpose(p.reshape(p.slice("x")), axes="axes"), _dropped_last),
+    Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"), lambda m: _swaps_last_two(m.axes)),
     Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
-         lambda m: _swaps_last_two(m.axes, len(m.shapes[m.y]))),
+         lambda m: _swaps_last_two(m.axes)),
     Rule("a sum over extents of 1 is a reshape", SUM_OF_X, RESHAPED,
          lambda m: all(m.shapes[m.x][axis] == 1 for axis in m.axes)),
     Rule("a sum of equal values is a product",
@@ -260,6 +261,18 @@ def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: 
     return slice(0, taps), padding
 
 
+def _part(x: Node, parts: Sequence[slice]) -> Node:
+    """Of images or filters the part along rows and columns."""
+    reads = [range(*part.indices(n)) for part, n in zip((slice(None), slice(None), *parts), x.shape, strict=True)]
+    return sliced(x, reads)
+
+
+def _placed(part: Node, shape: Shape, parts: Sequence[slice]) -> Node:
+    """Zeros of a shape, with that part of it."""
+    starts, steps = (one.start for one in parts), (one.step or 1 for one in parts)
+    return place(part, shape=shape, starts=(0, 0, *starts), steps=(1, 1, *steps), value=0.0)
+
+
 def _cut_taps(m: Match) -> Node | None:
     """A convolution, or a gradient of one, without the rows and columns of the filters that lie in the padding at every
     place; the filters' gradient is zero there."""
@@ -271,21 +284,20 @@ def _cut_taps(m: Match) -> Node | None:
     parts, attrs["padding"] = zip(*(_used(*axis) for axis in axes), strict=True)
     if parts == tuple(slice(0, taps) for taps in filters[2:]):
         return None
-    key = (..., *parts)
     pairs = zip(ROLES[op.name], m.node.inputs, strict=False)
-    inputs = [slice_op(x, key) if what == "filters" else x for what, x in pairs]
+    inputs = [_part(x, parts) if what == "filters" else x for what, x in pairs]
     if op is not FILTERS:
         return Node(op, inputs, attrs)
     attrs["shape"] = (*filters[:2], *(part.stop - part.start for part in parts))
-    return slice_gradient_op(Node(op, inputs, attrs), full_op(m.shape, 0.0, m.dtype), key)
+    return _placed(Node(op, inputs, attrs), m.shape, parts)
 
 
 def _put_apart(m: Match) -> Node:
     """The gradient of the images, of which the convolution reads a part."""
     space = m.g.shape[2:]
-    key = (..., *(slice(0, stride * out, stride) for stride, out in zip(m.stride, space, strict=True)))
+    parts = [slice(0, stride * out, stride) for stride, out in zip(m.stride, space, strict=True)]
     attrs = {**m.node.attrs, "shape": (*m.shape[:2], *space), "stride": (1, 1)}
-    return slice_gradient_op(Node(IMAGES, [m.f, m.g], attrs), full_op(m.shape, 0.0, m.dtype), key)
+    return _placed(Node(IMAGES, [m.f, m.g], attrs), m.shape, parts)
 
 
 TAPS = [

@@ -38,20 +38,13 @@ def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     return te.compute(shape, lambda *index: x(*(index[axis] for axis in inverse)), name="transpose")
 
 
-def strided_slice(
-    x: te.Tensor, starts: Sequence[int], steps: Sequence[int], axes: Sequence[int | None], shape: Shape
-) -> te.Tensor:
-    """y[j_0, j_1, ...] = x[i_0, i_1, ...], i_a = starts[a] + steps[a] * j_k, where axes[k] = a; an axis k of y for
-    which axes[k] is None has extent 1, an axis of x that is not among `axes` is read at its start."""
+def strided_slice(x: te.Tensor, starts: Sequence[int], counts: Shape, steps: Sequence[int]) -> te.Tensor:
+    """y[j_0, j_1, ...] = x[starts[0] + steps[0] * j_0, ...], j below `counts`."""
 
     def at(*index: Any) -> Expr:
-        own: list[Any] = list(starts)
-        for axis, j in zip(axes, index, strict=True):
-            if axis is not None:
-                own[axis] = starts[axis] + steps[axis] * j
-        return x(*own)
+        return x(*(start + step * j for start, step, j in zip(starts, steps, index, strict=True)))
 
-    return te.compute(shape, at, name="slice")
+    return te.compute(tuple(counts), at, name="slice")
 
 
 def strided(x: te.Tensor, strides: Sequence[int], shape: Shape) -> te.Tensor:
@@ -61,21 +54,20 @@ def strided(x: te.Tensor, strides: Sequence[int], shape: Shape) -> te.Tensor:
     return te.compute(shape, at, name="strided")
 
 
-def strided_place(
-    x: te.Tensor, shape: Shape, counts: Shape, starts: Sequence[int], steps: Sequence[int], fill: float = 0.0
-) -> te.Tensor:
-    """The elements of x, in order, at the indices starts + steps * i, i below `counts`, of what is else `fill`."""
+def strided_place(x: te.Tensor, shape: Shape, starts: Sequence[int], steps: Sequence[int], value: float) -> te.Tensor:
+    """The elements of x at the indices starts + steps * i of what is else `value`."""
+    counts = shape_of(x)
     whole = math.prod(counts) == math.prod(shape)
-    return place("place", shape, None if whole else fill, [Part(x, tuple(counts), tuple(starts), tuple(steps))])
+    return place("place", shape, None if whole else value, [Part(x, counts, tuple(starts), tuple(steps))])
 
 
-def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
-    """The tensors one behind another along `axis` (non-negative)."""
+def concatenate(*tensors: te.Tensor, axis: int) -> te.Tensor:
+    """The tensors one behind another along `axis`."""
     shape, parts, start = list(shape_of(tensors[0])), [], 0
     for x in tensors:
-        own = shape_of(x)
-        parts.append(Part(x, own, tuple(start * (a == axis) for a in range(len(own))), (1,) * len(own)))
-        start += own[axis]
+        extents = shape_of(x)
+        parts.append(Part(x, extents, tuple(start * (a == axis) for a in range(len(extents))), (1,) * len(extents)))
+        start += extents[axis]
     shape[axis] = start
     return place("concatenate", tuple(shape), None, parts, lead=axis)
 
@@ -124,7 +116,7 @@ def class_numbers(number: Expr, classes: int, ignore_index: int) -> Expr:
 
 
 def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
-    """The slices of x along `axis` (non-negative) with the numbers `indices`, whose shape takes the axis's place."""
+    """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place."""
     extents, where = shape_of(x), shape_of(indices)
     shape = (*extents[:axis], *where, *extents[axis + 1 :])
 
@@ -135,14 +127,14 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(shape, at, name="take")
 
 
-def take_gradient(grad: te.Tensor, indices: te.Tensor, shape: Shape, axis: int) -> te.Tensor:
-    """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
-    order; or to elements, where each of `grad` has an index."""
-    return scatter_add("take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
+def add_at(values: te.Tensor, indices: te.Tensor, shape: Shape, axis: int) -> te.Tensor:
+    """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `values` are added, in their
+    order; or to elements, where each of `values` has an index."""
+    return scatter_add("add_at", values, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
-    """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis` (non-negative)."""
+    """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`."""
     extent, shape = shape_of(x)[axis], shape_of(indices)
     at = lambda *index: x(*index[:axis], _inside(indices(*index), extent), *index[axis + 1 :])  # noqa: E731
     return te.compute(shape, at, name="take_along_axis")

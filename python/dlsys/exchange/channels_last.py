@@ -18,7 +18,6 @@ from ..autodiff import Node
 from ..devices.panels import filter_columns
 from ..graph import OPS, Shape
 from ..ops.conv import geometry_of
-from ..ops.joining import Concatenate
 from ..tensors import tensor
 from . import winograd
 from .channels_last_ops import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
@@ -99,8 +98,8 @@ def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | 
     is_pointwise = node.op.kind == "elementwise" and node.op is not OPS["broadcast_shape"]
     if is_pointwise and len(shape) == 4:
         return lambda inputs: Last(node.op.make(inputs, attrs))
-    if isinstance(node.op, Concatenate):
-        at = LAST.index(attrs["axis"] % 4)
+    if node.op is OPS["concatenate"]:
+        at = LAST.index(attrs["axis"])
         return lambda inputs: Last(node.op.make(inputs, {**attrs, "axis": at}))
     if node.op.name in ("max_pool2d", "avg_pool2d") and math.prod(attrs["kernel"]) <= TAPS:
         return lambda inputs: Last(pool_last_op(inputs[0], **attrs, mean=node.op.name == "avg_pool2d"))

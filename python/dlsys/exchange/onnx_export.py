@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
-from ..ops.shape import Transpose
-from ..ops.slicing import region_of
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
@@ -274,9 +272,7 @@ def _plain(to: _Writing, node: Node) -> str:
 writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], to.graph.dtypes[node]))
 writer("fmod")(lambda to, node: to.emit("Mod", to.inputs(node), fmod=1))
 writer("concatenate")(lambda to, node: to.emit("Concat", to.inputs(node), axis=node.attrs["axis"]))
-writer("reshape", "expand_dims", "squeeze", "flatten")(
-    lambda to, node: to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node])
-)
+writer("reshape")(lambda to, node: to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node]))
 writer("broadcast_shape")(
     lambda to, node: to.emit("Expand", [*to.inputs(node), to.shape(to.graph.shapes[node])])
 )
@@ -407,42 +403,33 @@ def _cumsum(to: _Writing, node: Node) -> str:
     return to.cast(found, dtype) if small else found
 
 
-@writer("transpose", "swapaxes")
-def _transpose(to: _Writing, node: Node) -> str:
-    """Writes a Transpose by the order of the axes; Identity for a number."""
-    rank = len(to.graph.shapes[node])
-    if rank == 0:
-        return to.emit("Identity", to.inputs(node))
-    return to.emit("Transpose", to.inputs(node), perm=cast(Transpose, node.op).order(node, rank))
+writer("transpose")(lambda to, node: to.emit("Transpose", to.inputs(node), perm=node.attrs["axes"]))
 
 
 @writer("slice")
 def _slice(to: _Writing, node: Node) -> str:
-    """Writes a Slice with the starts, ends and steps of the axes that are cut, and a Reshape where axes were dropped or
-    added."""
-    extents = to.graph.shapes[node.inputs[0]]
-    region = region_of(node, extents)
-    each = zip(range(len(extents)), extents, region.counts, region.starts, region.steps, strict=True)
+    """Writes a Slice with the starts, ends and steps of the axes that are cut."""
+    extents, attrs = to.graph.shapes[node.inputs[0]], node.attrs
+    each = zip(range(len(extents)), extents, attrs["counts"], attrs["starts"], attrs["steps"], strict=True)
     least = np.iinfo("int64").min  # "before the first", where -1 would be the last
     cuts = [
         (start, least if (end := start + count * step) < 0 else end, axis, step)
         for axis, extent, count, start, step in each
         if (count, start, step) != (extent, 0, 1)
     ]
-    found = to.of(node.inputs[0])
-    if cuts:
-        found = to.emit("Slice", [found, *map(to.constant, zip(*cuts, strict=True))])
-    return found if region.counts == region.shape else to.reshaped(found, region.shape)
+    return to.emit("Slice", [*to.inputs(node), *map(to.constant, zip(*cuts, strict=True))])
 
 
-@writer("pad")
+@writer("place")
 def _pad(to: _Writing, node: Node) -> str:
-    """Writes a Pad with a constant; Identity for no padding."""
-    if not node.attrs["padding"]:
-        return to.emit("Identity", to.inputs(node))
-    before, behind = zip(*node.attrs["padding"], strict=True)
-    value = to.constant(node.attrs["value"], to.graph.dtypes[node])
-    return to.emit("Pad", [*to.inputs(node), to.constant([*before, *behind]), value])
+    """Writes a Pad with a constant. Raises GraphError for elements that are put apart or in reverse order."""
+    attrs, counts = node.attrs, to.graph.shapes[node.inputs[0]]
+    if any(step != 1 for step in attrs["steps"]):
+        raise GraphError(f"to_onnx: no operator for {node.name}, which puts elements apart")
+    each = zip(attrs["shape"], attrs["starts"], counts, strict=True)
+    widths = [*attrs["starts"], *(extent - start - count for extent, start, count in each)]
+    value = to.constant(attrs["value"], to.graph.dtypes[node])
+    return to.emit("Pad", [*to.inputs(node), to.constant(widths), value])
 
 
 @writer("take", "take_along_axis")

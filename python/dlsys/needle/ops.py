@@ -10,9 +10,9 @@ from .. import ops
 from ..checks import integer
 from ..errors import GraphError
 from ..graph import Node
+from ..ops.moves import place, sliced
 from ..ops.operators import is_number
-from ..ops.rules import axes_attribute
-from ..ops.slicing import Slice, SliceGradient, strided_key
+from ..ops.rules import axes_attribute, axes_in
 from .autograd import MakeTensorTuple, Tensor, TensorTuple
 
 Method: TypeAlias = Callable[..., Node]
@@ -71,18 +71,17 @@ def dilate(a: Node, axes: Any, dilation: int) -> Node:
     """a with `dilation` zeros behind every element along axes, all for None: what `undilate` reads put back. Raises
     GraphError, ShapeError."""
     step = 1 + integer("dilate", "dilation", dilation, 0)
-    key, shape = strided_key("dilate", a, axes, step), ops.shape_of(a)
-    steps = [item[2] or 1 for item in key if item is not Ellipsis]
-    rest = [1] * (len(shape) - len(steps))
-    steps = rest + steps if Ellipsis in key else steps + rest
-    wide = tuple(extent * step for extent, step in zip(shape, steps, strict=True))
-    return SliceGradient.make([a, ops.full_op(wide, 0.0, ops.dtype_of(a))], {"key": key})
+    along = axes_in("dilate", axes, len(a.shape))
+    steps = tuple(step if axis in along else 1 for axis in range(len(a.shape)))
+    wide = tuple(extent * step for extent, step in zip(a.shape, steps, strict=True))
+    return place(a, shape=wide, starts=(0,) * len(wide), steps=steps, value=0.0)
 
 
 def undilate(a: Node, axes: Any, dilation: int) -> Node:
     """Every (1 + dilation)th element of a along axes, all for None. Raises GraphError."""
     step = 1 + integer("undilate", "dilation", dilation, 0)
-    return Slice.make([a], {"key": strided_key("undilate", a, axes, step)})
+    along = axes_in("undilate", axes, len(a.shape))
+    return sliced(a, [range(0, n, step if axis in along else 1) for axis, n in enumerate(a.shape)])
 
 
 def conv(a: Node, b: Node, stride: int = 1, padding: int = 1) -> Node:

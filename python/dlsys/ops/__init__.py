@@ -19,11 +19,16 @@ from .elementwise import (
     power_byconst_op, power_op, quotient_op, relu_gradient_op, relu_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op,
     sqrt_op, sub_op, tanh_op, where_op, zeroslike_op,
 )
-from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
+from .indexing import (
+    argsort_op, embedding_op, in_range_op, one_hot_op, scatter_add_op, sort_op, take_along_axis_op, take_op, topk_op,
+)
 from .inputs import Variable, constant_op, placeholder_op
-from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
+from .moves import (
+    broadcast_shape_op, broadcastto_op, concatenate_op, expand_dims_op, flatten_op, flip_op, pad_op, reshape_like_op,
+    reshape_op, slice_op, split_op, squeeze_op, stack_op, sum_to_like_op, swapaxes_op, transpose_op,
+)
 from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair
 from .primitive import primitive
@@ -36,11 +41,5 @@ from .reduction import (
 from .rules import broadcast_rule, dtype_name
 from .scan import scan_op
 from .softmax import log_softmax_op, softmax_func, softmax_op
-from .sorting import argsort_op, sort_op, topk_op
-from .shape import (
-    broadcast_shape_op, broadcastto_op, expand_dims_op, flatten_op, reshape_like_op, reshape_op, squeeze_op,
-    sum_to_like_op, swapaxes_op, transpose_op,
-)
-from .slicing import flip_op, pad_op, slice_op
 from .state import Cell, assign_op, group_op, leaf, unchanged
 from .types import beside_number, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of

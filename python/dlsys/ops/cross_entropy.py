@@ -17,10 +17,10 @@ from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Shape
 from .elementwise import equal_op, maximum_op, where_op
 from .indexing import checked, take_op
 from .loss import reduced
+from .moves import expand_dims_op, reshape_op, squeeze_op
 from .primitive import primitive
 from .reduction import mean_op, reducesum
 from .replay import function
-from .shape import expand_dims_op, reshape_op, squeeze_op
 from .softmax import log_softmax_op, softmax_op
 from .state import leaf, with_gradient
 

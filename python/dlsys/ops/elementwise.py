@@ -15,7 +15,7 @@ import numpy as np
 from .. import compute
 from ..checks import in_dtype, word
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, INTEGERS, NUMBERS, OPS, Made, Node, Shape
+from ..graph import DTYPES, FLOATS, INTEGERS, NUMBERS, Made, Node, Shape
 from .inputs import constant_op
 from .primitive import OfNode, OfNodes, primitive
 from .replay import function
@@ -26,18 +26,10 @@ BITS = ("bool", *INTEGERS)
 # Constants and casts ---------------------------------------------------------------------------------------
 
 
-def _lifted(node: Node, inputs: list[Node], numbers: Any) -> Node:
-    """The constant, of a value that is a node."""
-    return OPS["broadcast_shape"].make([numbers[0]], {"shape": node.attrs["shape"]})
-
-
 _full: Callable[..., Made] = primitive(
     "full", te=compute.full, numpy=lambda shape, value, dtype: np.full(shape, value, dtype),
     shape=lambda shape, value, dtype: shape, dtype="dtype",
-    broadcasts=False, constant=True, flops=0, lifts=True,
-    numbers=lambda node: ((node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)),
-    number=lambda node, which: np.asarray(node.attrs["value"], node.attrs["dtype"]),
-    lifted=_lifted,
+    broadcasts=False, constant=True, flops=0,
 )  # fmt: skip
 
 

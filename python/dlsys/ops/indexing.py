@@ -1,76 +1,34 @@
-"""Values found by integer indices, and the sums that are their gradients.
+"""Values read by integer indices, the sums that are their gradients, and the order of elements.
 
 Indices may be of any integer dtype. A negative one counts from the end. One that is out of range then is an
 IndexRangeError where its value is known when the operator is called, and where an Executor is fed it; one that a run
 computes is clamped into range: a kernel cannot raise an error, and never reads or writes beyond its arrays.
+
+In an order NaN counts as the largest, and equal elements stay as they stand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..checks import integer
-from ..errors import IndexRangeError
-from ..graph import (
-    DTYPES,
-    INTEGERS,
-    Formula,
-    IndexRange,
-    Made,
-    Node,
-    Op,
-    Shape,
-    error_at,
-    register,
-    shape_error,
-)
+from ..checks import flag, integer
+from ..errors import GraphError, IndexRangeError, ShapeError
+from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Shape, error_at
 from .elementwise import add_op
-from .rules import Adjoint, Linear, dtype_attribute, own_axis
-from .types import is_scalar, known_shape
+from .primitive import Row, primitive
+from .replay import function
+from .rules import axes_in, dtype_attribute
+from .types import is_scalar
 
-
-def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
-    """The indices, negative from the end, clamped into [0, extent)."""
-    numbers = indices.astype(np.int64)
-    return np.clip(np.where(numbers < 0, numbers + extent, numbers), 0, extent - 1)
-
-
-def _along(indices: np.ndarray, axis: int, extent: int) -> tuple[np.ndarray, ...]:
-    """NumPy's index of the elements that `take_along_axis` reads."""
-    places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
-    places[axis] = _inside(indices, extent)
-    return tuple(places)
-
-
-def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
-    return np.take(x, _inside(indices, x.shape[axis]), axis)
-
-
-def scattered(grad: np.ndarray, index: tuple[Any, ...], shape: Shape) -> np.ndarray:
-    """Zeros of a shape, to which the gradient is added where NumPy's index of such an array reads."""
-    result = np.zeros(shape, grad.dtype)
-    np.add.at(result, index, grad)
-    return result
-
-
-def _take_gradient(grad: np.ndarray, indices: np.ndarray, shape: Shape, axis: int) -> np.ndarray:
-    return scattered(grad, (*[slice(None)] * axis, _inside(indices, shape[axis])), shape)
-
-
-def _take_along_axis_gradient(grad: np.ndarray, indices: np.ndarray, shape: Shape, axis: int) -> np.ndarray:
-    return scattered(grad, _along(indices, axis, shape[axis]), shape)
-
-
-def _one_hot(indices: np.ndarray, classes: int, dtype: str) -> np.ndarray:
-    return np.asarray(indices[..., None] == np.arange(classes), dtype)
+# Ranges ----------------------------------------------------------------------------------------------------
 
 
 def require_in_range(node: Node, of: IndexRange, indices: np.ndarray) -> None:
-    """Raises IndexRangeError for indices of a node that are out of range; it tells the first of them."""
+    """Raises IndexRangeError for indices of a node that are out of range; it names the first of them."""
     if not indices.size or indices.dtype.kind not in "iu":
         return
     if int(indices.view(f"u{indices.itemsize}").max()) < of.beyond:  # a negative number is a large one there
@@ -84,184 +42,208 @@ def require_in_range(node: Node, of: IndexRange, indices: np.ndarray) -> None:
 
 
 def checked(node: Made) -> Made:
-    """The node. Raises IndexRangeError where an index is out of range, as far as values and shapes are known."""
-    shapes = [known_shape(value) for value in node.inputs]
-    if None not in shapes and (of := node.op.index_range(node, shapes)) is not None:  # type: ignore[arg-type]
-        indices = node.inputs[of.position].known_value
-        if indices is not None:
-            require_in_range(node, of, np.asarray(indices))
+    """The node, whose inputs have types. Raises IndexRangeError where an index that is known is out of range."""
+    of = node.op.index_range(node, [value.shape for value in node.inputs])
+    indices = None if of is None else node.inputs[of.position].known_value
+    if of is not None and indices is not None:
+        require_in_range(node, of, np.asarray(indices))
     return node
 
 
-class Indexed(Op):
-    """An operator of values and integer indices, and maybe what gives the result's shape."""
-
-    dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: INTEGERS}
-
-
-class IndexedAlong(Indexed):
-    """One whose indices are of the axis `attrs["axis"]`."""
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (own_axis(node, len(shapes[0])),)
-
-    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
-        """Along `axis` of what is read or written: of x, or of the gradient's `like`."""
-        at = len(input_shapes) - 1 if self.shape_only else 0
-        shape, axis = input_shapes[at], node.attrs["axis"]
-        if not -len(shape) <= axis < len(shape):
-            return None  # the operator says it
-        least = 0 if node.attrs.get("from_start") else -shape[axis]
-        told = f"axis {axis} of {node.inputs[at].name} of shape {shape}"
-        return IndexRange(1, least, shape[axis], told)
+def _range_of_axis(node: Node, shapes: Sequence[Shape]) -> IndexRange:
+    """The indices along `axis` of what is read, or of what is written, whose shape is an attribute."""
+    shape, axis = node.attrs.get("shape", shapes[0]), node.attrs["axis"]
+    least = 0 if node.attrs.get("from_start") else -shape[axis]
+    name = "" if "shape" in node.attrs else f" of {node.inputs[0].name}"
+    return IndexRange(1, least, shape[axis], f"axis {axis}{name} of shape {shape}")
 
 
-@register
-class Take(Linear, IndexedAlong):
-    """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`; with
-    `from_start` none is negative."""
-
-    name = "take"
-    onnx = "Gather"
-    adjoint = "take_gradient"
-    flops = 0
-    formula: ClassVar[Formula] = compute.take
-    reference: ClassVar[Formula] = _take
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape, indices = input_shapes
-        axis = own_axis(node, len(shape))
-        if shape[axis] == 0 and 0 not in indices:
-            raise shape_error(node, f"axis {axis} of {shape} has no element to take")
-        return (*shape[:axis], *indices, *shape[axis + 1 :])
+def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
+    """The indices, negative from the end, clamped into [0, extent)."""
+    numbers = indices.astype(np.int64)
+    return np.clip(np.where(numbers < 0, numbers + extent, numbers), 0, extent - 1)
 
 
-@register
-class TakeGradient(Adjoint, IndexedAlong):
-    """Zeros of like's shape, to whose slices along `axis` with the numbers `indices` the gradient's are added, in their
-    order: inputs (gradient, indices, like)."""
+in_range: Row = primitive(
+    "in_range",
+    doc="Indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it.",
+    numpy=lambda indices, extent: _inside(indices, max(extent, 1)),
+    te=lambda indices, extent: compute.in_range(indices, max(extent, 1)),
+    dtype="int64",
+    dtypes=INTEGERS,
+    index_range=lambda node, shapes: IndexRange(
+        0, -node.attrs["extent"], node.attrs["extent"], f"an axis of {node.attrs['extent']}"
+    ),
+)
 
-    name = "take_gradient"
-    forward = "take"
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.take_gradient
-    reference: ClassVar[Formula] = _take_gradient
+one_hot: Row = primitive(
+    "one_hot",
+    doc="y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`.",
+    numpy=lambda indices, classes, dtype: np.asarray(indices[..., None] == np.arange(classes), dtype),
+    te=compute.one_hot,
+    shape=lambda indices, classes, dtype: (*indices, classes),
+    dtype="dtype",
+    dtypes=INTEGERS,
+    kind="single",
+    flops=0,
+    index_range=lambda node, shapes: IndexRange(0, 0, node.attrs["classes"], f"{node.attrs['classes']} classes"),
+)
 
-
-@register
-class TakeAlongAxis(Linear, IndexedAlong):
-    """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
-
-    name = "take_along_axis"
-    onnx = "GatherElements"
-    adjoint = "take_along_axis_gradient"
-    flops = 0
-    formula: ClassVar[Formula] = compute.take_along_axis
-    reference: ClassVar[Formula] = lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape, indices = input_shapes
-        axis = own_axis(node, len(shape))
-        if len(shape) != len(indices) or shape[:axis] + shape[axis + 1 :] != indices[:axis] + indices[axis + 1 :]:
-            raise shape_error(node, f"indices of {indices} do not fit {shape} along axis {node.attrs['axis']}")
-        if shape[axis] == 0 and 0 not in indices:
-            raise shape_error(node, f"axis {axis} of {shape} has no element to take")
-        return indices
+# Rows and elements -----------------------------------------------------------------------------------------
 
 
-@register
-class TakeAlongAxisGradient(Adjoint, IndexedAlong):
-    """Zeros of like's shape, to which the gradient is added where `take_along_axis` reads: inputs (gradient, indices,
-    like)."""
-
-    name = "take_along_axis_gradient"
-    forward = "take_along_axis"
-    shape_only: ClassVar[Sequence[int]] = (2,)
-    formula: ClassVar[Formula] = compute.take_gradient
-    reference: ClassVar[Formula] = _take_along_axis_gradient
+def _require_elements(shape: Shape, axis: int, indices: Shape) -> None:
+    if shape[axis] == 0 and 0 not in indices:
+        raise ShapeError(f"axis {axis} of {shape} has no element to take")
 
 
-@register
-class OneHot(Op):
-    """y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`; an index out of range has a row of zeros."""
-
-    name = "one_hot"
-    flops = 0
-    flat = True
-    dtypes = INTEGERS
-    result = "dtype"
-    formula: ClassVar[Formula] = compute.one_hot
-    reference: ClassVar[Formula] = _one_hot
-    takes: ClassVar[Sequence[str]] = ("classes", "dtype")
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return (*input_shapes[0], node.attrs["classes"])
-
-    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange:
-        count = node.attrs["classes"]
-        return IndexRange(0, 0, count, f"{count} classes")
+def _taken(x: Shape, indices: Shape, axis: int, from_start: bool) -> Shape:
+    _require_elements(x, axis, indices)
+    return (*x[:axis], *indices, *x[axis + 1 :])
 
 
-@register
-class InRange(Op):
-    """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
-
-    name = "in_range"
-    result = "int64"
-    flat = True
-    kind = "elementwise"
-    dtypes = INTEGERS
-    formula: ClassVar[Formula] = compute.in_range
-    reference: ClassVar[Formula] = _inside
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (max(node.attrs["extent"], 1),)
-
-    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange:
-        extent = node.attrs["extent"]
-        return IndexRange(0, -extent, extent, f"an axis of {extent}")
+def _along(indices: np.ndarray, axis: int, extent: int) -> tuple[np.ndarray, ...]:
+    """NumPy's index of the elements that `take_along_axis` reads."""
+    places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    places[axis] = _inside(indices, extent)
+    return tuple(places)
 
 
+def scattered(values: np.ndarray, index: tuple[Any, ...], shape: Shape) -> np.ndarray:
+    """Zeros of a shape, to which values are added where NumPy's index of such an array reads."""
+    result = np.zeros(shape, values.dtype)
+    np.add.at(result, index, values)
+    return result
+
+
+def _taken_along(x: Shape, indices: Shape, axis: int) -> Shape:
+    if len(x) != len(indices) or x[:axis] + x[axis + 1 :] != indices[:axis] + indices[axis + 1 :]:
+        raise ShapeError(f"indices of {indices} do not fit {x} along axis {axis}")
+    _require_elements(x, axis, indices)
+    return indices
+
+
+def _rows_added(values: Shape, indices: Shape, shape: Shape, axis: int, from_start: bool) -> Shape:
+    if values != (taken := _taken(shape, indices, axis, from_start)):
+        raise ShapeError(f"the values have shape {values}, what is taken of {shape} has {taken}")
+    return shape
+
+
+def _elements_added(values: Shape, indices: Shape, shape: Shape, axis: int) -> Shape:
+    if values != _taken_along(shape, indices, axis):
+        raise ShapeError(f"the values have shape {values}, the indices {indices}")
+    return shape
+
+
+OF_INDICES: dict[str, Any] = {
+    "dtypes": DTYPES,
+    "apart": {1: INTEGERS},
+    "kind": "single",
+    "index_range": _range_of_axis,
+}
+
+take: Row = primitive(
+    "take",
+    doc="The slices of x along `axis` with the numbers `indices`; with `from_start` no number may be negative.",
+    numpy=lambda x, indices, axis, from_start: np.take(x, _inside(indices, x.shape[axis]), axis),
+    te=lambda x, indices, axis, from_start: compute.take(x, indices, axis),
+    grad=lambda g, y, x, indices, axis, from_start: (
+        index_add(g, indices, shape=x.shape, axis=axis, from_start=from_start),
+        None,
+    ),
+    shape=_taken,
+    onnx="Gather",
+    flops=0,
+    **OF_INDICES,
+)
+
+index_add: Row = primitive(
+    "index_add",
+    doc="Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of values are added in order.",
+    numpy=lambda values, indices, shape, axis, from_start: scattered(
+        values, (*[slice(None)] * axis, _inside(indices, shape[axis])), shape
+    ),
+    te=lambda values, indices, shape, axis, from_start: compute.add_at(values, indices, shape, axis),
+    grad=lambda g, y, values, indices, shape, axis, from_start: (
+        take(g, indices, axis=axis, from_start=from_start),
+        None,
+    ),
+    shape=_rows_added,
+    **OF_INDICES,
+)
+
+take_along_axis: Row = primitive(
+    "take_along_axis",
+    doc="y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`.",
+    numpy=lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])],
+    te=compute.take_along_axis,
+    grad=lambda g, y, x, indices, axis: (scatter_add(g, indices, shape=x.shape, axis=axis), None),
+    shape=_taken_along,
+    onnx="GatherElements",
+    flops=0,
+    **OF_INDICES,
+)
+
+scatter_add: Row = primitive(
+    "scatter_add",
+    doc="Zeros of `shape`, to which values are added where `take_along_axis` reads by the indices.",
+    numpy=lambda values, indices, shape, axis: scattered(values, _along(indices, axis, shape[axis]), shape),
+    te=compute.add_at,
+    grad=lambda g, y, values, indices, shape, axis: (take_along_axis(g, indices, axis=axis), None),
+    shape=_elements_added,
+    **OF_INDICES,
+)
+
+
+@function()
 def take_op(x: Node, indices: Node, axis: int = 0) -> Made:
     """The slices of x along `axis` with the numbers `indices`, of any integer shape: (..., *indices.shape, ...).
 
     Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
     value is known, here or at the run; one that a run computes is clamped into range.
     """
-    return checked(Take.make([x, indices], {"axis": integer("take", "the axis", axis)}))
+    (along,) = axes_in("take", integer("take", "the axis", axis), len(x.shape))
+    return checked(take(x, indices, axis=along, from_start=False))
 
 
-def take_along_axis_op(x: Node, indices: Node, axis: int) -> Made:
-    """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
-    along = integer("take_along_axis", "the axis", axis)
-    if is_scalar(x, along) and is_scalar(indices, along):
-        return cast("Made", x)
-    return checked(TakeAlongAxis.make([x, indices], {"axis": along}))
+@function()
+def embedding_op(weight: Node, indices: Node) -> Made:
+    """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
+
+    Raises IndexRangeError as `take_op` does, also for a negative number."""
+    axes_in("embedding", 0, len(weight.shape))
+    return checked(take(weight, indices, axis=0, from_start=True))
 
 
+@function()
+def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
+    """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range. A
+    number has one axis with itself as the one element."""
+    axis = integer("take_along_axis", "the axis", axis)
+    if is_scalar(x, axis) and is_scalar(indices, axis):
+        return x
+    (along,) = axes_in("take_along_axis", axis, len(x.shape))
+    return checked(take_along_axis(x, indices, axis=along))
+
+
+@function()
 def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Made:
     """x with `values` added at `indices` along `axis`, where `take_along_axis_op` reads.
 
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
     are added. See `take_op` for the range of indices."""
-    along = integer("scatter_add", "the axis", axis)
-    return add_op(x, checked(TakeAlongAxisGradient.make([values, indices, x], {"axis": along})))
+    (along,) = axes_in("scatter_add", integer("scatter_add", "the axis", axis), len(x.shape))
+    return add_op(x, checked(scatter_add(values, indices, shape=x.shape, axis=along)))
 
 
-def embedding_op(weight: Node, indices: Node) -> Made:
-    """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
-
-    Raises IndexRangeError as `take_op` does, also for a negative number."""
-    return checked(Take.make([weight, indices], {"axis": 0, "from_start": True}))
-
-
+@function()
 def in_range_op(indices: Node, extent: int) -> Made:
     """Indices of an axis as int64 from 0 to below its extent: negative ones count from the end, see `take_op` for what
     is out of range."""
-    return checked(InRange.make([indices], {"extent": extent}))
+    return checked(in_range(indices, extent=extent))
 
 
+@function()
 def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Made:
     """Ones at the indices along a new last axis of extent `classes`, zeros elsewhere.
 
@@ -269,4 +251,84 @@ def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Made:
     whose value is known, here or at the run; one that a run computes has a row of zeros.
     """
     count = integer("one_hot", "the number of classes", classes, 0)
-    return checked(OneHot.make([indices], {"classes": count, "dtype": dtype_attribute("one_hot", dtype)}))
+    return checked(one_hot(indices, classes=count, dtype=dtype_attribute("one_hot", dtype)))
+
+
+# Orders ----------------------------------------------------------------------------------------------------
+
+
+def _argsort(x: np.ndarray, axis: int, descending: bool, count: int) -> np.ndarray:
+    """What is descending is ascending from the last place on, read backwards."""
+    order = np.argsort(np.flip(x, axis) if descending else x, axis, kind="stable")
+    if descending:
+        order = x.shape[axis] - 1 - np.flip(order, axis)
+    return order if count == x.shape[axis] else np.take(order, np.arange(count), axis)
+
+
+def _first_places(x: Shape, axis: int, descending: bool, count: int) -> Shape:
+    if count > x[axis]:
+        raise ShapeError(f"there are no {count} elements along axis {axis} of {x}")
+    return (*x[:axis], count, *x[axis + 1 :])
+
+
+def _sort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    result = np.sort(x, axis)
+    return np.flip(result, axis) if descending else result
+
+
+BY_NUMPY: dict[str, Any] = {
+    "dtypes": DTYPES,
+    "kind": "single",
+    "flops": 0,
+    "by_numpy": True,
+    "never": "NumPy computes it on the host: it has no formula for Relax or exported C",
+}
+
+argsort: Row = primitive(
+    "argsort",
+    doc="int64: where the first `count` elements along `axis` in order are.",
+    numpy=_argsort,
+    shape=_first_places,
+    dtype="int64",
+    **BY_NUMPY,
+)
+
+sort: Row = primitive(
+    "sort",  # not the elements at `argsort`: NumPy takes two to twenty times as long for these
+    doc="The elements along `axis` in order; gradients go to where they were.",
+    numpy=_sort,
+    grad=lambda g, y, x, axis, descending: scatter_add(
+        g, argsort(x, axis=axis, descending=descending, count=x.shape[axis]), shape=x.shape, axis=axis
+    ),
+    **BY_NUMPY,
+)
+
+
+def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None = None) -> Made:
+    (along,) = axes_in(op, integer(op, "the axis", axis), len(x.shape))
+    count = x.shape[along] if count is None else count
+    return argsort(x, axis=along, descending=flag(op, "descending", descending), count=count)
+
+
+@function()
+def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Made:
+    """int64: where the elements in order are, along an axis; x's shape. Raises GraphError for an axis that is no
+    integer, ShapeError for one that is not there."""
+    return _places("argsort", x, axis, descending)
+
+
+@function(results=2)
+def sort_op(x: Node, axis: int = -1, descending: bool = False) -> tuple[Made, Made]:
+    """The elements in order along an axis, and where they were, to which their gradients go. Raises as `argsort_op`."""
+    places = _places("sort", x, axis, descending)
+    return sort(x, axis=places.attrs["axis"], descending=places.attrs["descending"]), places
+
+
+@function(results=2)
+def topk_op(x: Node, k: int, axis: int = -1, largest: bool = True) -> tuple[Made, Made]:
+    """The k largest elements along an axis in order, or the smallest, and where they were; as `sort_op`. Raises
+    GraphError for a k that is no number of elements, ShapeError for more than there are."""
+    if (count := integer("topk", "k", k)) < 0:
+        raise GraphError(f"topk: k must not be negative, not {k!r}")
+    places = _places("topk", x, axis, largest, count)
+    return take_along_axis(x, places, axis=places.attrs["axis"]), places

@@ -15,9 +15,9 @@ from .. import compute
 from ..checks import flag
 from ..errors import ShapeError
 from ..graph import NUMBERS, Made, Node, Shape
+from .moves import reshape_op, sum_to
 from .primitive import primitive
 from .rules import broadcast_rule, in_product_dtype, product_dtype
-from .shape import reshape_op, sum_to
 
 
 def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:

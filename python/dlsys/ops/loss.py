@@ -9,10 +9,10 @@ from ..checks import word
 from ..errors import GraphError, ShapeError
 from ..graph import Made, Node
 from .elementwise import div_byconst_op, div_op, mul_op, neg_op, sub_op
+from .moves import reshape_op
 from .operators import pair
 from .reduction import mean_op, reducesum_op
 from .replay import function
-from .shape import reshape_op
 from .softmax import log_softmax_op, softmax_op
 from .state import with_gradient
 

@@ -10,10 +10,10 @@ from ..checks import real
 from ..errors import GraphError, ShapeError
 from ..graph import Made, Node
 from .elementwise import div_byconst_op, rsqrt_op
+from .moves import reshape_op
 from .reduction import Axes, mean_op, reducesum
 from .replay import function
 from .rules import axes_of, broadcast_rule
-from .shape import reshape_op
 from .state import with_gradient
 
 

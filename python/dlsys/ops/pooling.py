@@ -19,10 +19,10 @@ from ..graph import FLOATS, INTEGERS, Made, Node, Shape
 from .conv import Pair, images_gradient, padded, windows_of
 from .elementwise import div_op, oneslike_op
 from .indexing import scattered, take_along_axis_op
+from .moves import reshape_op
 from .primitive import ZERO, primitive
 from .reduction import mean_op
 from .replay import function
-from .shape import reshape_op
 
 
 def pooled_shape(images: Shape, kernel: Pair, stride: Pair, padding: Pair) -> Shape:

@@ -21,6 +21,8 @@ from .inputs import constant_op, is_number
 from .replay import function
 from .rules import broadcast_shapes
 
+Row = Callable[..., Made]
+"""The function of an operator's nodes, see `primitive`."""
 ZERO: Any = None
 """A gradient that is zero everywhere."""
 _UNSTATED: Any = object()
@@ -112,22 +114,25 @@ class Primitive(Op):
         return grads
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
-        return self._computed("te", node, inputs)
+        attrs = arguments_of(node)
+        if "shape" in attrs:  # an elementwise kernel takes arrays of one axis, whatever their shapes
+            attrs = {**attrs, "shape": shape}
+        return self._computed("te", node, inputs, attrs)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         with np.errstate(all="ignore"):  # infinities and NaN are results like others
-            result = np.asarray(self._computed("numpy", node, inputs), order="C")
+            result = np.asarray(self._computed("numpy", node, inputs, arguments_of(node)), order="C")
         return result if result.base is None or self.kind == "view" else result.copy()
 
-    def _computed(self, part: str, node: Node, inputs: list[Any]) -> Any:
+    def _computed(self, part: str, node: Node, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
         """The formula or the reference, applied to the inputs."""
         applied = self.formula if part == "te" else self.reference
         if applied is None:
             raise error_at(node, GraphError, self.never or f"it has no {part}")
         try:
-            return applied(*inputs, **arguments_of(node))
+            return applied(*inputs, **attrs)
         except TypeError:
-            require_takes(node, part, applied, inputs, arguments_of(node))
+            require_takes(node, part, applied, inputs, attrs)
             raise
 
 
@@ -166,7 +171,7 @@ def primitive(
     onnx: str = "",
     doc: str = "",
     **facts: Any,
-) -> Callable[..., Made]:
+) -> Row:
     """Defines an operator; returns the function of its nodes, which takes the inputs, then attributes by keyword.
 
     Args:

@@ -29,10 +29,10 @@ from .elementwise import (
     sqrt_op,
     where_op,
 )
+from .moves import broadcast_shape_op, reshape_op
 from .primitive import primitive
 from .replay import function
 from .rules import axes_of, real_constant, reduced_shape
-from .shape import broadcast_shape_op, reshape_op
 from .state import with_gradient
 
 Axes = tuple[int, ...]

@@ -17,13 +17,13 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from ..devices import host_array
 from ..errors import DlsysError, DTypeError, ShapeError
-from ..graph import Node, Op, Type, error_at, find_topo_sort, stamp, type_of
+from ..graph import Made, Node, Op, Type, error_at, find_topo_sort, stamp, type_of
 from ..hooks import hooks
 from ..scopes import scopes
 from .state import WithUpdates
@@ -153,7 +153,15 @@ def _has_no_type(values: Iterable[Any]) -> bool:
     return False
 
 
-def function(results: Results = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+@overload
+def function(results: None = None) -> Callable[[Callable[P, Node]], Callable[P, Made]]: ...
+
+
+@overload
+def function(results: int | Callable[..., int]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def function(results: Results = None) -> Any:
     """Decorates a function of nodes that reads their types: called with a node that has none, it is noted.
 
     Args:
@@ -163,7 +171,7 @@ def function(results: Results = None) -> Callable[[Callable[P, R]], Callable[P, 
     either is then its own.
     """
 
-    def decorate(body: Callable[P, R]) -> Callable[P, R]:
+    def decorate(body: Callable[P, Any]) -> Callable[P, Any]:
         call = Deferred(body, results)
 
         @functools.wraps(body)

@@ -33,14 +33,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return shape
 
 
-def require_broadcast(node: Node, shape: Shape, to_shape: Shape) -> Shape:
-    """`to_shape`, to which `shape` must broadcast. Raises ShapeError."""
-    fits = len(shape) <= len(to_shape) and all(
-        extent in (1, target) for extent, target in zip(reversed(shape), reversed(to_shape), strict=False)
+def broadcast_to_shape(x: Shape, shape: Shape) -> Shape:
+    """`shape`, to which that of x must broadcast. Raises ShapeError."""
+    fits = len(x) <= len(shape) and all(
+        extent in (1, target) for extent, target in zip(reversed(x), reversed(shape), strict=False)
     )
-    if not fits:
-        raise shape_error(node, f"{shape} does not broadcast to {to_shape}")
-    return to_shape
+    if not fits or min(shape, default=0) < 0:
+        raise ShapeError(f"{x} does not broadcast to {shape}")
+    return shape
 
 
 def require_same(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
@@ -58,6 +58,21 @@ def axes_attribute(op: str, axes: Any) -> tuple[int, ...] | None:
         return as_integers(axes)
     except TypeError:
         raise GraphError(f"{op}: axes must be None, an integer or integers, not {axes!r}") from None
+
+
+def axes_in(op: str, axes: Any, rank: int) -> tuple[int, ...]:
+    """An axis or axes of an array of so many dimensions, not negative, in the order in which they stand; all for None.
+    Raises GraphError for what is no integer, ShapeError for an axis that is not there or stands twice."""
+    asked = axes_attribute(op, axes)
+    if asked is None:
+        return tuple(range(rank))
+    for axis in asked:
+        if not -rank <= axis < rank:
+            raise ShapeError(f"{op}: axis {axis} is out of range for {rank} dimensions")
+    found = tuple([axis % rank for axis in asked])
+    if len(set(found)) != len(found):
+        raise ShapeError(f"{op}: axes {asked} name one axis twice")
+    return found
 
 
 def own_axis(node: Node, rank: int) -> int:
@@ -83,16 +98,9 @@ def axes_of(op: str, x: Any, axes: Any) -> tuple[int, ...]:
     number is none. Raises GraphError for what is no node or no axes, ShapeError for axes that x lacks."""
     if not isinstance(x, Node):
         raise GraphError(f"{op}: takes tensors and nodes, not {type(x).__name__}")
-    along, rank = axes_attribute(op, axes), len(x.shape)
-    if along is None or (rank == 0 and along in ((0,), (-1,))):
-        return tuple(range(rank))
-    for axis in along:
-        if not -rank <= axis < rank:
-            raise ShapeError(f"{op}: axis {axis} is out of range for {rank} dimensions of {x.name}")
-    found = sorted(axis % rank for axis in along)
-    if len(set(found)) != len(found):
-        raise ShapeError(f"{op}: axes {along} name one axis twice")
-    return tuple(found)
+    if x.shape == () and axes in (0, -1, (0,), (-1,)):
+        return ()
+    return tuple(sorted(axes_in(op, axes, len(x.shape))))
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -122,15 +130,15 @@ def dtype_name(op: str, dtype: Any) -> str:
     return dtype_attribute(op, dtype, error=DTypeError)
 
 
-def reshaped(node: Node, shape: Shape, to_shape: Shape) -> Shape:
+def reshaped(shape: Shape, to_shape: Shape) -> Shape:
     """`to_shape` with its one -1 solved for `shape`'s number of elements. Raises ShapeError."""
     size, known = math.prod(shape), math.prod(extent for extent in to_shape if extent != -1)
     free = to_shape.count(-1)
     if free > 1 or any(extent < -1 for extent in to_shape):
-        raise shape_error(node, f"{to_shape} is not a shape with at most one -1")
+        raise ShapeError(f"reshape: {to_shape} is not a shape with at most one -1")
     fits = (known != 0 and size % known == 0) if free else size == known
     if not fits:
-        raise shape_error(node, f"{shape} of {size} elements does not fit {to_shape}")
+        raise ShapeError(f"reshape: {shape} of {size} elements does not fit {to_shape}")
     return tuple(size // known if extent == -1 else extent for extent in to_shape)
 
 

@@ -15,8 +15,8 @@ from ..graph import FLOATS, OPS, Node, Shape
 from ..hooks import hooks
 from .elementwise import add_op, zeroslike_op
 from .loop import Body, Carried, last_value, loop_of, value_in_steps, variable_like
+from .moves import reshape_op
 from .reduction import reducesum_op
-from .shape import reshape_op
 
 
 def loop_gradients(loop: Node, total: Node) -> list[Node | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 from .. import ops
 from ..checks import integer
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from .base import Tensor
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
-def method(body: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[ArrayLike, P], R]:
+def method(body: Callable[Concatenate[Any, P], Node]) -> Callable[Concatenate[ArrayLike, P], Tensor]:
     """Decorates a function of a tensor, which reads its type, as a method and a function of `dlsys`: the first argument
     may be an array or a number too, and what has no type yet is noted, see `ops.replay`."""
     noted = replay.function()(body)
 
     @functools.wraps(body)
-    def apply(self: ArrayLike, /, *args: P.args, **words: P.kwargs) -> R:
+    def apply(self: ArrayLike, /, *args: P.args, **words: P.kwargs) -> Tensor:
         return noted(self if isinstance(self, Node) else node_of(self), *args, **words)
 
     return apply

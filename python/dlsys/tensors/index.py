@@ -7,7 +7,6 @@ through all of them to x.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from ..devices import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
 from ..ops import broadcast_rule, dtype_of, is_number, known_dtype, known_shape, shape_of
+from ..ops.replay import function
 from .arguments import dim_of, node_of
 from .creation import is_leaf, leaf
 from .node import TensorNode
@@ -76,25 +76,6 @@ def _as_node(index: Any) -> Node:
     return index if isinstance(index, Node) else leaf(index, name="indices")
 
 
-def _require_in_range(x: Node, items: list[Any]) -> None:
-    """Raises IndexRangeError for an integer beyond its axis, where x's shape is known."""
-    shape = known_shape(x)
-    taken = sum(item is not None and item is not Ellipsis for item in items)
-    if shape is None or taken > len(shape):
-        return  # the operator says it
-    axis = 0
-    for item in items:
-        if item is Ellipsis:
-            axis += len(shape) - taken
-        elif item is not None:
-            if not isinstance(item, (slice, bool)) and hasattr(item, "__index__"):
-                number = operator.index(item)
-                if not -shape[axis] <= number < shape[axis]:
-                    where = f"axis {axis} of {x.name} of shape {shape}"
-                    raise IndexRangeError(f"index {number} is out of range for {where}")
-            axis += 1
-
-
 @dataclass(frozen=True)
 class _NewAxis:
     """The indices along a new axis, of True its one, of False none."""
@@ -102,19 +83,16 @@ class _NewAxis:
     indices: np.ndarray
 
 
-def _gathered(x: Node, items: list[Any]) -> Tensor:
+@function()
+def gathered(x: Node, items: list[Any]) -> Node:
     """x at index arrays of several axes, beside other items."""
-    shape = known_shape(x)
-    if shape is None:
-        raise GraphError(f"slice: indices for several axes and masks need a shape that is known [{x.name}]")
-    items = _expanded(items, shape)
+    items = _expanded(items, x.shape)
     # Integers and slices first; after them only whole axes and arrays are left.
     basic = tuple(WHOLE if isinstance(item, (Node, np.ndarray)) else item for item in items)
     basic = tuple(None if isinstance(item, _NewAxis) else item for item in basic)
-    _require_in_range(x, list(basic))
     items = [item.indices if isinstance(item, _NewAxis) else item for item in items]
     places = [item for item in items if item is None or isinstance(item, (slice, Node, np.ndarray))]
-    y = x if all(isinstance(item, slice) and item == WHOLE for item in basic) else ops.slice_op(x, basic)
+    y = ops.slice_op(x, basic)
     axes = [axis for axis, item in enumerate(places) if isinstance(item, (Node, np.ndarray))]
     arrays = [places[axis] for axis in axes]
     if axes != list(range(axes[0], axes[0] + len(axes))):  # apart: what they give comes first
@@ -180,17 +158,16 @@ class Indexing(TensorNode):
     __slots__ = ()
 
     def __getitem__(self, key: Index) -> Tensor:
-        """self[key]. Raises IndexRangeError for an integer out of range, where its shape and the integer are known;
-        GraphError for a key that is no index, and where an index needs values or a shape that are not known; ShapeError
-        for a mask that does not fit. Integers that are computed later are clamped into range."""
+        """self[key]. Raises IndexRangeError for an integer out of range, GraphError for a key that is no index, and for
+        a mask whose values are not known, ShapeError for a mask that does not fit. Integers that are computed later are
+        clamped into range."""
         given = key if isinstance(key, tuple) else (key,)
         items = [list(item) if isinstance(item, range) else item for item in given]
         if sum(item is Ellipsis for item in items) > 1:
             raise IndexRangeError(f"an index has one ellipsis at most [{self.name}]")
         items = [_as_bool_array(item) for item in items]
         if not any(_is_array(item) for item in items):
-            _require_in_range(self, items)
-            return ops.slice_op(self, key)
+            return ops.slice_op(self, tuple(items))
         items = [_as_index(item) if _is_array(item) else item for item in items]
         (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
         alone = all(isinstance(item, slice) and item == WHOLE for item in items[:at] + items[at + 1 :])
@@ -198,7 +175,7 @@ class Indexing(TensorNode):
             return ops.take_op(self, _as_node(items[at]), at)  # which needs no shape
         if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
             return ops.take_op(self, _as_node(items[1]), -1)
-        return _gathered(self, items)
+        return gathered(self, items)
 
     def gather(self: ArrayLike, dim: int, index: ArrayLike) -> Tensor:
         """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""

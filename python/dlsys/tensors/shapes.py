@@ -12,8 +12,9 @@ from .. import ops
 from ..checks import integer, word
 from ..errors import GraphError, ShapeError
 from ..graph import Node
-from ..ops import known_shape, promoted, shape_of, split_op
-from .arguments import dim_of, dims_of, node_of
+from ..ops import promoted, shape_of, split_op
+from ..ops.replay import function
+from .arguments import dim_of, dims_of, method, node_of
 from .creation import leaf
 from .node import TensorNode
 from .typing import ArrayLike, Axis, Size
@@ -59,15 +60,22 @@ def meshgrid(*tensors: ArrayLike, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(node.broadcast_to(shape) for node in wide)
 
 
-def _triangle(op: str, x: ArrayLike, diagonal: int, lower: bool) -> Tensor:
+@function()
+def _triangle(op: str, node: Node, diagonal: int, lower: bool) -> Node:
     """x on and below the diagonal, or on and above it; 0 elsewhere."""
-    node = node_of(x)
-    shape = known_shape(node)
-    if shape is None or len(shape) < 2:
-        raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
+    shape = node.shape
+    if len(shape) < 2:
+        raise ShapeError(f"{op}: takes matrices, not of shape {shape} [{node.name}]")
     diagonal = min(max(integer(op, "the diagonal", diagonal), -shape[-2]), shape[-1])
     rows, columns = leaf(np.arange(shape[-2])[:, None] + diagonal), leaf(np.arange(shape[-1]))
     return ops.where_op(columns <= rows if lower else columns >= rows, node, ops.zeroslike_op(node))
+
+
+@function()
+def _squeezed(node: Node, dim: Axis) -> Node:
+    if dim is None or not node.shape:
+        return ops.squeeze_op(node, dim)
+    return ops.squeeze_op(node, tuple(a for a in dims_of(node, dim) if node.shape[a] == 1))  # PyTorch leaves others
 
 
 class Shapes(TensorNode):
@@ -104,11 +112,7 @@ class Shapes(TensorNode):
 
     def squeeze(self: ArrayLike, dim: Axis = None, *, axis: Axis = None) -> Tensor:
         """Without axes of extent 1: all of them for None, else those named that have it."""
-        node, dim = node_of(self), axis if dim is None else dim
-        if dim is None or not known_shape(node):
-            return ops.squeeze_op(node, dim)
-        ones = tuple(a for a in dims_of(node, dim) if shape_of(node)[a] == 1)  # PyTorch leaves the others
-        return ops.squeeze_op(node, ones) if ones else node
+        return _squeezed(node_of(self), axis if dim is None else dim)
 
     def unsqueeze(self: ArrayLike, dim: Axis = None, *, axis: Axis = None) -> Tensor:
         """With a new axis of extent 1 at `dim`."""
@@ -153,13 +157,14 @@ class Shapes(TensorNode):
         return [ops.slice_op(node, (*(slice(None),) * axis, i)) for i in range(shape_of(node)[axis])]
 
     def flip(self: ArrayLike, *along: Size, dims: Sequence[int] | None = None) -> Tensor:
-        """x turned round along the axes."""
+        """x in the reverse order along the axes."""
         return ops.flip_op(node_of(self), given(along, dims))
 
-    def repeat(self: ArrayLike, *sizes: Size) -> Tensor:
-        """x repeated along each axis, as by PyTorch's `repeat` (NumPy's `tile`). The shape must be known. Raises
+    @method
+    def repeat(self: Tensor, *sizes: Size) -> Tensor:
+        """x repeated along each axis, as by PyTorch's `repeat` (NumPy's `tile`). Raises
         ShapeError for fewer numbers than axes."""
-        node = node_of(self)
+        node = self
         times = given(sizes)
         shape = shape_of(node)
         if len(times) < len(shape):
@@ -180,10 +185,11 @@ class Shapes(TensorNode):
             raise GraphError(f"repeat_interleave: takes integers >= 0, one or {extent}, not {repeats!r}")
         return ops.take_op(node, leaf(np.repeat(np.arange(extent), times)), axis)
 
-    def roll(self: ArrayLike, shifts: Size, dims: Axis = None) -> Tensor:
+    @method
+    def roll(self: Tensor, shifts: Size, dims: Axis = None) -> Tensor:
         """The elements so many places further along each axis, those from its end at its start; of all in row-major
-        order for None. The shape must be known. Raises ShapeError for other numbers of shifts than of axes."""
-        node = node_of(self)
+        order for None. Raises ShapeError for other numbers of shifts than of axes."""
+        node = self
         if dims is None:
             return ops.reshape_op(ops.reshape_op(node, (-1,)).roll(shifts, 0), shape_of(node))
         axes, moves = dims_of(node, dims), shifts if isinstance(shifts, (tuple, list)) else (shifts,)
@@ -195,10 +201,11 @@ class Shapes(TensorNode):
             node = cat([node[(*before, slice(at, None))], node[(*before, slice(at))]], axis) if at else node
         return node
 
-    def narrow(self: ArrayLike, dim: int, start: int, length: int) -> Tensor:
-        """The `length` slices along `dim` from number `start` on, from the end where it is negative; the shape must be
-        known. Raises ShapeError where there are not so many."""
-        node = node_of(self)
+    @method
+    def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
+        """The `length` slices along `dim` from number `start` on, from the end where it is negative. Raises ShapeError
+        where there are not so many."""
+        node = self
         axis, length = dim_of("narrow", node, dim), integer("narrow", "length", length, 0)
         extent = shape_of(node)[axis]
         first = integer("narrow", "start", start, -extent)
@@ -207,10 +214,11 @@ class Shapes(TensorNode):
             raise ShapeError(f"narrow: {length} from {start} on, of axis {axis} of {shape_of(node)}")
         return node[(*(slice(None),) * axis, slice(first, first + length))]
 
-    def diag(self: ArrayLike, diagonal: int = 0) -> Tensor:
+    @method
+    def diag(self: Tensor, diagonal: int = 0) -> Tensor:
         """A matrix with a vector on its diagonal of this number, those above the main one counted up; or the diagonal
-        of a matrix. The shape must be known. Raises ShapeError for more axes."""
-        node, k = node_of(self), integer("diag", "the diagonal", diagonal)
+        of a matrix. Raises ShapeError for more axes."""
+        node, k = self, integer("diag", "the diagonal", diagonal)
         shape = shape_of(node)
         if len(shape) == 1:
             n = shape[0] + abs(k)
@@ -228,10 +236,10 @@ class Shapes(TensorNode):
         """`reshape` to the other's shape."""
         return ops.reshape_like_op(node_of(self), node_of(other))
 
-    def expand(self: ArrayLike, *sizes: Size) -> Tensor:
-        """x repeated along axes of extent 1 and new leading ones; -1 keeps an extent. The shape must be known for
-        that."""
-        node = node_of(self)
+    @method
+    def expand(self: Tensor, *sizes: Size) -> Tensor:
+        """x repeated along axes of extent 1 and new leading ones; -1 keeps an extent."""
+        node = self
         wide = tuple(integer("expand", "an extent", extent, -1) for extent in given(sizes))
         if -1 in wide:
             own = shape_of(node)
@@ -241,8 +249,8 @@ class Shapes(TensorNode):
 
     def tril(self: ArrayLike, diagonal: int = 0) -> Tensor:
         """Matrices without what lies above the diagonal number `diagonal`. Raises ShapeError for others."""
-        return _triangle("tril", self, diagonal, True)
+        return _triangle("tril", node_of(self), diagonal, True)
 
     def triu(self: ArrayLike, diagonal: int = 0) -> Tensor:
         """Matrices without what lies below the diagonal number `diagonal`. Raises ShapeError for others."""
-        return _triangle("triu", self, diagonal, False)
+        return _triangle("triu", node_of(self), diagonal, False)

@@ -20,6 +20,8 @@ from ..ops.state import Group, State, Updates
 from ..ops.types import number_of
 from ..scopes import scopes
 from ..system import free_at_fork
+from . import lifting
+from .lifting import numbers_of
 from .node import TensorNode
 
 if TYPE_CHECKING:
@@ -181,8 +183,8 @@ class Trace(Updates[Read]):
     def _enter(self, node: TensorNode, parts: tuple[Place, ...]) -> None:
         """Enter a node whose inputs are entered: its key, and what is to be computed."""
         op = node.op
-        if op.lifts:
-            rest, numbers = op.numbers(node)
+        if (lifted := numbers_of(node)) is not None:
+            rest, numbers = lifted
             self.numbers += [(node, which, number) for which, number in enumerate(numbers)]
         else:
             rest = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
@@ -351,9 +353,8 @@ def compiled(
 
 def _number(node: Node, which: int) -> np.ndarray:
     """One of the node's numbers as the array to feed."""
-    if node.op.lifts:
-        return node.op.number(node, which)
-    return number_of(node.inputs[which])
+    of_attributes = numbers_of(node) is not None
+    return lifting.number_of(node, which) if of_attributes else number_of(node.inputs[which])
 
 
 def _copied(trace: Trace, lifted: dict[Node, list[int]]) -> tuple[list[Node], list[Node]]:
@@ -377,8 +378,8 @@ def _copied(trace: Trace, lifted: dict[Node, list[int]]) -> tuple[list[Node], li
             copies.append(inputs[0])
             continue
         numbers = {i: of_numbers[node, i] for i in lifted.get(node, ())}
-        if numbers and node.op.lifts:
-            made = node.op.lifted(node, inputs, numbers)
+        if numbers and numbers_of(node) is not None:
+            made = lifting.lifted(node, inputs, numbers)
         else:
             inputs = [numbers.get(i, x) for i, x in enumerate(inputs)]
             made = hooks.make_node(node.op, inputs, node.attrs, node.name)

@@ -12,18 +12,20 @@ from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, integer, integers, number, real, word
 from ...errors import GraphError, ShapeError
+from ...ops.replay import function
 from ...tensors import Tensor, tensor
 from ...tensors.arguments import node_of
-from ..checks import require_nodes, shape_of
+from ..checks import require_nodes
 
 
+@function()
 def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Tensor:
-    """The input, of known shape, with `value` around it, or, for the modes "reflect" and "replicate", its own elements,
+    """The input with `value` around it, or, for the modes "reflect" and "replicate", its own elements,
     mirrored at the first and the last, or these; pad is (before, after) of the last axis, then of the one before, ...
     Raises GraphError."""
     word("pad", "mode", mode, ("constant", "reflect", "replicate"))
     require_nodes("pad", input)
-    shape = shape_of("pad", input)
+    shape = input.shape
     if not isinstance(pad, (tuple, list)):
         raise GraphError(f"pad: takes a list of widths, not {pad!r}")
     if len(pad) % 2 or len(pad) > 2 * len(shape):
@@ -43,6 +45,7 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     return node_of(input)
 
 
+@function()
 def interpolate(
     input: Node,
     size: Any = None,
@@ -51,7 +54,7 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Tensor:
-    """x (N, C, *space), of known shape, with its space in another size, given or `scale_factor` times its own.
+    """x (N, C, *space) with its space in another size, given or `scale_factor` times its own.
 
     Args:
         mode: "nearest" takes the element before each place, "bilinear", of two axes, weighs the two beside it along
@@ -63,7 +66,7 @@ def interpolate(
     """
     word("interpolate", "mode", mode, ("nearest", "bilinear"))
     require_nodes("interpolate", input)
-    shape = shape_of("interpolate", input)
+    shape = input.shape
     space = shape[2:]
     if not space or 0 in space or (mode == "bilinear" and len(space) != 2):
         raise ShapeError(f"interpolate: {input.name} has shape {shape}, which mode {mode!r} does not take")
@@ -92,17 +95,18 @@ def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, cor
         return ad.take_op(x, tensor(np.minimum(places, old - 1)), axis)
     at = np.arange(new) * ((old - 1) / max(new - 1, 1)) if corners else (np.arange(new) + 0.5) * step - 0.5
     before = np.minimum(np.floor(np.maximum(at, 0.0)).astype("int64"), old - 1)
-    shares = (np.maximum(at, 0.0) - before).reshape(-1, *(1,) * (len(shape_of("interpolate", x)) - axis - 1))
+    shares = (np.maximum(at, 0.0) - before).reshape(-1, *(1,) * (len(x.shape) - axis - 1))
     low, high = (ad.take_op(x, tensor(np.minimum(before + more, old - 1)), axis) for more in (0, 1))
     return low + (high - low) * ad.cast_like_op(tensor(shares), x)
 
 
+@function()
 def pixel_shuffle(input: Node, upscale_factor: int) -> Tensor:
-    """(..., C r^2, H, W), of known shape, as (..., C, H r, W r), r being the factor: the channels of a pixel become its
+    """(..., C r^2, H, W) as (..., C, H r, W r), r being the factor: the channels of a pixel become its
     rows and columns. Raises GraphError, ShapeError."""
     r = integer("pixel_shuffle", "upscale_factor", upscale_factor, 1)
     require_nodes("pixel_shuffle", input)
-    shape = shape_of("pixel_shuffle", input)
+    shape = input.shape
     if len(shape) < 3 or shape[-3] % (r * r):
         raise ShapeError(f"pixel_shuffle: {input.name} of shape {shape} has no multiple of {r * r} channels")
     *lead, channels, rows, columns = shape

@@ -1,10 +1,10 @@
-"""Views: which elements of an array another one has, without a copy."""
+"""Views: which elements of an array a slice of it has, or a transpose of a slice, without a copy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import Shape
+from ..graph import OPS, Node, Shape
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,26 @@ class View:
         """The number of the first element, where all lie one behind another; else None."""
         return self.offset if 0 not in self.shape and self.strides == View.of(self.shape).strides else None
 
-    def sliced(self, counts: Shape, starts: tuple[int, ...], steps: tuple[int, ...], shape: Shape) -> View:
-        """Of each axis `count` elements, at start + step * i; `shape`: the counts with some axes of one element more,
-        or less."""
+    def sliced(self, starts: tuple[int, ...], counts: Shape, steps: tuple[int, ...]) -> View:
+        """Of each axis `count` elements, at start + step * i."""
         offset = self.offset + sum(start * stride for start, stride in zip(starts, self.strides, strict=True))
-        moved = (step * stride for count, step, stride in zip(counts, steps, self.strides, strict=True) if count != 1)
-        return View(shape, tuple([next(moved) if extent != 1 else 0 for extent in shape]), offset)
+        strides = (
+            step * stride if count != 1 else 0
+            for count, step, stride in zip(counts, steps, self.strides, strict=True)
+        )  # fmt: skip
+        return View(counts, tuple(strides), offset)
 
     def permuted(self, order: tuple[int, ...]) -> View:
         """With the axes in another order."""
         return View(tuple(self.shape[a] for a in order), tuple(self.strides[a] for a in order), self.offset)
+
+
+SLICE, TRANSPOSE = OPS["slice"], OPS["transpose"]
+
+
+def view_of(node: Node, x: View) -> View:
+    """What a slice or a transpose is of the array of which its input is the view x."""
+    return x.sliced(**node.attrs) if node.op is SLICE else x.permuted(node.attrs["axes"])
 
 
 def rows_of(shape: Shape) -> list[int]:
