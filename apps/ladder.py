@@ -297,7 +297,7 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
     for count in counts:  # again, since the machine may have been busy the first time
         peak[count] = max(peak[count], measure_fma(count, dtype))
 
-    gflops = [2 * m * n * k / timings[name].median / 1e9 for name in contenders]
+    gflops = [2 * m * n * k / timings[name] / 1e9 for name in contenders]
     numpy = dict(zip(counts, gflops[len(compared) :], strict=True))
     rows = []
     for rung, speed in zip(compared, gflops, strict=False):

@@ -137,7 +137,7 @@ def measured(found: dict[str, Callable[[], Any]]) -> dict[str, float]:
     runners = {who: timing.repeat(run) for who, run in found.items()}
     quick = timing.in_turn({who: run for who, run in runners.items() if who not in FAR}, ROUNDS, SECONDS)
     slow = timing.in_turn({who: runners[who] for who in FAR}, FEW, 0.0)
-    return {who: (quick | slow)[who].median for who in found}
+    return {who: (quick | slow)[who] for who in found}
 
 
 def draw(name: str, seconds: dict[str, float], path: str) -> None:

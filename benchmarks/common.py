@@ -1,11 +1,12 @@
-"""What the benchmarks share: threads, timing in turn, the machine's FMA peak, tables.
+"""What the benchmarks share: a process for each number of threads, the machine in words, tables.
 
-A benchmark is a program that runs itself again, once per thread count, because every library reads its number
-of threads when it is imported. Use nothing but this file before `thread_environment` has taken effect.
+A benchmark measures in a process of its own for each number of threads, because every library reads that number when it
+is imported: a benchmark's file imports none of them at its top.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import math
@@ -14,65 +15,75 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timing import Runner, Timing, in_turn, repeat, summary  # noqa: F401 - the benchmarks' names
+from timing import Runner, in_turn
 
 # Seconds before a turn. Thread pools spin after their last task: OpenBLAS's for 0.1 s, on a core that the next needs.
 PAUSE = 0.2 if os.environ.get("OPENBLAS_NUM_THREADS") != "1" else 0.02
-QUIET = 0.1  # cores that others may keep busy in a measurement worth keeping
-RESULTS = Path(__file__).resolve().parent / "results"
+FOLDER = Path(__file__).resolve().parent
+PACKAGES = ("dlsys", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "jax", "onnxruntime")
 
-# Threads ---------------------------------------------------------------------------------------------------
+Measure = Callable[[argparse.Namespace, int], Any]
+"""Measures with so many threads, in a process that has them; returns what JSON can hold."""
+Sections = Callable[[Mapping[int, Any]], list[str]]
+"""The parts of a Markdown text, of what `Measure` returned for each number of threads."""
+
+
+def main(
+    text: str, name: str, measure: Measure, sections: Sections, options: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """A benchmark's program: measures for each number of threads, prints and writes the tables.
+
+    `text` describes it, its first line being the title; `name` is that of the file of results; `options` are further
+    arguments of the command, with what argparse takes for each.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    counts = ",".join(str(count) for count in range(1, available_cores() + 1))
+    parser.add_argument("--threads", default=counts, help=f"thread counts (default: {counts})")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default: 7)")
+    parser.add_argument("--name", default=name, help="of the file of results")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results", metavar="FOLDER")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    for option, described in (options or {}).items():
+        parser.add_argument(option, **described)
+    arguments = parser.parse_args()
+    if arguments.child:
+        found = measure(arguments, int(arguments.threads))
+        Path(arguments.child).write_text(json.dumps(found), encoding="utf-8")
+        return
+    runs = {threads: measured(threads) for threads in map(int, arguments.threads.split(","))}
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    title = text.split(": `")[0]
+    written = "\n\n".join([f"# {title}", f"`{command}`", machine(), *sections(runs)]) + "\n"
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / f"{arguments.name}.md").write_text(written, encoding="utf-8")
+    print(written)
+
+
+def measured(threads: int) -> Any:
+    """What this program measures in a process with so many threads. Where that fails, and has said why, this process
+    ends with its status."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        command = [sys.executable, *sys.argv, f"--threads={threads}", f"--child={path}"]
+        if status := subprocess.run(command, env=environment(threads), check=False).returncode:
+            sys.exit(status if status > 0 else 128 - status)  # as a shell reports signals
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def environment(threads: int) -> dict[str, str]:
+    """This process' variables, and those that give TVM, OpenMP, OpenBLAS, MKL and XLA that many threads."""
+    names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+    flags = f"--xla_cpu_multi_thread_eigen={str(threads > 1).lower()}"  # XLA's pool has NPROC threads, Eigen another
+    return {**os.environ, **dict.fromkeys(names, str(threads)), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def thread_environment(threads: int) -> dict[str, str]:
-    """The variables that give TVM, OpenMP, OpenBLAS, MKL and XLA that many threads."""
-    names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = dict.fromkeys(names, str(threads))
-    environment["JAX_PLATFORMS"] = "cpu"
-    # XLA takes its pool's size from NPROC; the first flag keeps Eigen's own pool out of one-thread runs.
-    environment["NPROC"] = str(threads)
-    environment["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={str(threads > 1).lower()}"
-    return environment
-
-
-def run_with_threads(script: str, threads: int, arguments: Sequence[str]) -> Any:
-    """Runs `script ARGUMENTS --child FILE` in a process with that many threads; returns the JSON of FILE.
-
-    Where the child fails, and has said why, this process ends with its status.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "result.json"
-        command = [sys.executable, script, *arguments, "--child", str(path)]
-        if threads < 1:
-            print(f"--threads: counts of 1 or more, not {threads}", file=sys.stderr)
-            sys.exit(2)
-        environment = {**os.environ, **thread_environment(threads)}
-        if status := subprocess.run(command, env=environment, check=False).returncode:
-            sys.exit(status if status > 0 else 128 - status)  # as a shell reports signals
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
-# The machine -----------------------------------------------------------------------------------------------
-
-
-def cpu_model() -> str:
-    """The processor's name as the system gives it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def version(package: str) -> str | None:
@@ -83,96 +94,34 @@ def version(package: str) -> str | None:
         return None
 
 
-def numpy_kernels() -> str:
-    """The CPU for which NumPy's OpenBLAS has chosen its kernels, which OPENBLAS_CORETYPE can overrule; empty where it
-    does not tell."""
-    import numpy as np  # noqa: F401 - whose library is asked
-    from threadpoolctl import threadpool_info
-
-    found = [library for library in threadpool_info() if library.get("internal_api") == "openblas"]
-    return str(found[0].get("architecture", "")) if found else ""
-
-
-def machine() -> dict[str, Any]:
-    """Processor, cores, and the versions of what takes part."""
-    packages = ("dlsys", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "jax")
-    versions = {package: version(package) for package in packages}
-    return {
-        "cpu": cpu_model(),
-        "cores": available_cores(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "versions": {package: number for package, number in versions.items() if number},
-        "kernels": numpy_kernels(),
-    }
-
-
-def machine_line(description: dict[str, Any]) -> str:
-    """`machine()` in one line."""
-    versions = ", ".join(f"{package} {number}" for package, number in description["versions"].items())
+def machine() -> str:
+    """A line with processor, cores, the commit, and the versions of what takes part."""
+    info, processor = Path("/proc/cpuinfo"), platform.processor() or platform.machine()
+    if info.exists():
+        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        processor = next((line.split(": ")[1] for line in lines if line.startswith("model name")), processor)
+    asked = ["git", "-C", str(FOLDER), "describe", "--always", "--dirty"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES if version(package))
     return (
-        f"{description['cpu']}, {description['cores']} cores, {description['system']}, "
-        f"Python {description['python']}; {versions}"
-        + (f"; NumPy's OpenBLAS for {description['kernels']}" if description.get("kernels") else "")
+        f"{processor}, {available_cores()} cores, {platform.system()} {platform.machine()}; "
+        f"commit {commit or 'unknown'}; Python {platform.python_version()}, {versions}"
     )
 
 
-class OtherLoad:
-    """How many cores other processes kept busy since this object was made: what spoils a measurement."""
-
-    def __init__(self) -> None:
-        self.start = self._clocks()
-
-    @staticmethod
-    def _clocks() -> tuple[float, float] | None:
-        """(wall clock, processor seconds used by others); None where the system does not tell."""
-        stat = Path("/proc/stat")
-        if not stat.exists():
-            return None
-        user, nice, system, _, _, irq, softirq = map(int, stat.read_text(encoding="utf-8").split()[1:8])
-        own = os.times()
-        busy = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-        return time.monotonic(), busy - own.user - own.system - own.children_user - own.children_system
-
-    def cores(self) -> float | None:
-        """The mean number of busy cores; None where the system does not tell."""
-        now = self._clocks()
-        if now is None or self.start is None:
-            return None
-        return max(0.0, (now[1] - self.start[1]) / max(now[0] - self.start[0], 1e-9))
+def alternate(runners: Mapping[str, Runner], rounds: int, least: float) -> dict[str, float]:
+    """Median seconds per call of contenders timed in turn, each turn after a pause."""
+    return in_turn(runners, rounds, least, PAUSE)
 
 
-# Timing ----------------------------------------------------------------------------------------------------
-
-
-def alternate(runners: dict[str, Runner], rounds: int, min_time: float) -> dict[str, Timing]:
-    """Times contenders in turn, each turn after a pause."""
-    return in_turn(runners, rounds, min_time, PAUSE)
+def ratio(seconds: Mapping[str, float], who: str = "dlsys") -> float:
+    """One contender's time over the best other's, dlsys' loop left out."""
+    return seconds[who] / min(value for other, value in seconds.items() if other not in (who, "loop"))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
     """The n-th root of the product of n positive numbers."""
     return math.exp(sum(map(math.log, values)) / len(values))
-
-
-# The machine's peak ----------------------------------------------------------------------------------------
-
-
-def host_target() -> Any:
-    """TVM's LLVM target for this processor."""
-    from tvm.target import Target
-
-    return Target.from_device("cpu")
-
-
-def fma_peak(threads: int) -> float:
-    """GFLOP/s of float32 multiply-adds on that many threads: the best of all rounds."""
-    from dlsys.kernels import peak  # imports TVM
-
-    return peak.fma_peak(threads)
-
-
-# Tables ----------------------------------------------------------------------------------------------------
 
 
 def number(value: float | None) -> str:
@@ -188,48 +137,14 @@ def number(value: float | None) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
     """A Markdown table, its columns aligned; text at the left, numbers at the right."""
     cells = [[cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     left = [all(isinstance(row[i], str) for row in rows) for i in range(len(header))]
 
-    def line(row: Sequence[str]) -> str:
-        padded = [
-            c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(row, widths, left, strict=True)
+    def line(row: Sequence[str], fill: str = " ", end: str = "") -> str:
+        aligned = [
+            cell.ljust(width, fill) if at_left else (cell + end).rjust(width, fill)
+            for cell, width, at_left in zip(row, widths, left, strict=True)
         ]
-        return "| " + " | ".join(padded) + " |"
+        return f"| {' | '.join(aligned)} |"
 
-    rule = ["-" * w if is_left else "-" * (w - 1) + ":" for w, is_left in zip(widths, left, strict=True)]
-    return "\n".join([line(header), line(rule), *map(line, cells)])
-
-
-def bars(rows: Sequence[tuple[str, float | None, float]]) -> str:
-    """A section of what was aimed at: (what, measured or None, the most it may be) a row."""
-    cells = []
-    for text, measured, most in rows:
-        verdict = "not measured"
-        if measured is not None:
-            verdict = "ok" if measured <= most else f"missed by {100 * (measured / most - 1):.1f} %"
-        cells.append([text, measured, most, verdict])
-    return "\n\n".join(["## Bars", table(["", "measured", "at most", "bar"], cells)])
-
-
-def write_results(
-    name: str,
-    title: str,
-    command: str,
-    sections: Sequence[str],
-    load: OtherLoad,
-    folder: Path = RESULTS,
-) -> str:
-    """Writes NAME.md into `folder` with the machine and its load; returns the Markdown text."""
-    description = machine()
-    busy = load.cores()
-    head = [f"# {title}", f"`{command}`", machine_line(description)]
-    if busy is not None:
-        head.append(f"Other processes kept {busy:.2f} cores busy meanwhile.")
-        if busy > QUIET:
-            # Threads that wait for each other then wait for a time slice, a thousand times as long.
-            print("warning: the machine was not quiet; results on all cores mean nothing", file=sys.stderr)
-    text = "\n\n".join([*head, *sections]) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    return text
+    return "\n".join([line(header), line([""] * len(header), "-", ":"), *map(line, cells)])

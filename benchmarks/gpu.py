@@ -1,9 +1,8 @@
 """Everything that only a GPU can tell, in one command of some minutes: `python benchmarks/gpu.py`.
 
-Prints one table of checks and one of times, and writes both as JSON: operators and gradients against the CPU, training,
-allocations; products beside PyTorch's cuBLAS, rows beside a copy on the device, training steps beside PyTorch eager and
-its CUDA graphs, and beside each time what `roofline.py` predicts. Installs nothing; what needs PyTorch is
-left out where it is not there. A part that fails is told, and the next one runs.
+Prints checks and times, part by part: operators and gradients against the CPU, training, allocations; products beside
+PyTorch's cuBLAS, rows beside a copy on the device, training steps beside PyTorch eager and its CUDA graphs. Installs
+nothing; what needs PyTorch is left out where it is not there. A part that fails is told, and the next one runs.
 
 `--quick`: small sizes, to see that the program itself works.
 """
@@ -13,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
-import statistics
 import sys
 import time
 import traceback
@@ -29,12 +26,8 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.kernels import Replay, Runner
-from dlsys.kernels.build import prim_func
-from dlsys.schedule import apply, resolve_target
-from dlsys.schedule.target import machine_of
-from models import MODELS, Model, vectors
-from roofline import Multiprocessors, mlp
-from roofline import predicted as predicted_of
+from models import MODELS, Model
+from timing import in_turn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 GPU = dl.cuda(0)
@@ -42,32 +35,20 @@ GPU = dl.cuda(0)
 
 @dataclass
 class Report:
-    """What was found: checks with their verdicts, and rows of times."""
+    """Prints checks and times; keeps the names of the checks, by whether they are passed."""
 
-    device: str
-    checks: list[dict[str, Any]] = field(default_factory=list)
-    times: list[dict[str, Any]] = field(default_factory=list)
+    checks: dict[bool, list[str]] = field(default_factory=lambda: {True: [], False: []})
 
-    def check(self, name: str, good: bool, told: str) -> None:
+    def check(self, name: str, good: bool, text: str) -> None:
         """Notes a check."""
-        self.checks.append({"check": name, "good": bool(good), "told": told})
-        print(f"{'ok  ' if good else 'FAIL'} {name}: {told}", flush=True)
+        self.checks[bool(good)].append(name)
+        print(f"{'ok  ' if good else 'FAIL'} {name}: {text}", flush=True)
 
-    def time(
-        self, name: str, seconds: float, predicted: float | None, others: dict[str, float], rate: str = ""
-    ) -> None:
-        """Notes a time, beside those of others and what was predicted."""
-        best = min(others.values(), default=None)
-        ratio = None if best is None else seconds / best
-        self.times.append({
-            "what": name, "us": seconds * 1e6, "predicted us": None if predicted is None else predicted * 1e6,
-            "others us": {other: value * 1e6 for other, value in others.items()}, "of the best other": ratio,
-            "rate": rate,
-        })  # fmt: skip
-        told = "".join(f"  {other} {value * 1e6:.1f}" for other, value in others.items())
-        told += "" if ratio is None else f"  ratio {ratio:.2f}"
-        told += "" if predicted is None else f"  predicted {predicted * 1e6:.1f}"
-        print(f"     {name}: {seconds * 1e6:.1f} us  {rate}{told}", flush=True)
+    def time(self, name: str, seconds: float, others: dict[str, float], rate: str = "") -> None:
+        """Prints a time, beside those of others."""
+        text = "".join(f"  {other} {value * 1e6:.1f}" for other, value in others.items())
+        text += f"  ratio {seconds / min(others.values()):.2f}" if others else ""
+        print(f"     {name}: {seconds * 1e6:.1f} us  {rate}{text}", flush=True)
 
 
 def torch_or_none() -> Any:
@@ -81,39 +62,20 @@ def torch_or_none() -> Any:
 
 def seconds_of(run: Callable[[], Any], wait: Callable[[], Any], rounds: int) -> float:
     """The median time of a run, several of them between two waits for the device."""
-    run()
-    wait()
-    start = time.perf_counter()
-    run()
-    wait()
-    count = max(1, min(200, int(0.05 / max(time.perf_counter() - start, 1e-6))))
-    found = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(count):
+
+    def runner(times: int) -> None:
+        for _ in range(times):
             run()
         wait()
-        found.append((time.perf_counter() - start) / count)
-    return statistics.median(found)
+
+    return in_turn({"": runner}, rounds, 0.05)[""]
 
 
-def predicted(executor: ad.Executor) -> float:
-    """What the model says of an executor's latest plan."""
-    device = Multiprocessors(machine_of(resolve_target("cuda")).gpu)
-    total = 0.0
-    plan = executor.latest_plan()
-    for key, spec in plan.specs.items():
-        function = apply(prim_func(spec), resolve_target("cuda"), precision=spec.precision)[0]
-        total += plan.program.located(key).times * predicted_of(function, device).seconds
-    return total
-
-
-def ours(nodes: list[Any], feed: dict[Any, np.ndarray], rounds: int) -> tuple[float, float, ad.Executor]:
-    """Seconds of a run with feeds on the device, the prediction, and the executor."""
+def ours(nodes: list[Any], feed: dict[Any, np.ndarray], rounds: int) -> tuple[float, ad.Executor]:
+    """Seconds of a run with feeds on the device, and the executor."""
     executor = ad.Executor(nodes, ctx=GPU)
     given = {node: dl.array(value, GPU) for node, value in feed.items()}
-    found = seconds_of(lambda: executor.run(given), GPU.synchronize, rounds)
-    return found, predicted(executor), executor
+    return seconds_of(lambda: executor.run(given), GPU.synchronize, rounds), executor
 
 
 # Checks
@@ -182,7 +144,7 @@ def products(report: Report, quick: bool) -> None:
         rng = np.random.default_rng(0)
         a, b = ops.Variable("a"), ops.Variable("b")
         feed = {a: rng.standard_normal((m, k), "float32"), b: rng.standard_normal((k, n), "float32")}
-        found, guess, executor = ours([a @ b], feed, 5)
+        found, executor = ours([a @ b], feed, 5)
         value = executor.run(feed, True)[0]
         rows = slice(0, min(m, 64))
         off = np.abs(value[rows] - feed[a][rows].astype("f8") @ feed[b]).max() / np.sqrt(k)
@@ -194,7 +156,7 @@ def products(report: Report, quick: bool) -> None:
             others["cuBLAS"] = seconds_of(lambda x=x, y=y: x @ y, torch.cuda.synchronize, 5)
         rounded(report, torch, (m, n, k), (a, b), feed, value)
         rate = f"{2 * m * n * k / found / 1e12:.1f} TFLOP/s"
-        report.time(f"product {m} x {n} x {k}", found, guess, others, rate)
+        report.time(f"product {m} x {n} x {k}", found, others, rate)
 
 
 def rounded(
@@ -207,7 +169,7 @@ def rounded(
         try:
             with contextlib.nullcontext() if kind == "TF32" else dl.autocast(dtype=kind):
                 product = factors[0] @ factors[1]
-            found, guess, executor = ours([product], feed, 5)
+            found, executor = ours([product], feed, 5)
             off = np.abs(executor.run(feed, True)[0] - exact).max() / np.abs(exact).max()
         finally:
             dl.set_float32_matmul_precision("highest")
@@ -221,7 +183,7 @@ def rounded(
             others["cuBLAS"] = seconds_of(lambda x=x, y=y: x @ y, torch.cuda.synchronize, 5)
             torch.backends.cuda.matmul.allow_tf32 = False
         rate = f"{2 * np.prod(sizes, dtype=float) / found / 1e12:.1f} TFLOP/s"
-        report.time(f"product {name}, {kind}", found, guess, others, rate)
+        report.time(f"product {name}, {kind}", found, others, rate)
 
 
 def rows(report: Report, quick: bool) -> None:
@@ -232,42 +194,38 @@ def rows(report: Report, quick: bool) -> None:
         feed = {x: np.random.default_rng(0).standard_normal(shape).astype("float32")}
         nbytes = 2 * feed[x].nbytes
         copy = ours([x + 1.0], feed, 7)[0]
-        report.time(f"x + 1 of {shape}", copy, None, {}, f"{nbytes / copy / 1e9:.0f} GB/s")
+        report.time(f"x + 1 of {shape}", copy, {}, f"{nbytes / copy / 1e9:.0f} GB/s")
         for name, node, other in (
             ("softmax", ad.softmax_op(x), lambda t: torch.softmax(t, -1)),
             ("layer_norm", nn.functional.layer_norm(x, shape[-1:]), lambda t: torch.layer_norm(t, t.shape[-1:])),
             ("transpose", ops.transpose_op(x, (1, 0)), lambda t: t.t().contiguous()),
         ):
-            found, guess, _ = ours([node], feed, 7)
+            found, _ = ours([node], feed, 7)
             others = {}
             if torch is not None:
                 t = torch.from_numpy(feed[x]).cuda()
                 others["PyTorch"] = seconds_of(lambda t=t, other=other: other(t), torch.cuda.synchronize, 7)
             told = f"{nbytes / found / 1e9:.0f} GB/s, {copy / found:.2f} of x + 1"
-            report.time(f"{name} of {shape}", found, guess, others, told)
+            report.time(f"{name} of {shape}", found, others, told)
 
 
 def training(report: Report, quick: bool) -> None:
     """Training steps beside PyTorch's, eager and as a CUDA graph; ours also call by call, and fed from the host."""
     torch = torch_or_none()
-    course = lambda lib: mlp(lib)[0]  # noqa: E731 - as the models' networks are given
-    cases = [
-        Model(f"MLP 784-256-100-10, batch {rows}", course, vectors(rows, 784, 10), "SGD", 0.01, 0.5)
-        for rows in (32, 100, 1000)
-    ]
-    for case in cases[:1] if quick else [*cases, MODELS["resnet9"], MODELS["transformer"]]:
+    names = ["mnist32"] if quick else ["mnist32", "mnist100", "mnist1000", "resnet9", "transformer"]
+    for case in map(MODELS.__getitem__, names):
         net, (images, labels) = case.network(nn), case.batch(np.random.default_rng(0))
         x, y = ops.Variable("x", images.shape, str(images.dtype)), ops.Variable("y", labels.shape, "int64")
         loss = nn.functional.cross_entropy(net(x), y)
         optimizer = getattr(optim, case.optimizer)(net.parameters(), lr=case.lr)
         feed = {x: images, y: labels}
-        found, guess, executor = ours([loss, optimizer.minimize(loss)], feed, 7)
+        found, executor = ours([loss, optimizer.minimize(loss)], feed, 7)
         others = {} if torch is None else _of_torch(torch, case, images, labels)
-        report.time(f"step of {case.title}", found, guess, others)
+        report.time(f"step of {case.title}", found, others)
         fed = seconds_of(lambda feed=feed, executor=executor: executor.run(feed), GPU.synchronize, 7)
-        report.time("  the same, fed from the host", fed, None, {})
+        report.time("  the same, fed from the host", fed, {})
         with mock.patch.object(Replay, "run", Runner.run):
-            report.time("  the same, call by call", *ours(executor.eval_node_list, feed, 7)[:1], None, {})
+            report.time("  the same, call by call", ours(executor.eval_node_list, feed, 7)[0], {})
 
 
 def _of_torch(torch: Any, case: Model, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -304,7 +262,6 @@ def main() -> int:
     """The program; its exit status: 0, 1 where a check failed, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--json", type=Path, default=Path("gpu.json"), metavar="FILE", help="default: gpu.json")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(part.__name__ for part in PARTS))
     options = parser.parse_args()
     try:
@@ -312,8 +269,8 @@ def main() -> int:
     except dl.DeviceError as error:
         print(error, file=sys.stderr)
         return 2
-    report = Report(dl.cuda.describe(0))
-    print(report.device, flush=True)
+    report = Report()
+    print(dl.cuda.describe(0), flush=True)
     for part in PARTS:
         if options.parts and part.__name__ not in options.parts:
             continue
@@ -323,10 +280,9 @@ def main() -> int:
         except Exception:  # noqa: BLE001 - told, and the next part runs: the time on a device is short
             report.check(part.__name__, False, traceback.format_exc())
         print(f"     ({part.__name__}: {time.perf_counter() - start:.0f} s)", flush=True)
-    options.json.write_text(json.dumps(vars(report), indent=2), encoding="utf-8")
-    bad = [check["check"] for check in report.checks if not check["good"]]
-    print(f"{len(report.checks) - len(bad)} checks passed, failed: {bad or 'none'}; {options.json} written")
-    return 1 if bad else 0
+    passed, failed = report.checks[True], report.checks[False]
+    print(f"{len(passed)} checks passed, failed: {failed or 'none'}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

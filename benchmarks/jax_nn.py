@@ -1,26 +1,25 @@
-"""The layers of torch.nn that the networks need, in JAX: a network is made of them, and trained as one jitted step.
+"""The layers of torch.nn that the networks need, in JAX: a network is made of them, and trained by jitted functions.
 
-Batch norm computes no running statistics, which a training step does not read.
+Batch norm computes no new running statistics, which a training step does not read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 
 class Module:
-    """A layer whose parameters are attributes: None until they are given."""
+    """A network whose parameters are attributes, set by `load`."""
 
-    parameters: tuple[str, ...] = ()
+    training = True
+    bias: Any = 0.0  # where `load` sets none
 
     def __call__(self, *inputs: Any) -> Any:
         return self.forward(*inputs)
@@ -28,216 +27,128 @@ class Module:
     def forward(self, x: Any) -> Any:
         raise NotImplementedError
 
-    def slots(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
-        """PyTorch's name of each parameter, and whose attribute it is."""
-        for name in self.parameters:
-            yield prefix + name, self, name
-        for name, child in vars(self).items():
-            if isinstance(child, Module):
-                yield from child.slots(f"{prefix}{name}.")
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Sets parameters and buffers by PyTorch's names."""
+        for name, value in state.items():
+            *path, last = name.split(".")
+            module = self
+            for part in path:
+                module = getattr(module, part)
+            setattr(module, last, value)
 
 
 class Sequential(Module):
+    """Layers one after another; their names are their numbers."""
+
     def __init__(self, *layers: Module) -> None:
+        self.layers = layers
         for i, layer in enumerate(layers):
             setattr(self, str(i), layer)
 
     def forward(self, x: Any) -> Any:
-        for layer in vars(self).values():
+        for layer in self.layers:
             x = layer(x)
         return x
 
 
-class Linear(Module):
-    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
-        self.parameters = ("weight", "bias") if bias else ("weight",)
+def layer(function: Callable[..., Any]) -> type[Module]:
+    """The class of a layer, by its function of itself, the input and the arguments that made it."""
 
-    def forward(self, x: Any) -> Any:
-        y = x @ self.weight.T
-        return y + self.bias if len(self.parameters) > 1 else y
+    class Layer(Module):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            self.arguments, self.named = arguments, named
 
+        def forward(self, x: Any) -> Any:
+            return function(self, x, *self.arguments, **self.named)
 
-class Conv2d(Module):
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> None:
-        self.parameters = ("weight", "bias") if bias else ("weight",)
-        self.how = {"window_strides": (stride,) * 2, "padding": [(padding,) * 2] * 2, "feature_group_count": groups}
-
-    def forward(self, x: Any) -> Any:
-        y = lax.conv_general_dilated(x, self.weight, dimension_numbers=("NCHW", "OIHW", "NCHW"), **self.how)
-        return y + self.bias[:, None, None] if len(self.parameters) > 1 else y
+    return Layer
 
 
-class BatchNorm2d(Module):
-    parameters = ("weight", "bias")
-
-    def __init__(self, channels: int) -> None:
-        pass
-
-    def forward(self, x: Any) -> Any:
-        mean, var = x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True)
-        return (x - mean) * lax.rsqrt(var + 1e-5) * self.weight[:, None, None] + self.bias[:, None, None]
+def normalized(p: Module, x: Any, mean: Any, var: Any, shape: tuple[int, ...] = (-1,)) -> Any:
+    """Scaled distances from the mean."""
+    return (x - mean) * lax.rsqrt(var + 1e-5) * p.weight.reshape(shape) + p.bias.reshape(shape)
 
 
-class LayerNorm(Module):
-    parameters = ("weight", "bias")
-
-    def __init__(self, width: int) -> None:
-        pass
-
-    def forward(self, x: Any) -> Any:
-        mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        return (x - mean) * lax.rsqrt(var + 1e-5) * self.weight + self.bias
+@layer
+def Linear(p: Any, x: Any, inputs: int, outputs: int, bias: bool = True) -> Any:
+    return x @ p.weight.T + p.bias
 
 
-class Embedding(Module):
-    parameters = ("weight",)
-
-    def __init__(self, words: int, width: int) -> None:
-        pass
-
-    def forward(self, x: Any) -> Any:
-        return self.weight[x]
-
-
-class MaxPool2d(Module):
-    def __init__(self, kernel: int, stride: int, padding: int) -> None:
-        around = ((0, 0), (0, 0), (padding,) * 2, (padding,) * 2)
-        self.how = (1, 1, kernel, kernel), (1, 1, stride, stride), around
-
-    def forward(self, x: Any) -> Any:
-        return lax.reduce_window(x, -jnp.inf, lax.max, *self.how)
+@layer
+def Conv2d(
+    p: Any, x: Any, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, groups: int = 1,
+    bias: bool = True,
+) -> Any:  # fmt: skip
+    layout = ("NCHW", "OIHW", "NCHW")
+    y = lax.conv_general_dilated(
+        x, p.weight, (stride, stride), [(padding, padding)] * 2, dimension_numbers=layout, feature_group_count=groups
+    )
+    return y + p.bias[:, None, None] if bias else y
 
 
-class AdaptiveAvgPool2d(Module):
-    def __init__(self, size: int) -> None:
-        pass
-
-    def forward(self, x: Any) -> Any:
-        return x.mean((2, 3), keepdims=True)
-
-
-class Flatten(Module):
-    def forward(self, x: Any) -> Any:
-        return x.reshape(x.shape[0], -1)
+@layer
+def BatchNorm2d(p: Any, x: Any, channels: int) -> Any:
+    shape = (-1, 1, 1)
+    if not Module.training:
+        return normalized(p, x, p.running_mean.reshape(shape), p.running_var.reshape(shape), shape)
+    return normalized(p, x, x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True), shape)
 
 
-class ReLU(Module):
-    def forward(self, x: Any) -> Any:
-        return jax.nn.relu(x)
+@layer
+def MaxPool2d(p: Any, x: Any, kernel: int, stride: int, padding: int) -> Any:
+    around = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, kernel, kernel), (1, 1, stride, stride), around)
 
 
-class ReLU6(Module):
-    def forward(self, x: Any) -> Any:
-        return jax.nn.relu6(x)
+def recurrent(gates: int, cell: Callable[..., Any]) -> type[Module]:
+    """The class of several layers of a cell; the product of all steps' inputs comes before the loop over them."""
 
-
-class GELU(Module):
-    def forward(self, x: Any) -> Any:
-        return jax.nn.gelu(x, approximate=False)
-
-
-class _Recurrent(Module):
-    """Layers of a cell by `lax.scan`; the product of all steps' inputs comes before it, as PyTorch's formulas allow."""
-
-    def __init__(self, inputs: int, state: int, layers: int, batch_first: bool) -> None:
-        self.state, self.layers = state, layers
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        self.parameters = tuple(f"{name}_l{i}" for i in range(layers) for name in names)
-
-    def forward(self, x: Any) -> Any:
+    def forward(p: Any, x: Any, inputs: int, size: int, layers: int, batch_first: bool) -> Any:
         h = x.swapaxes(0, 1)
-        for i in range(self.layers):
+        for i in range(layers):
             w, u, b, c = (
-                getattr(self, f"{name}_l{i}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                getattr(p, f"{name}_l{i}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
-            h = self.scanned(h @ w.T + b, jnp.zeros((h.shape[1], self.state), h.dtype), u, c)
+
+            def step(state: Any, x: Any, u: Any = u, c: Any = c) -> Any:
+                return cell(state, jnp.split(x, gates, -1), jnp.split(state[0] @ u.T + c, gates, -1))
+
+            zero = jnp.zeros((h.shape[1], size), h.dtype)
+            h = lax.scan(step, (zero, zero), h @ w.T + b)[1]
         return h.swapaxes(0, 1), None
 
-
-class LSTM(_Recurrent):
-    @staticmethod
-    def scanned(xs: Any, zero: Any, u: Any, c: Any) -> Any:
-        def step(carry: Any, x: Any) -> Any:
-            h, cell = carry
-            i, f, g, o = jnp.split(x + h @ u.T + c, 4, -1)
-            cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(cell)
-            return (h, cell), h
-
-        return lax.scan(step, (zero, zero), xs)[1]
+    return layer(forward)
 
 
-class GRU(_Recurrent):
-    @staticmethod
-    def scanned(xs: Any, zero: Any, u: Any, c: Any) -> Any:
-        def step(h: Any, x: Any) -> Any:
-            xr, xz, xn = jnp.split(x, 3, -1)
-            hr, hz, hn = jnp.split(h @ u.T + c, 3, -1)
-            z = jax.nn.sigmoid(xz + hz)
-            h = (1 - z) * jnp.tanh(xn + jax.nn.sigmoid(xr + hr) * hn) + z * h
-            return h, h
-
-        return lax.scan(step, zero, xs)[1]
+def lstm_cell(state: Any, x: Any, h: Any) -> Any:
+    """The next (state, memory) and output of an LSTM, by its four gates' terms."""
+    i, f, g, o = (a + b for a, b in zip(x, h, strict=True))
+    memory = jax.nn.sigmoid(f) * state[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+    out = jax.nn.sigmoid(o) * jnp.tanh(memory)
+    return (out, memory), out
 
 
-def _attention(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
+def gru_cell(state: Any, x: Any, h: Any) -> Any:
+    """The same of a GRU, which has no memory besides its state."""
+    reset, update = jax.nn.sigmoid(x[0] + h[0]), jax.nn.sigmoid(x[1] + h[1])
+    out = (1 - update) * jnp.tanh(x[2] + reset * h[2]) + update * state[0]
+    return (out, state[1]), out
+
+
+def attention(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
+    """softmax(q k^T / sqrt(d)) v."""
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
     if is_causal:
         scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
     return jax.nn.softmax(scores, -1) @ v
 
 
-functional = SimpleNamespace(scaled_dot_product_attention=_attention)
-
-
-def trainer(
-    network: Module, state: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray, optimizer: str, lr: float
-) -> Any:
-    """A function that makes so many steps and returns the last loss, waiting for it; state by PyTorch's names."""
-    slots = {name: slot for name, *slot in network.slots()}
-    parameters = {name: jnp.asarray(state[name]) for name in slots}
-    x, y = jnp.asarray(x), jnp.asarray(y)
-
-    def loss_of(parameters: Any) -> Any:
-        for name, (module, attribute) in slots.items():
-            setattr(module, attribute, parameters[name])
-        logits = jax.nn.log_softmax(network(x))
-        return -jnp.take_along_axis(logits, y[:, None], 1).mean()
-
-    def adam(parameter: Any, gradient: Any, moments: Any, step: Any) -> Any:
-        first, second = 0.9 * moments[0] + 0.1 * gradient, 0.999 * moments[1] + 0.001 * gradient**2
-        scaled = first / (1 - 0.9**step) / (jnp.sqrt(second / (1 - 0.999**step)) + 1e-8)
-        return parameter - lr * scaled, (first, second)
-
-    def sgd(parameter: Any, gradient: Any, moments: Any, step: Any) -> Any:
-        return parameter - lr * gradient, moments
-
-    update = {"Adam": adam, "SGD": sgd}[optimizer]
-    moments = {
-        name: (jnp.zeros_like(p), jnp.zeros_like(p)) if optimizer == "Adam" else () for name, p in parameters.items()
-    }
-
-    @partial(jax.jit, donate_argnums=(0, 1, 2))
-    def train(parameters: Any, moments: Any, step: Any) -> Any:
-        loss, gradients = jax.value_and_grad(loss_of)(parameters)
-        found = {name: update(p, gradients[name], moments[name], step) for name, p in parameters.items()}
-        return loss, {n: p for n, (p, _) in found.items()}, {n: m for n, (_, m) in found.items()}, step + 1
-
-    kept = [parameters, moments, jnp.float32(1)]
-
-    def run(times: int) -> float:
-        for _ in range(times):
-            loss, *kept[:] = train(*kept)
-        jax.block_until_ready(kept)
-        return float(loss)
-
-    return run
+LayerNorm = layer(lambda p, x, width: normalized(p, x, x.mean(-1, keepdims=True), x.var(-1, keepdims=True)))
+Embedding = layer(lambda p, x, words, width: p.weight[x])
+AdaptiveAvgPool2d = layer(lambda p, x, size: x.mean((2, 3), keepdims=True))
+Flatten = layer(lambda p, x: x.reshape(len(x), -1))
+ReLU = layer(lambda p, x: jax.nn.relu(x))
+ReLU6 = layer(lambda p, x: jax.nn.relu6(x))
+GELU = layer(lambda p, x: jax.nn.gelu(x, approximate=False))
+LSTM, GRU = recurrent(4, lstm_cell), recurrent(3, gru_cell)
+functional = SimpleNamespace(scaled_dot_product_attention=attention)

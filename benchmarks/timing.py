@@ -5,22 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 Runner = Callable[[int], object]
 """A contender: called with n, it does its work n times and returns when all of it is done, on a GPU too."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds per call: the quartiles and the best of several rounds of `calls` calls each."""
-
-    median: float
-    lower: float
-    upper: float
-    best: float
-    calls: int
 
 
 def repeat(function: Callable[[], object]) -> Runner:
@@ -52,11 +40,12 @@ def calls_lasting(runner: Runner, least: float) -> int:
 
 def in_turn(
     runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0, most: float = math.inf
-) -> dict[str, Timing]:
-    """The Timing of each runner: once per round it is called for at least `least` seconds, until its turns took `most`.
+) -> dict[str, float]:
+    """The median seconds per call of each runner.
 
-    Before each turn the process sleeps for `pause` seconds, so that the spinning threads of the last contender go to
-    sleep; then some calls warm up this one, unless one call alone lasts `least`.
+    Once per round each is called for at least `least` seconds, until its turns took `most`. Before each turn the
+    process sleeps for `pause` seconds, so that the spinning threads of the last contender go to sleep; then some calls
+    warm up this one, unless one call alone lasts `least`.
     """
     calls = {name: calls_lasting(runner, least) for name, runner in runners.items()}
     samples: dict[str, list[float]] = {name: [] for name in runners}
@@ -68,11 +57,4 @@ def in_turn(
             if calls[name] > 1:
                 runner(1 + calls[name] // 10)
             samples[name].append(seconds(runner, calls[name]))
-    return {name: summary(values, calls[name]) for name, values in samples.items()}
-
-
-def summary(samples: Sequence[float], calls: int) -> Timing:
-    """Quartiles and minimum of seconds per call."""
-    spread = samples if len(samples) > 1 else [*samples, *samples]
-    lower, median, upper = statistics.quantiles(spread, n=4, method="inclusive")
-    return Timing(median, lower, upper, min(samples), calls)
+    return {name: statistics.median(values) for name, values in samples.items()}
