@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from ..checks import as_integers, dtype_named, extents
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Node, Op, Shape, error_at, shape_error
+from ..graph import DTYPES, INTEGERS, Node, Shape, error_at
 
 
 def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
@@ -43,13 +43,6 @@ def broadcast_to_shape(x: Shape, shape: Shape) -> Shape:
     return shape
 
 
-def require_same(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
-    """The one shape of two inputs. Raises ShapeError."""
-    if shape_a != shape_b:
-        raise shape_error(node, f"shapes differ: {shape_a} and {shape_b}")
-    return shape_a
-
-
 def axes_attribute(op: str, axes: Any) -> tuple[int, ...] | None:
     """None, an int or a sequence of ints as a hashable attribute. Raises GraphError."""
     if axes is None:
@@ -73,24 +66,6 @@ def axes_in(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ShapeError(f"{op}: axes {asked} name one axis twice")
     return found
-
-
-def own_axis(node: Node, rank: int) -> int:
-    """`attrs["axis"]` as a non-negative number. Raises ShapeError."""
-    return resolve_axes(node, (node.attrs["axis"],), rank)[0]
-
-
-def resolve_axes(node: Node, axes: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
-    """The axes as non-negative numbers, ascending; all for None. Raises ShapeError."""
-    if axes is None:
-        return tuple(range(rank))
-    for axis in axes:
-        if not -rank <= axis < rank:
-            raise shape_error(node, f"axis {axis} is out of range for {rank} dimensions")
-    resolved = sorted(axis % rank for axis in axes)
-    if len(set(resolved)) != len(resolved):
-        raise shape_error(node, f"axes {axes} name one axis twice")
-    return tuple(resolved)
 
 
 def axes_of(op: str, x: Any, axes: Any) -> tuple[int, ...]:
@@ -175,41 +150,3 @@ def product_dtype(a: str, b: str, **attrs: Any) -> str:
 def in_product_dtype(*factors: np.ndarray) -> list[np.ndarray]:
     """The factors as NumPy is to multiply them, see `product_dtype`."""
     return [x.astype("int32") for x in factors] if factors[0].dtype != factors[1].dtype else list(factors)
-
-
-class Linear(Op):
-    """An operator that is linear in its first input, x: the gradient is the operator named `adjoint`, applied to
-    (gradient, the other inputs that are read, x), with the same attributes if it is an `Adjoint`."""
-
-    adjoint: ClassVar[str]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        x, *others = self.differentiated(node)
-        adjoint = OPS[self.adjoint]
-        attrs = node.attrs if isinstance(adjoint, Adjoint) else None
-        return [adjoint.make([output_grad, *others, x], attrs), *[None] * (len(node.inputs) - 1)]
-
-
-class Adjoint(Op):
-    """The gradient of `forward`, a `Linear`, with respect to its first input, and that itself of this gradient.
-
-    Inputs: the gradient of the result, the other inputs of `forward`, and the first one, `like`, whose shape the result
-    has and whose values are not read. Formulas get that shape and the arguments of `forward`.
-    """
-
-    forward: ClassVar[str]
-    dtypes: ClassVar[tuple[str, ...]] = FLOATS
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        grad, *others, like = input_shapes
-        made = OPS[self.forward].infer_shape(node, [like, *others])
-        if grad != made:
-            raise shape_error(node, f"the gradient has shape {grad}, the {self.forward} of {like} {made}")
-        return like
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        others = node.inputs[1:-1]
-        return [OPS[self.forward].make([output_grad, *others], node.attrs), *[None] * (len(others) + 1)]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *OPS[self.forward].arguments(node, [shape, *shapes[1:-1]], shapes[0])

@@ -13,7 +13,6 @@ from ..checks import in_dtype
 from ..errors import DlsysError, GraphError
 from ..graph import FLOATS, Node, Shape
 from .elementwise import cast_op
-from .rules import axes_attribute
 
 
 def number_of(value: Node) -> np.ndarray:
@@ -64,12 +63,6 @@ def _node(node: Any) -> Node:
 def is_scalar(node: Any, axes: Any) -> bool:
     """Whether the axes, 0 or -1, are those of a node without any: as in PyTorch a number has one axis to go along."""
     return axes in (0, -1, (0,), (-1,)) and isinstance(node, Node) and known_shape(node) == ()
-
-
-def over_axes(op: str, node: Any, axes: Any) -> tuple[int, ...] | None:
-    """`axes_attribute`; of a node without axes 0 and -1 are all that it has. Raises GraphError."""
-    found = axes_attribute(op, axes)
-    return None if is_scalar(node, found) else found
 
 
 def category(dtype: str) -> int:
