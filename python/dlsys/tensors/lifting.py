@@ -23,7 +23,7 @@ def numbers_of(node: Node) -> tuple[Any, Sequence[Any]] | None:
     attrs = node.attrs
     if node.op is SLICE:
         return (attrs["counts"], attrs["steps"]), attrs["starts"]
-    if node.op is PLACE and attrs["value"] == 0:
+    if node.op is PLACE and str(attrs["value"]) == "0.0":  # not -0.0
         return (attrs["shape"], attrs["steps"]), attrs["starts"]
     if node.op is FULL:
         return (attrs["shape"], attrs["dtype"]), (attrs["value"],)
