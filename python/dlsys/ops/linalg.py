@@ -8,13 +8,14 @@ the last column. Panels are the compiler's, not the user's, and have no gradient
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag
-from ..errors import ShapeError
-from ..graph import NUMBERS, Made, Node, Shape
+from ..errors import GraphError, ShapeError
+from ..graph import NUMBERS, Made, Node, Shape, error_at
 from .moves import reshape_op, sum_to
 from .primitive import primitive
 from .rules import broadcast_rule, in_product_dtype, product_dtype
@@ -120,11 +121,16 @@ def _panels_shape(a: Shape, panels: Shape, n: int, width: int) -> Shape:
     return (*a[:-1], n)
 
 
+def _no_gradient(g: Node, y: Node, *inputs: Node, **attrs: Any) -> None:
+    raise error_at(y, GraphError, "panels are laid out behind gradients: there is no gradient")
+
+
 pack_panels = primitive(
     "pack_panels",
     numpy=_pack_panels,
     te=compute.pack_panels,
     shape=_packed_shape,
+    grad=_no_gradient,
     kind="single",
     flops=0,
     doc="(k, n), with trans (n, k) -> (ceil(n / width), k, width).",
@@ -134,6 +140,7 @@ matmul_panels = primitive(
     numpy=_matmul_panels,
     te=compute.matmul_panels,
     shape=_panels_shape,
+    grad=_no_gradient,
     kind="contraction",
     flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-1],
     doc="(..., m, k) x (panels, k, width) -> (..., m, n); with (b, panels, k, width) the product of (b, m, k) with b "
