@@ -27,8 +27,8 @@ from cases import Case
 from dlsys import compute
 from dlsys.checks import in_dtype
 from dlsys.compiler import Group, Reason, TypedGraph, analyse, unrolled, value_inputs
-from dlsys.compiler.base import plain, rewrite, sorted_nodes
-from dlsys.graph import OPS, Node, Op, Shape, below, find_topo_sort, type_of
+from dlsys.compiler.base import rewrite, sorted_nodes
+from dlsys.graph import OPS, Node, Op, Shape, find_topo_sort, type_of
 from dlsys.ops.replay import replay
 from dlsys.ops.state import State, Updates, WithUpdates
 from dlsys.schedule import ScheduleWarning
@@ -49,9 +49,7 @@ NO_CASES = cases_basic.NO_CASES
 LOOPS = ("scan_result",)
 """Operators of several kernels, without a tensor expression: as graphs of their steps."""
 LIKE = tuple(
-    name
-    for name, op in OPS.items()
-    if isinstance(op, State) or (type(op).known is not Op.known and op.formula is None)
+    name for name, op in OPS.items() if isinstance(op, State) or type(op).replacement is not Op.replacement
 )
 """Operators of state, and of another node's shape: type inference puts others in their places, so they have no formula
 of their own."""
@@ -98,14 +96,8 @@ def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
     """The node's value by the operators' NumPy rules."""
     if isinstance(node.op, State):
         return np.asarray(node.op.lowered(node, inputs, Updates()))
-    plain = node.op.known(node, [x.shape for x in inputs], [str(x.dtype) for x in inputs])
-    if plain is None:
-        return node.op.numpy(node, inputs)
-    values = dict(zip(node.inputs, inputs, strict=True))
-    for one in below([plain], values.__contains__):
-        if not one.op.immediate:
-            values[one] = numpy_value(one, values_read(one, values))
-    return values[plain]
+    other = node.op.replacement(node)  # one of the inputs
+    return node.op.numpy(node, inputs) if other is None else dict(zip(node.inputs, inputs, strict=True))[other]
 
 
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
@@ -265,8 +257,8 @@ def typed_graph(
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), current)
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
-        """What no evaluator computes goes: a function's argument that it has returned, what reads shapes."""
-        return node.inputs[0] if isinstance(node.op, WithUpdates) else plain(node, typed)
+        """What no evaluator computes goes: a function's argument that it has returned, stated gradients."""
+        return node.inputs[0] if isinstance(node.op, WithUpdates) else node.op.replacement(node)
 
-    graph = rewrite(graph, rule, name="types", why="the shapes are known")
+    graph = rewrite(graph, rule, name="types", why="gradients have been made")
     return replace(graph, nodes=sorted_nodes(graph))

@@ -64,7 +64,7 @@ def _gradients(output: Node, nodes: list[Node]) -> tuple[Node, ...]:
 def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
     """The gradient of each input of a node from the node's own, None where it is zero; what broadcasting repeated is
     summed. Raises ShapeError or DTypeError for a gradient of another type than the input, by a program's operator."""
-    grads = node.op.checked(node, node.op.gradient(node, grad))
+    grads: Sequence[Node | None] = node.op.gradient(node, grad)
     if not isinstance(node.op, (Primitive, WithGradient)):
         return grads
     if node.op.broadcasts:

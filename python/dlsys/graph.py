@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from .node import set_arithmetic as set_arithmetic
 from .node import stamp as stamp
 from .node import type_of as type_of
 from .scopes import scopes
-
-Formula: TypeAlias = Callable[..., Any]
-"""A function of an operator's inputs, see `Op.formula`: of tensor expressions, or of NumPy's arrays."""
 
 
 class IndexRange(NamedTuple):
@@ -54,8 +51,6 @@ class Op:
     """An operator: all that dlsys knows about one formula. `register` makes a subclass's one instance."""
 
     name: ClassVar[str]
-    shape_only: ClassVar[Sequence[int]] = ()
-    """Positions of the inputs that are read for their shape, never for their values."""
     kind: ClassVar[str] = "single"
     """How it uses its inputs; the kinds of fused groups have the same names:
 
@@ -85,19 +80,10 @@ class Op:
     variable: ClassVar[bool] = False
     """Whether its value is fed to each run."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
-    """The dtypes that the inputs which are read for their values may have."""
+    """The dtypes that the inputs may have."""
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {}
     """Positions of inputs whose dtype is one of these, whatever that of the others: indices, conditions, random bits.
     """
-    result: ClassVar[str] = ""
-    """The result's dtype, or the name of the attribute that is it, where it is not that of these inputs."""
-    flat: ClassVar[bool] = False
-    """Whether all its gradients are zero."""
-    formula: ClassVar[Formula | None] = None
-    reference: ClassVar[Formula]
-    takes: ClassVar[Sequence[str]] = ()
-    """The same function as a tensor expression and in NumPy. Both get the inputs that are read for their values, then
-    the `arguments`: by default the attributes that `takes` names, of which "shape" is the result's."""
     onnx: ClassVar[str] = ""
     """ONNX's operator of the same inputs and meaning; or several, each of which is applied to the result of the one
     before."""
@@ -109,14 +95,11 @@ class Op:
     builtin: ClassVar[bool] = False
     """Whether this package defines it, so that its tests have checked its parts against each other; set for each class.
     """
-    plain: ClassVar[bool] = True
-    """Whether no other operator replaces it once shapes are known, see `known`; set for each class."""
     edition: int = 0
     """How many operators of this name the program has defined before."""
 
     def __init_subclass__(cls) -> None:
         cls.builtin = cls.__module__.startswith(f"{__package__}.")
-        cls.plain = cls.known is Op.known
 
     def __reduce__(self) -> Any:
         return _operator, (self.name,)  # there is one instance of each
@@ -176,56 +159,40 @@ class Op:
         the inputs' shapes do not fit."""
         return input_shapes[0] if input_shapes else node.attrs["shape"]
 
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
-        """The plain node that replaces this one once the inputs' types are known; None if it stays.
-
-        Mostly for operators with inputs in `shape_only`. Type inference always replaces the node, so such an operator
-        needs no formula. A node that stays reads constants instead of the inputs in `shape_only`."""
+    def replacement(self, node: Node) -> Node | None:
+        """The node that takes its place in a run's graph, when all gradients have been made; None if it stays."""
         return None
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        """The output's dtype; by default `result`, or the common dtype of the inputs that are read for their values,
-        without those in `apart`, or without inputs `attrs["dtype"]`. Raises DTypeError if they differ or are not in
-        `dtypes`, and for one that is not as `apart` says."""
-        dtype = input_dtypes[0] if input_dtypes and not self.shape_only and not self.apart else ""
+        """The output's dtype; by default the common dtype of the inputs, without those in `apart`, or without inputs
+        `attrs["dtype"]`. Raises DTypeError if they differ or are not in `dtypes`, and for one that is not as `apart`
+        says."""
+        dtype = input_dtypes[0] if input_dtypes and not self.apart else ""
         if dtype in self.dtypes and input_dtypes.count(dtype) == len(input_dtypes):
-            return node.attrs.get(self.result, self.result) or dtype  # the usual case, fast
+            return dtype  # the usual case, fast
         if not input_dtypes:
             return node.attrs["dtype"]
-        read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
-        first = next(i for i in read if i not in self.apart)
-        found = str(input_dtypes[first])
-        for i in read:
-            dtype, known = str(input_dtypes[i]), self.apart.get(i, self.dtypes)
+        first = next(i for i in range(len(input_dtypes)) if i not in self.apart)
+        common = input_dtypes[first]
+        for i, dtype in enumerate(input_dtypes):
+            known = self.apart.get(i, self.dtypes)
             if dtype not in known:
                 told = f"input {node.inputs[i].name} is {dtype}, not one of {', '.join(known)}"
                 raise error_at(node, DTypeError, told)
-            if dtype != found and i not in self.apart:
-                told = f"dtypes differ: {node.inputs[first].name} is {found}, {node.inputs[i].name} is {dtype}"
+            if dtype != common and i not in self.apart:
+                told = f"dtypes differ: {node.inputs[first].name} is {common}, {node.inputs[i].name} is {dtype}"
                 raise error_at(node, DTypeError, told)
-        return node.attrs.get(self.result, self.result) or found
+        return common
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
-        if self.flat or not node.inputs:
-            return [None] * len(node.inputs)
-        told = "there is no gradient: write `gradient` in its class, which returns one for each input, None for zero"
-        raise error_at(node, GraphError, told)
-
-    def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
-        """`grads`, as `gradient` has returned them, if they are one node or None for each input; else raises
-        GraphError."""
-        right = isinstance(grads, (list, tuple)) and len(grads) == len(node.inputs)
-        if not right or any(not isinstance(grad, Node) for grad in grads if grad is not None):
-            told = f"gradient must return a list of {len(node.inputs)}, a node or None for each input, not {grads!r}"
-            raise error_at(node, GraphError, told)
-        return grads
+        if not node.inputs:
+            return []
+        raise error_at(node, GraphError, "there is no gradient")
 
     def differentiated(self, node: Node) -> Sequence[Node]:
-        """The inputs that gradients may go to: those that are read for their values."""
-        if not self.shape_only:
-            return node.inputs
-        return [value for i, value in enumerate(node.inputs) if i not in self.shape_only]
+        """The inputs that gradients may go to."""
+        return node.inputs
 
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
         """The gradient of sum(node * out_grad) with respect to each input of `node` that is no number; needle's
@@ -246,40 +213,14 @@ class Op:
         other inputs slowly."""
         return False
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        """The arguments of `formula` and `reference` after the inputs, from the inputs' shapes and the result's."""
-        try:
-            return tuple([shape if name == "shape" else node.attrs[name] for name in self.takes])
-        except KeyError as error:
-            told = f"its formula takes the attribute {error}, which the node has not"
-            raise error_at(node, GraphError, told) from None
-
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
-        """The result as a `te.Tensor`, computed from those of the inputs; of inputs in `shape_only` only the shape is
-        used.
-        """
-        return self._applied("formula", node, inputs, shape)
+        """The result as a `te.Tensor`, computed from those of the inputs. Raises GraphError where it has no formula."""
+        raise error_at(node, GraphError, self.never or "it has no formula")
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        """The result by NumPy, for tests and the `numpy` context: in row-major order; a copy, unless it is a view."""
-        shape = self.infer_shape(node, [x.shape for x in inputs])
-        with np.errstate(all="ignore"):  # infinities and NaN are results like others
-            result = np.asarray(self._applied("reference", node, inputs, shape), order="C")
-        return result if result.base is None or self.kind == "view" else result.copy()
-
-    def _applied(self, which: str, node: Node, inputs: list[Any], shape: Shape) -> Any:
-        """`formula` or `reference` applied to the inputs that are read for their values and the arguments."""
-        function = getattr(type(self), which, None)
-        if function is None:
-            raise error_at(node, GraphError, self.never or f"its class has no {which}")
-        shapes = [tuple(map(int, getattr(x, "shape", ()))) for x in inputs]
-        read = [x for i, x in enumerate(inputs) if i not in self.shape_only]
-        arguments = *read, *self.arguments(node, shapes, shape)
-        try:
-            return function(*arguments)
-        except TypeError:
-            require_takes(node, which, function, arguments)
-            raise
+        """The result by NumPy, for tests and the `numpy` context: in row-major order; a copy, unless it is a view.
+        Raises GraphError where it has no reference."""
+        raise error_at(node, GraphError, self.never or "it has no reference")
 
 
 _VALUES = (bool, int, float, complex, str, bytes, type, Enum, np.generic, np.dtype)

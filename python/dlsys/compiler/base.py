@@ -9,8 +9,6 @@ from typing import Any
 
 from ..devices import VECTOR
 from ..graph import OPS, Node, Type, below
-from ..ops import full_op
-from ..ops.state import State
 from ..scopes import in_place_of, scopes
 from ..system import lazy
 
@@ -28,8 +26,8 @@ Reason = tuple[str, tuple[Node, ...], str]
 """A decision: the pass or the kind of kernel, the nodes, and why. Of a pass the nodes are the former one and what
 replaces it, or one that is dropped; of a kernel one of its nodes and one that joins it, or does not."""
 
-SHAPES = "types", "the shapes are known"
-"""What type inference is called, and its reason to make operators plain that depend on another node's shape."""
+LOWERED = "types", "gradients have been made"
+"""By which name and for which reason nodes go that stand for another one, see `Op.replacement`."""
 
 
 class _Types:
@@ -105,9 +103,7 @@ class TypedGraph:
 def value_inputs(node: Node) -> list[Node]:
     """The inputs that are read for their values from memory, each once, in order."""
     if node.reads is None:
-        shape_only, inputs = node.op.shape_only, node.inputs
-        read = inputs if not shape_only else [value for i, value in enumerate(inputs) if i not in shape_only]
-        node.reads = [value for value in dict.fromkeys(read) if not value.op.immediate]
+        node.reads = [value for value in dict.fromkeys(node.inputs) if not value.op.immediate]
     return node.reads
 
 
@@ -126,9 +122,9 @@ def rewrite(
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs, which get the node's
-    source line and precision, are made `plain`, and which the rule sees too; of a smaller shape they are broadcast.
-    So every node of the result is in normal form: rules that look at a node and what is below it need one sweep.
-    Types and `current` are up to date when the rule asks for them; `nodes` and `uses` are those of the graph before.
+    source line and precision, and which the rule sees too; of a smaller shape they are broadcast. So every node of the
+    result is in normal form: rules that look at a node and what is below it need one sweep. `current` is up to date
+    when the rule asks for it; `nodes` and `uses` are those of the graph before.
 
     `origins`, if given, is filled with the former node of each that is made anew. `now`: what is given, and stands for
     other nodes. `name` is the pass's, `why` the reason of changes for which the rule gives none. `merge`: of the nodes
@@ -137,34 +133,25 @@ def rewrite(
     """
     now = dict(now or {})
     typed = replace(graph, current=now)
-    known = {*graph.fed, *graph.nodes, *now.values()}  # what is given, and nodes in normal form
-    known.update(value for node in graph.nodes for value in node.inputs)
+    known = {*graph.fed, *now.values()}  # what is given, and nodes in normal form
     nodes: dict[Node, None] = {}
     reasons: list[Reason] = []
     normal: dict[object, Node] = {}  # by the node, or where equal ones are merged by what it computes
 
     def settle(node: Node, origin: Node) -> Node:
-        """The normal form of a node whose inputs are in normal form and whose type is known."""
+        """The normal form of a node whose inputs are in normal form."""
         key = _computed(node) if merge else node
         if (first := normal.get(key)) is None:
             normal[key] = first = applied(node, origin)
-            return first
-        if node.name == origin.name:
+            known.add(first)
+        elif node.name == origin.name:
             reasons.append(("cse", (node, first), "the same operator of the same inputs"))
-        if node is not origin:
-            known.discard(node)
         return first
 
     def applied(node: Node, origin: Node) -> Node:
         """The normal form of such a node, by the rule."""
-        found = plain(node, typed) if node is not origin else None
-        by, reason = SHAPES
-        if found is None:
-            change, by, reason = rule(node, typed), name, why
-            if isinstance(change, tuple):
-                found, reason, by = (*change, name)[:3]
-            else:
-                found = change
+        change = rule(node, typed)
+        found, reason, by = (*change, name)[:3] if isinstance(change, tuple) else (change, why, name)
         if found is None or found is node:
             nodes[node] = None
             return node
@@ -175,34 +162,23 @@ def rewrite(
             found = Node(OPS["broadcast_shape"], [result], {"shape": node.shape})
             reasons[at] = by, (node, found), reason
             result = made(found, origin)
-        if node is not origin:
-            known.discard(node)
         return result
 
     def made(found: Node, origin: Node) -> Node:
         """The normal form of nodes that a rule has made."""
-        new = below([found], known.__contains__)
-        computed = needed(new, [found]) if any(node.op.shape_only for node in new) else set(new)
         settled: dict[Node, Node] = {}
-        for node in new:
+        for node in below([found], known.__contains__):
             own = _reading(node, settled)
-            known.add(own)
-            is_value = (node in computed or node.op.constant) and not node.op.immediate
-            result = settle(own, origin) if is_value else own
+            result = own if own.op.immediate else settle(own, origin)
             if result is not node:
                 settled[node] = result
-        for node in new:
-            if node not in computed and not node.op.constant:  # read for its shape, by what is plain now
-                known.discard(settled.get(node, node))
         return settled.get(found, found)
 
     for old in graph.nodes:
         scopes.origin = old
         node = _reading(old, now)
-        if node is not old:
-            known.add(node)
-            if origins is not None:
-                origins[node] = old
+        if node is not old and origins is not None:
+            origins[node] = old
         node = settle(node, old)
         if node is not old:
             now[old] = node
@@ -234,22 +210,6 @@ def _computed(node: Node) -> object:
         inputs = inputs[::-1]
     attributes = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
     return node.op, inputs, attributes
-
-
-def plain(node: Node, graph: TypedGraph) -> Node | None:
-    """The plain node of an operator that is none, now that shapes are known, see `Op.known`; one that stays, and reads
-    inputs for their shapes, reads constants there, so that nothing is computed for its shape."""
-    shape_only = node.op.shape_only
-    if (node.op.plain and not shape_only) or isinstance(node.op, State):
-        return None
-    types = [value.shape for value in node.inputs], [value.dtype for value in node.inputs]
-    found = node.op.known(node, *types)
-    if found is not None or all(node.inputs[i].op.constant for i in shape_only):
-        return found
-    inputs = list(node.inputs)
-    for i in shape_only:
-        inputs[i] = full_op(types[0][i], 0.0, types[1][i])
-    return Node(node.op, inputs, node.attrs)
 
 
 def needed(

@@ -154,12 +154,10 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
     number = {value: i for i, value in enumerate((*group.inputs, *group.nodes))}
     nodes, outputs = group.nodes, [number[node] for node in group.outputs]
-    # What each node reads: the number of an input or node, or the shape that alone is read; a number itself, as text.
+    # What each node reads: the number of an input or node; a number itself, as text.
     reads: list[tuple[Any, ...]] = [
         tuple([
-            (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
-            else repr(value.attrs["value"]) if value.op.immediate else number[value]
-            for j, value in enumerate(node.inputs)
+            repr(value.attrs["value"]) if value.op.immediate else number[value] for value in node.inputs
         ])
         for node in nodes
     ]  # fmt: skip
@@ -184,10 +182,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
                 values.append(compute.full(shape, node.attrs["value"], dtype))
                 continue
             inputs = [
-                values[r] if isinstance(r, int)
-                else compute.immediate(r) if isinstance(r, np.ndarray)
-                else compute.placeholder(*r, "shape")
-                for r in read
+                values[r] if isinstance(r, int) else compute.immediate(r) for r in read
             ]  # fmt: skip
             values.append(_expression(node, inputs, shape, dtype))
         return tuple(values[i] for i in outputs)

@@ -356,7 +356,8 @@ def _written_out() -> Rule:
             slices = [slice_op(x, (t,)) for x in loop.inputs[body.carried : body.moving]]
             now = dict(zip(body.variables, [*carried, *slices, *loop.inputs[body.moving :]], strict=True))
             for own in body.nodes[len(now) :]:
-                now[own] = own.op.make([now[value] for value in own.inputs], own.attrs)
+                made_anew = own.op.make([now[value] for value in own.inputs], own.attrs)
+                now[own] = made_anew.op.replacement(made_anew) or made_anew
             carried = [now[body.nodes[out]] for out in body.out]
             yield now
 

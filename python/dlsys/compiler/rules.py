@@ -51,8 +51,7 @@ def _reads_constants(op: Op, read: tuple[Op, ...]) -> bool:
     """Whether all values that an operator reads are constant, and it is no loop, which is computed step by step."""
     if op.kind == "scan":
         return False
-    found = [one.constant for i, one in enumerate(read) if i not in op.shape_only]
-    return bool(found) and all(found)
+    return bool(read) and all(one.constant for one in read)
 
 
 def _folded(m: Match) -> Node | None:

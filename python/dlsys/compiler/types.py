@@ -17,7 +17,7 @@ from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, Type, error_at, find_topo_sort, shape_error, type_of
 from ..ops.replay import fed_variable, replay
 from ..ops.state import Assign, State, Updates
-from .base import SHAPES, Change, TypedGraph, needed, plain, rewrite, sorted_nodes
+from .base import LOWERED, Change, TypedGraph, needed, rewrite, sorted_nodes
 
 
 def feed_type(node: Node, value: Any, default: str = "float32") -> tuple[Shape, str]:
@@ -87,7 +87,7 @@ def analyse(
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
         if not isinstance(node.op, State):
-            return plain(node, typed)
+            return node.op.replacement(node)
         value = node.op.lowered(node, node.inputs, updates)
         return None if value is None else (value, "what changes state is no value of the graph")
 
@@ -96,7 +96,7 @@ def analyse(
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
     graph = TypedGraph(tuple(nodes), tuple(roots), (), frozenset(given), current)
-    name, why = SHAPES
+    name, why = LOWERED
     graph = rewrite(graph, rule, now=leaves, name=name, why=why)
     graph = _without_groups(replace(graph, updates=tuple(updates.values.items())))
     return replace(graph, nodes=sorted_nodes(graph))

@@ -21,7 +21,7 @@ from ..compiler import passes
 from ..compiler.aliases import nbytes_of
 from ..compiler.base import Change, TypedGraph, rewrite
 from ..errors import CommunicationError
-from ..graph import FLOATS, Node, Op, Shape, register
+from ..graph import FLOATS, Node, Op, register
 from ..ops import concatenate_op, copy_op, reshape_op, slice_op
 from ..optim import Optimizer, averages
 from .group import all_gather, all_reduce, broadcast, group, size
@@ -49,7 +49,7 @@ class MeanOverRanks(_Mean):
     name = "mean_over_ranks"
     never = "processes exchange its values: only a plan on the CPU does so"
 
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
+    def replacement(self, node: Node) -> Node | None:
         return node.inputs[0] if size() == 1 else None
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

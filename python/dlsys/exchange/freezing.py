@@ -102,7 +102,7 @@ class _Freezing:
         for node in self._graph.nodes:
             inputs = [number_of(x) if x.op.immediate else self._value(x) for x in node.inputs]
             known = [value for value in inputs if isinstance(value, np.ndarray)]
-            if len(known) == len(inputs) and not node.op.shape_only:
+            if len(known) == len(inputs):
                 if name := next((self._names[x] for x in node.inputs if x in self._names), None):
                     self._names[node] = name
                 self._now[node] = node.op.numpy(node, known)

@@ -37,9 +37,12 @@ class Primitive(Op):
     """An operator whose facts are a row, see `primitive`."""
 
     count: int | None
+    formula: Callable[..., Any] | None
+    reference: Callable[..., Any]
     grad: Callable[..., Any] | None
     shape: Callable[..., Shape] | None
     dtype: Callable[..., str] | None
+    result: str = ""
 
     def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
         package = __package__.rpartition(".")[0]
@@ -83,7 +86,8 @@ class Primitive(Op):
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         if self.dtype is None:
-            return super().infer_dtype(node, input_dtypes)
+            common = super().infer_dtype(node, input_dtypes)
+            return node.attrs.get(self.result, self.result) or common
         try:
             dtype = self.dtype(*input_dtypes, **arguments_of(node))
         except DTypeError as error:
@@ -109,9 +113,6 @@ class Primitive(Op):
             wanted = "a node" if len(node.inputs) == 1 else f"a tuple of {len(node.inputs)} nodes"
             raise error_at(node, GraphError, f"its grad must return {wanted}, or None where it is zero, not {grads!r}")
         return found
-
-    def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
-        return grads
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         attrs = arguments_of(node)

@@ -180,7 +180,7 @@ def function(results: Results = None) -> Any:
                 return call.noted(args, words)
             result: Any = body(*args, **words)
             if isinstance(result, Node):
-                if any(result is value for value in args):
+                if scopes.origin is None and any(result is value for value in args):
                     result = WithUpdates.make([result])
                 if result.op.name != call.name:
                     result.function = call.name

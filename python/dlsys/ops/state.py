@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -151,7 +151,6 @@ class Assign(State):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
-    shape_only: ClassVar[Sequence[int]] = (0,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != input_shapes[1]:
@@ -233,7 +232,7 @@ class WithGradient(Op):
         wanted = node.attrs.get("wanted")
         return node.inputs[1:] if wanted is None else node.inputs[1 : 1 + wanted]
 
-    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+    def replacement(self, node: Node) -> Node:
         return node.inputs[0]
 
 
@@ -268,8 +267,6 @@ class Latest(State):
     own where there are none."""
 
     name = "latest"
-    flat = True
-
     def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
         return updates.latest(inputs[0])
 
