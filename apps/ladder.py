@@ -32,8 +32,8 @@ from dlsys.kernels.peak import measure_fma
 from dlsys.planner import table
 from dlsys.schedule import Rule, apply, machine_code
 from dlsys.schedule.common import bound_once
-from dlsys.schedule.cpu.tiles import choose
-from dlsys.schedule.products import product_of
+from dlsys.schedule.cpu.cost import choose
+from dlsys.schedule.cpu.nest import Nest
 from dlsys.schedule.stages import read_stages
 from dlsys.schedule.target import Machine, host_target, machine_of
 from dlsys.system import memory
@@ -173,11 +173,12 @@ def rungs(m: int, k: int, n: int, dtype: str = "float32", threads: int = 1) -> l
 def tile_of(machine: Machine, m: int, k: int, n: int, dtype: str) -> RegisterTile:
     """The tile that the contraction rule takes for this product."""
     stages = read_stages(default_loops(m, k, n, dtype))
-    found = product_of(stages[0], in_runs=True) if stages else None
-    if found is None or not (found.m and found.n):  # an extent of 1: the rule declines
-        return RegisterTile(panels.row_counts(m, machine)[0], machine.lanes(dtype), machine.lanes(dtype))
-    _, chosen = choose(found, machine)
-    return RegisterTile(chosen.rows, chosen.columns, chosen.lanes)
+    nest = Nest(stages[0], machine) if stages else None
+    plan = choose(nest) if nest is not None and nest.is_linear else None
+    lanes = machine.lanes(dtype)
+    if plan is None or plan.along >= 2 or not plan.rows:  # of a vector, or with vectors along k
+        return RegisterTile(panels.row_counts(m, machine)[0], lanes, lanes)
+    return RegisterTile(plan.counts[0], plan.width, lanes)
 
 
 def compiled(rung: Rung) -> Callable[..., Any]:

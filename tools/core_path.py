@@ -15,8 +15,8 @@ CORE = (
     *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "order", "fuse")),
     *(f"compiler/{name}.py" for name in ("aliases", "lower", "program", "plan")),
     *(f"kernels/{name}.py" for name in ("spec", "cache", "build", "kernel", "runner")),
-    *(f"schedule/{name}.py" for name in ("__init__", "target", "common", "stages", "products", "codegen")),
-    *(f"schedule/cpu/{name}.py" for name in ("__init__", "contraction", "tiles", "product", "tile_code", "indices")),
+    *(f"schedule/{name}.py" for name in ("__init__", "target", "common", "stages", "codegen")),
+    *(f"schedule/cpu/{name}.py" for name in ("__init__", "tiler", "nest", "plan", "cost", "shares", "packing", "tile")),
     "schedule/cpu/pointwise.py",
 )
 """The files to read in an afternoon: from a graph to the compiled loops of products and pointwise functions."""

@@ -9,7 +9,10 @@ from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
 from dlsys.compiler import NAMES
 from dlsys.schedule import machine_code
-from dlsys.schedule.cpu import contraction, tiles
+from dlsys.schedule.cpu import cost, tiler
+from dlsys.schedule.cpu.nest import Nest
+from dlsys.schedule.cpu.plan import packings, plans
+from dlsys.schedule.cpu.shares import Loops
 from dlsys.schedule.stages import read_stages, with_nests
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
@@ -151,26 +154,26 @@ def test_parameters_are_packed_anew_in_every_run() -> None:
 
 
 @pytest.mark.slow
-def test_every_legal_tile_gives_the_same_bits() -> None:
-    """Whatever way the model takes a product: the terms are added in the same order."""
-    haswell = simulated("haswell")
-    machine, random = machine_of(haswell), np.random.default_rng(0)
+def test_every_plan_gives_the_same_bits() -> None:
+    """Whatever runs along vectors and whatever is packed: the terms are added in the same order."""
+    machine, random = machine_of(simulated("haswell")), np.random.default_rng(0)
     for (m, n, k), transposes in (((13, 21, 1100), (False, True)), ((9, 40, 48), (True, False))):
         shapes = [(k, m) if transposes[0] else (m, k), (n, k) if transposes[1] else (k, n)]
         a, b = (random.standard_normal(shape).astype("float32") for shape in shapes)
         x, y = (te.placeholder(shape, "float32", name) for shape, name in zip(shapes, "xy", strict=True))
         func = te.create_prim_func([x, y, compute.matmul(x, y, *transposes)])
-        found = contraction.contraction_of(func, read_stages(func) or [])
+        found = tiler.sum_of(func, read_stages(func) or [])
         assert found is not None
+        nest = Nest(found[1], machine)
         ways = {}  # the largest tile of each way of reading and order
-        for way in tiles.ways(found.product):
-            for tile in (one for whole in tiles._sizes(way, machine, ()) for one in tiles._shared(way, whole, machine)):
-                ways.setdefault((way.a.value.source, tile.a, tile.b, tile.panels > 1), (way, tile))
+        for plan in (one for tile in plans(nest) for one in packings(nest, tile)):
+            if plan.along < nest.results:  # else sums of neighbouring terms are added up at the end
+                ways[plan.along, plan.groups, plan.packed] = plan
         assert len(ways) >= 4
         results = []
-        for way, tile in ways.values():
-            nests = found.written(way, tile, machine)
-            loops = with_nests(func, nests).with_attr("global_symbol", "product")
+        for plan in ways.values():
+            chosen = cost.blocked(nest, plan)
+            loops = with_nests(func, Loops(nest, chosen, None, {}).nests()).with_attr("global_symbol", "product")
             kernel = machine_code.compiled({"product": loops}, schedule.host_target(1))["product"]
             out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))
             kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)

@@ -88,8 +88,8 @@ def test_every_operator_equals_its_numpy_rule(name: str) -> None:
     _check_operator(name, CASES[name])
 
 
-FEWEST = [f"{name}.PARALLEL_WORK" for name in ("pointwise", "windows", "rows", "loops", "reduction", "product")]
-FEWEST += ["tiles.PARALLEL_FLOP"]
+FEWEST = [f"{name}.PARALLEL_WORK" for name in ("pointwise", "rows", "loops", "reduction", "packing")]
+FEWEST += ["nest.PARALLEL_FLOP"]
 CASES_EACH = 2  # the first of an operator that have something to share
 
 

@@ -20,6 +20,8 @@ COSTLY_VECTORS = 2  # where exp, log, branches or several rows need registers of
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
 SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 
+CORES = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
+
 BRANCH = "prim.if_then_else"
 AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: an allocation is left to LLVM, on the stack
 CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.fabs"})
@@ -266,6 +268,11 @@ def axes_of(shape: Sequence[int], axes: Iterable[int], found: Sequence[Strides])
     last = [next((x for x in reversed(part) if shape[x] > 1), part[-1]) for part in parts]  # that is wider than 1
     strides = [tuple(None if s is None else s[x] for s in found) for x in last]
     return Axes(tuple(shape), tuple(map(tuple, parts)), tuple(strides))
+
+
+def least_parts(threads: int) -> int:
+    """The parts that work for threads should have."""
+    return 2 * threads if threads >= CORES else threads
 
 
 def enough(sizes: Sequence[int], parts: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..target import Rule
-from . import contraction, loops, pointwise, reduction, windows
+from . import loops, pointwise, reduction, tiler
 
 FALLBACK = Rule("fallback", "llvm", reduction.finish)
 """What always works: each stage by itself; loops that are no stage are left to LLVM."""
-RULES = (contraction.RULE, windows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, FALLBACK)
+RULES = (tiler.RULE, reduction.RULE, loops.RULE, pointwise.RULE, FALLBACK)

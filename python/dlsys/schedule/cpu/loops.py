@@ -15,14 +15,13 @@ from ..loops import around, is_ordered, loops_of, nest_of
 from ..stages import with_nests
 from ..sums import PARTS
 from ..target import Machine, Rule
-from .tiles import least_parts
 
 CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The formula's loops, shared out. Declines all others."""
-    code, parts = loops_of(func), least_parts(machine)
+    code, parts = loops_of(func), common.least_parts(machine.threads)
     if code is None:
         return None
     big = _work(code) >= PARALLEL_WORK

@@ -19,7 +19,6 @@ from ..squares import SIDE, STRIDES, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, loads_of, size, with_nests
 from ..target import Machine, Rule
 from .prefetch import next_row
-from .tiles import least_parts
 
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
@@ -73,7 +72,7 @@ class _Loops:
         self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
         large = math.prod(self.shape) * self.work >= PARALLEL_WORK
-        self.parts = least_parts(machine) if large else 0
+        self.parts = common.least_parts(machine.threads) if large else 0
 
     def _axes(self) -> Axes:
         """The axes of the loops, joined where all accesses allow it; `by_row` keeps the last one apart."""

@@ -1,6 +1,6 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: rows that elements are picked of
 (`next_row`), the row behind one that is passed over several times (`lines`), and rows of a product's first operand
-(`tile_code`). Beyond the end of an array a fetch is harmless, since it never faults.
+(`tile`). Beyond the end of an array a fetch is harmless, since it never faults.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 A sum is added up in arrays of its own, which lie in registers or in L1: of neighbouring results where memory runs along
 them (columns), else of vectors along the terms (rows). Long ones are cut in levels, and in parts where results are too
-few for threads. A matrix times a vector is such a sum.
+few for threads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,10 @@ from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
-from ..squares import STRIDES
 from ..stages import Expr, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import LEVEL, PARTS, Accumulators, Levels, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
-from .images import Images
-from .tiles import least_parts
 
 ROWS = 8  # that are read at once where registers hold no row's sums
 
@@ -65,9 +62,8 @@ def _whole_or_in_parts(stage: Stage, machine: Machine) -> list[Sum]:
 class Sum:
     """The loops of one sum or other reduction: `by_columns` where memory runs along the results."""
 
-    def __init__(self, stage: Stage, machine: Machine, taps: Iterable[int] = ()) -> None:
-        """`taps`: axes of the results, the last ones, that are places in windows: then rows are summed."""
-        self.stage, self.machine, self.taps = stage, machine, frozenset(taps)
+    def __init__(self, stage: Stage, machine: Machine) -> None:
+        self.stage, self.machine = stage, machine
         shape = extents(stage.iters)
         self.index = next((str(v.var.ty) for v in stage.iters), "int32")
         self.loop, self.vector = (partial(function, dtype=self.index) for function in (loop, lanes))
@@ -80,7 +76,7 @@ class Sum:
         self.work = math.prod(shape) * common.operations(stage.block.body)
         self.parallel = self.work >= PARALLEL_WORK
         sizes, strides = self.results.sizes, self.results.strides
-        self.by_columns = bool(sizes) and sizes[-1] > 1 and not taps and all(s in (0, 1) for s in strides[-1])
+        self.by_columns = bool(sizes) and sizes[-1] > 1 and all(s in (0, 1) for s in strides[-1])
         in_order = self.by_columns and self.count <= IN_ORDER
         self.every = LEVEL if is_float_sum(stage) and not in_order else 0  # additions between two levels
 
@@ -90,11 +86,11 @@ class Sum:
             return 1
         if self.by_columns:
             return 1 if self.count <= IN_ORDER else -(-self.count // (IN_ORDER // 2))
-        return min(-(-PARTS * self._together(self.results.sizes) // math.prod(self.results.sizes)), self.count // LEVEL)
+        return min(-(-PARTS // math.prod(self.results.sizes)), self.count // LEVEL)
 
     def nest(self) -> tirx.Stmt:
         """The loops, by what memory runs along."""
-        return self._columns() if self.by_columns else self.rows()
+        return self._columns() if self.by_columns else self._rows()
 
     def _at(self, result: Sequence[Expr], term: Sequence[Expr]) -> dict[Any, Expr]:
         """The values of the iterators at a result and a term, given as indices of the groups of axes."""
@@ -155,69 +151,34 @@ class Sum:
         most = VECTORS if self.costly else COSTLY_VECTORS
         step = width if width <= MAX_VECTORS * self.lanes else most * self.lanes
         step = common.divisor(width, self.lanes, step) or step
-        parts = -(-least_parts(self.machine) // math.prod(rest)) if self.parallel else 1
+        parts = -(-common.least_parts(self.machine.threads) // math.prod(rest)) if self.parallel else 1
         held = self.machine.l1 * (2 if self.every else 4) // tvm.DataType(str(self.stage.buffer.dtype)).bits
         return step, step * (1 if few else max(min(held, width // parts) // step, 1))
 
-    def rows(self, images: Images | None = None) -> tirx.Stmt:
-        """A sum a result, of some vectors of sums where memory runs along the terms. `images`: those of the leading
-        results, made before these."""
-        shape, parts = self.results.sizes or (1,), self.results.parts
-        lead = next((i for i, part in enumerate(parts) if not self.taps.isdisjoint(part)), len(shape) - 1)
-        width, together = self._width(), self._together(shape[lead:])
-        width = min(width, self.lanes * COSTLY_VECTORS) if together > 1 else width
+    def _rows(self) -> tirx.Stmt:
+        """A sum a result, of some vectors of sums where memory runs along the terms."""
+        shape, width = self.results.sizes or (1,), self._width()
         levels = Levels(self.terms.sizes, width, self.every, self.index)
-        count = math.prod(shape[lead:]) // together
 
         def body(index: Expr) -> tirx.Stmt:
-            """The sums of so many neighbouring results, whose rows are read side by side."""
-            *first, last = unravelled(index, [*shape[:lead], count])
-            neighbours = [unravelled(last * together + r, shape[lead:]) for r in range(together)]
-            results = [[*first, *places] if self.results.sizes else [] for places in neighbours]
-            own = [Accumulators(self.stage, width, levels.count, self.lanes, self.index) for _ in results]
+            result = unravelled(index, shape) if self.results.sizes else []
+            own = Accumulators(self.stage, width, levels.count, self.lanes, self.index)
 
             def step(term: Sequence[Expr], many: int) -> tirx.Stmt:
-                def add(result: Sequence[Expr], array: Any, lane: Expr) -> tirx.Stmt:
-                    return self._add(array, lane, self._at(result, [*term[:-1], term[-1] + lane]))
+                def add(lane: Expr) -> tirx.Stmt:
+                    return self._add(own.arrays[0], lane, self._at(result, [*term[:-1], term[-1] + lane]))
 
-                both = zip(results, own, strict=True)
-                return sequence([self.vector(many, partial(add, result, one.arrays[0])) for result, one in both])
+                return self.vector(many, add)
 
-            code = [statement for one in own for statement in one.before()]
-            code.append(levels.nest(step, lambda level: [x for one in own for x in one.moved(level)]))
-            for result, one in zip(results, own, strict=True):
-                total, value = one.total()
-                code += [*total, self._store(value, result)]
-            return sequence(code)
+            total, value = own.total()
+            return sequence([*own.before(), levels.nest(step, own.moved), *total, self._store(value, result)])
 
-        if images is None:
-            return self.loop(math.prod(shape[:lead]) * count, body, parallel=self.parallel)
-
-        def of_images(index: Expr) -> tirx.Stmt:
-            first = self.results.index([*unravelled(index, shape[:lead]), *[0] * (len(shape) - lead)])
-            made = images.laid(self.loop, first, VECTORS * self.lanes)
-            sums = self.loop(count, lambda i: body(index * count + i))
-            return sequence([tirx.AllocBuffer(images.buffer), made, sums])
-
-        return self.loop(math.prod(shape[:lead]), of_images, parallel=self.parallel)
-
-    def _together(self, neighbours: Sequence[int]) -> int:
-        """How many neighbouring results are summed at once, as all read the same vector: of a matrix times a vector,
-        and of windows, which have most of their elements in common too."""
-        if self.taps:
-            return common.divisor(math.prod(neighbours), 1, self.machine.registers // 2) or 1
-        if self._width() == 1 or not self.results.sizes:
-            return 1
-        strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)
-        shared = any(result == 0 and term == 1 for result, term in strides)
-        last = self.results.sizes[-1]
-        return math.gcd(last, VECTORS) if shared else 1
+        return self.loop(math.prod(shape), body, parallel=self.parallel)
 
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
         inner = self.terms.sizes[-1]
-        known = (0, 1, *STRIDES) if self.taps else (0, 1)
-        if not self.stage.is_plain or not all(s in known for s in self.terms.strides[-1]):
+        if not self.stage.is_plain or not all(s in (0, 1) for s in self.terms.strides[-1]):
             return 1
         if inner >= 2 * self.lanes:
             return self.lanes * min(VECTORS, inner // self.lanes)

@@ -14,12 +14,12 @@ from functools import partial
 
 from tvm import tirx
 
-from ..products import Product, product_of
 from ..stages import inlined, with_nests
 from ..sums import Sum, parts_of
 from ..target import Gpu, Machine, Rule
 from . import reduction
 from .product_code import DEPTH, Code, Tile
+from .products import Product, product_of
 from .tensor_cores import TensorCode, tiles_of
 from .threads import WARP, ceil_div
 

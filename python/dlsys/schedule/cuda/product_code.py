@@ -11,9 +11,9 @@ from tvm import ir, tirx
 
 from ..codegen import UNROLLED, loop, sequence, unravelled
 from ..common import renamed
-from ..products import Axes, Operand, Product
 from ..stages import Expr
 from ..sums import Sum
+from .products import Axes, Operand, Product
 from .threads import ThreadCode, barrier, ceil_div, guarded, index, lanes, launch, local, shared, unrolled
 
 DEPTH = 16  # steps of k between two barriers

@@ -11,12 +11,12 @@ from tvm import tirx
 
 from ...devices.machine import TENSOR_INSTRUCTION
 from ..intrinsics import Intrinsic, Warp
-from ..products import Product
 from ..stages import Expr
 from ..sums import Sum
 from ..target import Machine
 from . import mma
 from .product_code import DEPTH, Code, SharedTile, Step, Tile
+from .products import Product
 from .threads import WARP, ThreadCode
 
 TILES = ((128, 128, 8, 16), (64, 64, 8, 8))
