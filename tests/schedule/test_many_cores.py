@@ -128,9 +128,8 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
         plan = executor.latest_plan()
         for key, spec in plan.specs.items():
             program, group, *_ = plan.program.located(key)
-            shapes = program.graph.shapes
             flop = sum(
-                node.op.flop(node, [shapes[v] for v in node.inputs], shapes[node])
+                node.op.flop(node, [value.shape for value in node.inputs], node.shape)
                 for node in group.nodes
                 if node.op.kind == "contraction"
             )

@@ -121,7 +121,7 @@ def _without_taps(images: Shape, filters: Shape, *how: Any) -> tuple[TypedGraph,
 def test_taps_that_meet_only_padding_are_cut_off() -> None:
     for images, filters, stride, padding, dilation, left in CASES:
         graph, after = _without_taps(images, filters, stride, padding, dilation)
-        read = {after.shapes[x] for node in after.nodes for x in _filters_of(node)}
+        read = {x.shape for node in after.nodes for x in _filters_of(node)}
         assert read == {(*filters[:2], *left)}, (images, filters, read)
         assert _same(after, graph) == (left == filters[2:])
 

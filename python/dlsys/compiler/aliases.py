@@ -81,8 +81,8 @@ def _find_views(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
             aliases.add_view(node, 0)
         elif node.op is SLICE:
             (x,) = node.inputs
-            first = view_of(node, View.of(graph.shapes[x])).run
-            start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize
+            first = view_of(node, View.of(x.shape)).run
+            start = (first or 0) * np.dtype(node.dtype).itemsize
             if first is not None and start % boundary == 0:
                 slices[node] = x, start
                 source = aliases.source(x)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..devices import VECTOR
 from ..graph import OPS, Node, Type, below
@@ -30,14 +29,6 @@ LOWERED = "types", "gradients have been made"
 """By which name and for which reason nodes go that stand for another one, see `Op.replacement`."""
 
 
-class _Types:
-    def __init__(self, part: str) -> None:
-        self._part = part
-
-    def __getitem__(self, node: Node) -> Any:
-        return getattr(node, self._part)
-
-
 @dataclass(frozen=True, eq=False)
 class TypedGraph:
     """The graph that one run computes, with types. Passes take one and return another; nodes are never changed.
@@ -57,14 +48,6 @@ class TypedGraph:
     fed: frozenset[Node]
     current: dict[Node, Node]
     reasons: tuple[Reason, ...] = ()
-
-    @property
-    def shapes(self) -> Any:
-        return _Types("shape")
-
-    @property
-    def dtypes(self) -> Any:
-        return _Types("dtype")
 
     @property
     def roots(self) -> list[Node]:

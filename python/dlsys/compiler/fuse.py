@@ -109,7 +109,7 @@ class Fusion:
 
     def __init__(self, graph: TypedGraph, views: Container[Node], columns: bool) -> None:
         self.graph, self.views = graph, views
-        self.shapes, self.dtypes, self.roots = graph.shapes, graph.dtypes, set(graph.roots)
+        self.roots = set(graph.roots)
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         flow = rematerialized(graph, views)
         self.cheap, self.computed, self.inputs, self.consumers = flow.cheap, flow.computed, flow.inputs, flow.consumers
@@ -150,9 +150,9 @@ class Fusion:
         if not is_elementwise(node) or self._floats_differ((node, user)):
             return False
         if is_elementwise(user):
-            return self.shapes[user] == self.shapes[node]
+            return user.shape == node.shape
         sums = user.op.kind == "reduction" or user in self.row_wise
-        return sums and rows_of(user, self.graph) == self.shapes[node] and not self._follows(node, own)
+        return sums and rows_of(user, self.graph) == node.shape and not self._follows(node, own)
 
     def _follows(self, node: Node, own: dict[Node, None]) -> bool:
         """Whether the node, with what waits for it, may be computed as the end of a sum's or product's kernel."""
@@ -160,7 +160,7 @@ class Fusion:
             value.op.kind in ("contraction", "reduction")
             and value not in self.row_wise
             and value not in self.roots
-            and self.shapes[value] == self.shapes[node]
+            and value.shape == node.shape
             and own.keys() >= set(self.consumers[value])
             for value in self._reads(own)
         )
@@ -173,7 +173,7 @@ class Fusion:
         return not (node in self.views or node in self.cheap)
 
     def _floats_differ(self, nodes: Iterable[Node]) -> bool:
-        return len({self.dtypes[node] for node in nodes} & set(FLOATS)) > 1
+        return len({node.dtype for node in nodes} & set(FLOATS)) > 1
 
     # The walk
 
@@ -194,7 +194,7 @@ class Fusion:
             self._put(Kernel("loop", dict.fromkeys(self.loops[node]), (), node))
             return
         nodes = dict.fromkeys(sorted(self.waiting.get(node, {node: None}), key=self.index.__getitem__))
-        kind, shape, anchor = kind_alone(node), self.shapes[node], None
+        kind, shape, anchor = kind_alone(node), node.shape, None
         if node in self.row_wise:
             kind, shape, anchor = "rows", rows_of(node, self.graph), node
         elif node.op.kind in ("reduction", "contraction"):
@@ -282,11 +282,11 @@ class Fusion:
             if other.anchor not in self.columns or rows_of(other.anchor, self.graph) != row:
                 return COMPLETE
             own = [node for node in other.nodes if node is not other.anchor]
-            return "" if all(self.shapes[node] == row for node in own) else OTHER_SHAPE
+            return "" if all(node.shape == row for node in own) else OTHER_SHAPE
         if other.kind == "rows":
             return "" if other.shape == row else "its rows are others"
         computed = (value for node in other.nodes for value in self.computed[node])
-        return "" if all(self.shapes[value] in (row, one) for value in computed) else OTHER_SHAPE
+        return "" if all(value.shape in (row, one) for value in computed) else OTHER_SHAPE
 
     def _why_not_borders(self, a: Kernel, b: Kernel) -> str:
         """Why the two are too large together, or store or read what one kernel cannot."""
@@ -297,7 +297,7 @@ class Fusion:
         if kind in ("contraction", "reduction") and len(leaving) > 1:
             returned = any(node in self.roots for node in leaving)
             return "it is returned" if returned else "more than one value would leave the kernel"
-        if len({self.dtypes[node] for node in leaving}) > 1:
+        if len({node.dtype for node in leaving}) > 1:
             return OTHER_DTYPE
         reads = {value for value in chain(a.reads, b.reads) if value not in nodes}
         if len(reads) + len(leaving) > MOST_ARRAYS:
@@ -317,7 +317,7 @@ class Fusion:
         assert product is not None
         apart = product.op.scatters(product)
         others = set(reads).difference(self.inputs[product])
-        return apart and any(self.shapes[value] == self.shapes[product] for value in others)
+        return apart and any(value.shape == product.shape for value in others)
 
     def _leaving(self, candidates: Iterable[Node], nodes: Collection[Node]) -> set[Node]:
         """The candidates that are returned, or read by others than the nodes."""

@@ -57,8 +57,8 @@ class Group:
         Values of different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
-        own = graph.shapes[output], graph.dtypes[output]
-        return [value for value in self._read_at_the_end if (graph.shapes[value], graph.dtypes[value]) == own]
+        own = output.shape, output.dtype
+        return [value for value in self._read_at_the_end if (value.shape, value.dtype) == own]
 
     @lazy
     def _read_at_the_end(self) -> list[Node]:
@@ -101,7 +101,7 @@ def is_elementwise(node: Node) -> bool:
 
 def rows_of(node: Node, graph: TypedGraph) -> Shape:
     """The shape of what a row-wise node reads."""
-    return graph.shapes[node.inputs[0]]
+    return node.inputs[0].shape
 
 
 def is_row_wise(node: Node, graph: TypedGraph) -> bool:
@@ -110,7 +110,7 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
         return False
     if "axes" not in node.attrs:
         return True
-    rank = len(graph.shapes[node.inputs[0]])
+    rank = len(node.inputs[0].shape)
     return rank > 1 and node.attrs["axes"] == (rank - 1,)
 
 
@@ -118,7 +118,7 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
     """Whether the node sums all rows of its input."""
     if node.op is not OPS["reducesum"]:
         return False
-    rank = len(graph.shapes[node.inputs[0]])
+    rank = len(node.inputs[0].shape)
     return rank > 1 and node.attrs["axes"] == tuple(range(rank - 1))
 
 
@@ -147,11 +147,11 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     loop computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), if
     that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
     """
-    dtypes = graph.dtypes
     if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
-        types = graph.dtypes[group.inputs[0]], graph.dtypes[group.nodes[-1]]
+        types = group.inputs[0].dtype, group.nodes[-1].dtype
         return _strided_spec(group.name, types, view.strides, view.shape)
-    shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
+    flat = None if boundary is None else _flat_shapes(group)
+    shapes = flat or {value: value.shape for value in (*group.inputs, *group.nodes)}
     number = {value: i for i, value in enumerate((*group.inputs, *group.nodes))}
     nodes, outputs = group.nodes, [number[node] for node in group.outputs]
     # What each node reads: the number of an input or node; a number itself, as text.
@@ -162,14 +162,14 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         for node in nodes
     ]  # fmt: skip
     key = tuple(
-        (node.op.name, _attributes(node), read, shapes[node], dtypes[node])
+        (node.op.name, _attributes(node), read, shapes[node], node.dtype)
         for node, read in zip(nodes, reads, strict=True)
     )
 
     # What the formula is made of: without the graph, for kernels outlive it, and its leaves hold arrays.
     steps = [
         (
-            _without_inputs(node), shapes[node], dtypes[node],
+            _without_inputs(node), shapes[node], node.dtype,
             [number_of(x) if x.op.immediate else r for r, x in zip(read, node.inputs, strict=True)],
         )
         for node, read in zip(nodes, reads, strict=True)
@@ -190,11 +190,11 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     spec = KernelSpec(
         name=group.name,
         key=(key, tuple(outputs)),
-        inputs=tuple((shapes[value], dtypes[value]) for value in group.inputs),
+        inputs=tuple((shapes[value], value.dtype) for value in group.inputs),
         te=te,
         in_place=in_place,
-        outputs=tuple((shapes[node], dtypes[node]) for node in group.outputs),
-        flat=shapes is not graph.shapes,
+        outputs=tuple((shapes[node], node.dtype) for node in group.outputs),
+        flat=flat is not None,
         elementwise=group.kind == "elementwise" and len(outputs) == 1,
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
@@ -257,7 +257,7 @@ def _expression(node: Node, inputs: list[compute.Tensor], shape: Shape, dtype: s
 def read_from(group: Group, graph: TypedGraph, boundary: int) -> int:
     """The byte of its first input from which a group's flat kernel takes it."""
     found = _strided(group, graph, boundary)
-    return 0 if found is None else found.offset * np.dtype(graph.dtypes[group.inputs[0]]).itemsize
+    return 0 if found is None else found.offset * np.dtype(group.inputs[0].dtype).itemsize
 
 
 def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
@@ -266,10 +266,10 @@ def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
     first, last = group.nodes[0], group.nodes[-1]
     if first.op is not SLICE:
         return None
-    view = View.of(graph.shapes[first.inputs[0]])
+    view = View.of(first.inputs[0].shape)
     for node in group.nodes:
         view = view_of(node, view)
-    starts_between = view.offset * np.dtype(graph.dtypes[last]).itemsize % boundary
+    starts_between = view.offset * np.dtype(last.dtype).itemsize % boundary
     return None if starts_between or min(view.strides, default=0) < 0 else view
 
 
@@ -286,15 +286,15 @@ def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], 
     )
 
 
-def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
+def _flat_shapes(group: Group) -> dict[Node, Shape] | None:
     """The shapes of a group's values with one axis each, if all have as many elements or one alone; else None."""
-    shape = graph.shapes[group.outputs[0]]
+    shape = group.outputs[0].shape
     if group.kind != "elementwise" or len(shape) < 2:
         return None
     found: dict[Node, Shape] = {}
     for value in (*group.inputs, *group.nodes):
-        size = math.prod(shape) if graph.shapes[value] == shape else 1
-        if size != graph.size(value) and not value.op.constant:
+        size = math.prod(shape) if value.shape == shape else 1
+        if size != math.prod(value.shape) and not value.op.constant:
             return None
         found[value] = (size,)
     return found

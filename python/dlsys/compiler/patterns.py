@@ -16,7 +16,7 @@ from ..graph import DTYPES, OPS, Node, Op
 from .base import Change, TypedGraph
 
 Match = SimpleNamespace
-"""What a rule has matched: `node`, its `shape`, `dtype`, the `graph`, its `shapes`, and what each name stands for."""
+"""What a rule has matched: `node`, its `shape`, `dtype`, the `graph`, and what each name stands for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Rules:
             bound: dict[str, Any] = {}
             if dtype not in rule.dtypes or not pattern.bind(node, bound):
                 continue
-            m = Match(**bound, node=node, shape=node.shape, dtype=dtype, graph=graph, shapes=graph.shapes)
+            m = Match(**bound, node=node, shape=node.shape, dtype=dtype, graph=graph)
             found = made(rule.found, m) if rule.when is None or rule.when(m) else None
             if found is not None:
                 return found, rule.why, name

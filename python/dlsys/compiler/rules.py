@@ -62,7 +62,7 @@ def _folded(m: Match) -> Node | None:
 def _one_value(node: Node, graph: TypedGraph) -> float | None:
     """The value at every index of the node's result, before it is rounded or wraps around; None if they differ, or it
     would take long to find out."""
-    shape = graph.shapes[node]
+    shape = node.shape
     first = node.inputs[0].attrs["value"]
     if 0 in shape:
         return 0.0  # there is no index
@@ -71,7 +71,7 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
     if node.op is SUM:
         return _times(graph.size(node.inputs[0]) // graph.size(node), first)
     if node.op is MATMUL:
-        inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
+        inner = node.inputs[0].shape[-2 if node.matmul_attr_trans_A else -1]
         return _times(inner, first * node.inputs[1].attrs["value"])
     elementwise = node.op.kind == "elementwise"
     if not elementwise and max(graph.size(value) for value in [node, *node.inputs]) > MOST_ELEMENTS:
@@ -81,8 +81,8 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
         if value.op.immediate:
             number = number_of(value)
         else:
-            number = np.asarray(value.attrs.get("value", 0.0), graph.dtypes[value])  # any, of what gives its shape
-        arrays.append(np.broadcast_to(number, () if elementwise else graph.shapes[value]))
+            number = np.asarray(value.attrs.get("value", 0.0), value.dtype)  # any, of what gives its shape
+        arrays.append(np.broadcast_to(number, () if elementwise else value.shape))
     with np.errstate(all="ignore"):
         result = node.op.numpy(node, arrays).ravel()
     return result[0].item() if np.array_equal(result, np.full_like(result, result[0]), equal_nan=True) else None
@@ -163,7 +163,7 @@ def _only_leads(shape: Shape, wide: Shape) -> bool:
 
 def _bare(node: Node, graph: TypedGraph) -> Node:
     """The node without a reshape that only puts extents of 1 in front, as broadcasting does by itself."""
-    leads = node.op is RESHAPE and _only_leads(graph.shapes[node.inputs[0]], graph.shapes[node])
+    leads = node.op is RESHAPE and _only_leads(node.inputs[0].shape, node.shape)
     return node.inputs[0] if leads else node
 
 
@@ -184,7 +184,7 @@ def _reads_repeated(op: Op, read: tuple[Op, ...]) -> bool:
 
 def _reached(operands: Sequence[Node], m: Match) -> Shape:
     """The shape to which operands are broadcast together."""
-    return functools.reduce(broadcast_rule, (m.shapes[x] for x in operands))
+    return functools.reduce(broadcast_rule, (x.shape for x in operands))
 
 
 def _sunk(m: Match) -> Node:
@@ -198,7 +198,7 @@ def _sunk(m: Match) -> Node:
 
 def _sum_of_repeated(m: Match) -> Node:
     """The sum over what was there before the broadcast, times how often that was repeated."""
-    wide, shape, axes = m.wide, m.shapes[m.x], m.axes
+    wide, shape, axes = m.wide, m.x.shape, m.axes
     lead = len(wide) - len(shape)
     times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
     if times == 0:  # nothing is summed; zero times infinity would be NaN
@@ -227,14 +227,14 @@ OF_REPEATED = Pattern(test=_reads_repeated)
 TRANSPOSED = "a product reads transposed matrices"
 
 MOVES = [
-    Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.shapes[m.x] == m.shape),
+    Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.x.shape == m.shape),
     Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
     Rule("a dropped axis is dropped last", p.transpose(p.reshape(p.slice("x")), axes="axes"), _dropped_last),
     Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"), lambda m: _swaps_last_two(m.axes)),
     Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
          lambda m: _swaps_last_two(m.axes)),
     Rule("a sum over extents of 1 is a reshape", SUM_OF_X, RESHAPED,
-         lambda m: all(m.shapes[m.x][axis] == 1 for axis in m.axes)),
+         lambda m: all(m.x.shape[axis] == 1 for axis in m.axes)),
     Rule("a sum of equal values is a product",
          p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
     Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),

@@ -102,7 +102,7 @@ def in_buckets(graph: TypedGraph) -> TypedGraph:
             for member in bucket_of[old]:
                 end = begin + graph.size(member)
                 part = bucket if alone else slice_op(bucket, slice(begin, end))
-                parts[member], begin = reshape_op(part, graph.shapes[member]), end
+                parts[member], begin = reshape_op(part, member.shape), end
         return parts[old], f"in a bucket of {len(bucket_of[old])}"
 
     return rewrite(replace(graph, nodes=tuple(nodes)), rule, origins, name="buckets")
@@ -111,9 +111,9 @@ def in_buckets(graph: TypedGraph) -> TypedGraph:
 def _cut(found: Iterable[Node], graph: TypedGraph) -> list[list[Node]]:
     """The means in buckets of one dtype, each of the group's size or a little more, in the order of their making."""
     buckets, full = list[list[Node]](), group().bucket_bytes
-    for node in sorted(found, key=lambda node: (graph.dtypes[node], node.attrs["order"])):
+    for node in sorted(found, key=lambda node: (node.dtype, node.attrs["order"])):
         last = buckets[-1] if buckets else []
-        alike = last and graph.dtypes[last[0]] == graph.dtypes[node]
+        alike = last and last[0].dtype == node.dtype
         if alike and sum(nbytes_of(member, graph) for member in last) < full:
             last.append(node)
         else:

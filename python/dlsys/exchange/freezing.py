@@ -126,14 +126,14 @@ class _Freezing:
         """The value, of a product what is made of it."""
         value = self._value(node)
         if isinstance(value, _Product):
-            value = self._now[node] = self._made(value, self._graph.shapes[node])
+            value = self._now[node] = self._made(value, node.shape)
         return value
 
     def _made(self, product: _Product, shape: Shape) -> Value:
         """The node of a product: a convolution NHWC where that is faster, else NCHW, plus what is added to its
         channels."""
         conv, filters, shift = product.node, product.filters, product.shift
-        images = self._graph.shapes[conv.inputs[0]]
+        images = conv.inputs[0].shape
         name = self._names.get(conv.inputs[1])
         bias = None if name is None else _bias(name)
         given = conv, filters, images, shape, name
@@ -163,24 +163,24 @@ class _Freezing:
         if isinstance(value, Last) or node.op.immediate:
             return value.node if isinstance(value, Last) else node
         if node not in self._turned:
-            self._turned[node] = channels_last.turned(value, self._graph.shapes[node], self._names.get(node))
+            self._turned[node] = channels_last.turned(value, node.shape, self._names.get(node))
             self._moved += 0 if isinstance(value, np.ndarray) else self._bytes(node)
         return self._turned[node]
 
     def _in_last(self, node: Node) -> Value | None:
         """The node computed of images NHWC, where one of its inputs are such."""
-        if not any(isinstance(self._settled(x), Last) for x in node.inputs if len(self._graph.shapes[x]) == 4):
+        if not any(isinstance(self._settled(x), Last) for x in node.inputs if len(x.shape) == 4):
             return None
         if node.op.kind == "join" and not all(isinstance(self._settled(x), Last) for x in node.inputs):
             return None
-        make = channels_last.followed(node, self._graph.shapes[node])
+        make = channels_last.followed(node, node.shape)
         if make is None:
             return None
         self._moved += self._bytes(node) if node.op.kind == "join" else 0  # channels NCHW lie one behind another
         return make([self._last(x) for x in node.inputs])
 
     def _bytes(self, node: Node) -> int:
-        return math.prod(self._graph.shapes[node]) * np.dtype(self._graph.dtypes[node]).itemsize
+        return math.prod(node.shape) * np.dtype(node.dtype).itemsize
 
     def gains(self) -> bool:
         """Whether the order NHWC saves convolutions more time than transposes and joins cost, or nothing has it."""
@@ -198,7 +198,7 @@ class _Freezing:
         if node.op.name == "conv2d" and isinstance(inputs[1], np.ndarray):
             return _Product(node, inputs[1])
         if node.op.name == "matmul" and isinstance(inputs[1], np.ndarray):
-            shape, is_plain = self._graph.shapes[node], inputs[1].ndim == 2 and not node.matmul_attr_trans_A
+            shape, is_plain = node.shape, inputs[1].ndim == 2 and not node.matmul_attr_trans_A
             return self._matmul(node, inputs[1]) if is_plain and len(shape) > 1 and 0 not in shape else None
         change = _CHANGES.get(node.op)
         if change is None or not any(isinstance(value, _Product) for value in inputs):
@@ -225,7 +225,7 @@ class _Freezing:
         if b.dtype != np.float32:
             return None
         matrix = b.T if node.matmul_attr_trans_B else b
-        rows = math.prod(self._graph.shapes[node][:-1])
+        rows = math.prod(node.shape[:-1])
         return product(self._node(node.inputs[0]), matrix, rows, self._names.get(node.inputs[1]))
 
 

@@ -224,18 +224,18 @@ class _Writing:
         """The name of a shape, of which the batch's extent is that of an input."""
         if not self._size or self._size not in extents:
             return self.constant(extents)
-        feed = next(node for node in self._feeds if self._size in self.graph.shapes[node])
-        axis = self.graph.shapes[feed].index(self._size)
+        feed = next(node for node in self._feeds if self._size in node.shape)
+        axis = feed.shape.index(self._size)
         batch = self.emit("Shape", [self.of(feed)], start=axis, end=axis + 1)
         parts = [batch if extent == self._size else self.constant([extent]) for extent in extents]
         return self.emit("Concat", parts, axis=0)
 
     def _info(self, name: str, node: Node) -> Any:
-        shape: list[Any] = list(self.graph.shapes[node])
+        shape: list[Any] = list(node.shape)
         if self._size:
             open_extents = {self._size: self._symbol}
             shape = [open_extents.get(n) if n and n % self._size == 0 else n for n in shape]
-        return self._helper.make_tensor_value_info(name, self.code(self.graph.dtypes[node]), shape)
+        return self._helper.make_tensor_value_info(name, self.code(node.dtype), shape)
 
     def _name(self, node: Node) -> str:
         self._names[node] = name = free_name(self._taken, self._own.get(node, node.name))
@@ -262,19 +262,19 @@ def _plain(to: _Writing, node: Node) -> str:
     """Write a node as `Op.onnx` says: ONNX's operators, each applied to the result of the one before. Bitwise operators
     of booleans have other names in ONNX."""
     first, *more = node.op.onnx.split()
-    name = first.removeprefix("Bitwise") if to.graph.dtypes[node] == "bool" else first
+    name = first.removeprefix("Bitwise") if node.dtype == "bool" else first
     found = to.emit(name, to.inputs(node))
     for kind in more:
         found = to.emit(kind, [found])
     return found
 
 
-writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], to.graph.dtypes[node]))
+writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], node.dtype))
 writer("fmod")(lambda to, node: to.emit("Mod", to.inputs(node), fmod=1))
 writer("concatenate")(lambda to, node: to.emit("Concat", to.inputs(node), axis=node.attrs["axis"]))
-writer("reshape")(lambda to, node: to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node]))
+writer("reshape")(lambda to, node: to.reshaped(to.of(node.inputs[0]), node.shape))
 writer("broadcast_shape")(
-    lambda to, node: to.emit("Expand", [*to.inputs(node), to.shape(to.graph.shapes[node])])
+    lambda to, node: to.emit("Expand", [*to.inputs(node), to.shape(node.shape)])
 )
 
 
@@ -282,7 +282,7 @@ writer("broadcast_shape")(
 def _clip(to: _Writing, node: Node) -> str:
     """Writes a Clip; a bound that is left out has the empty name."""
     bounds = [
-        "" if bound is None else to.constant(bound, to.graph.dtypes[node])
+        "" if bound is None else to.constant(bound, node.dtype)
         for bound in (node.attrs["low"], node.attrs["high"])
     ]
     return to.emit("Clip", [*to.inputs(node), *bounds])
@@ -290,21 +290,21 @@ def _clip(to: _Writing, node: Node) -> str:
 
 @writer("full")
 def _full(to: _Writing, node: Node) -> str:
-    shape, dtype = to.graph.shapes[node], to.graph.dtypes[node]
+    shape, dtype = node.shape, node.dtype
     return to.emit("Expand", [to.constant(node.attrs["value"], dtype), to.shape(shape)])
 
 
 def _require_one_dtype(to: _Writing, node: Node) -> None:
     """Raises GraphError for a product of bytes, whose sum is int32."""
-    if to.graph.dtypes[node] != to.graph.dtypes[node.inputs[0]]:
+    if node.dtype != node.inputs[0].dtype:
         raise GraphError(f"to_onnx: {node.name} is a product of bytes, which is not written")
 
 
 @writer("matmul")
 def _matmul(to: _Writing, node: Node) -> str:
     """Writes a product: Gemm for two matrices of which one is transposed, else MatMul behind Transposes."""
-    values, shape = to.inputs(node), to.graph.shapes[node]
-    ranks = [len(to.graph.shapes[value]) for value in node.inputs]
+    values, shape = to.inputs(node), node.shape
+    ranks = [len(value.shape) for value in node.inputs]
     given = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
     swapped = [swap and rank > 1 for swap, rank in zip(given, ranks, strict=True)]
     _require_one_dtype(to, node)
@@ -332,7 +332,7 @@ def _geometry(node: Node) -> dict[str, Any]:
 @writer("conv2d")
 def _conv(to: _Writing, node: Node) -> str:
     _require_one_dtype(to, node)
-    return to.emit("Conv", to.inputs(node), kernel_shape=to.graph.shapes[node.inputs[1]][2:], **_geometry(node))
+    return to.emit("Conv", to.inputs(node), kernel_shape=node.inputs[1].shape[2:], **_geometry(node))
 
 
 @writer("conv2d_input_gradient")
@@ -341,7 +341,7 @@ def _conv_transposed(to: _Writing, node: Node) -> str:
     extents."""
     attrs, (filters, output) = node.attrs, to.inputs(node)
     space = zip(
-        to.graph.shapes[node][2:], to.graph.shapes[node.inputs[1]][2:], to.graph.shapes[node.inputs[0]][2:],
+        node.shape[2:], node.inputs[1].shape[2:], node.inputs[0].shape[2:],
         attrs["stride"], attrs["padding"], attrs["dilation"], strict=True,
     )  # fmt: skip
     more = [wide - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for wide, n, k, s, p, d in space]
@@ -372,8 +372,8 @@ def _place(to: _Writing, node: Node) -> str:
     """Writes an ArgMax along one axis; over all elements it is that of the flat tensor."""
     (value,), axes, kind = to.inputs(node), node.attrs["axes"], node.op.onnx
     if len(axes) != 1:
-        flat = to.reshaped(value, (math.prod(to.graph.shapes[node.inputs[0]]),))
-        return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), to.graph.shapes[node])
+        flat = to.reshaped(value, (math.prod(node.inputs[0].shape),))
+        return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), node.shape)
     return to.emit(kind, [value], axis=axes[0], keepdims=int(node.attrs["keepdims"]))
 
 
@@ -381,9 +381,9 @@ def _place(to: _Writing, node: Node) -> str:
 def _argsort(to: _Writing, node: Node) -> str:
     """Writes a TopK of all elements along the axis, of which only the places are read."""
     axis, (value,) = node.attrs["axis"], to.inputs(node)
-    if to.graph.dtypes[node.inputs[0]] == "bool":
+    if node.inputs[0].dtype == "bool":
         value = to.cast(value, "uint8")
-    count = to.constant([to.graph.shapes[node][axis]])
+    count = to.constant([node.shape[axis]])
     return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
 
 
@@ -396,7 +396,7 @@ def _sort(to: _Writing, node: Node) -> str:
 @writer("cumsum")
 def _cumsum(to: _Writing, node: Node) -> str:
     """Of small integers by way of int32: ONNX's has none."""
-    value, dtype = to.of(node.inputs[0]), to.graph.dtypes[node]
+    value, dtype = to.of(node.inputs[0]), node.dtype
     exclusive, reverse, small = int(node.attrs["exclusive"]), int(node.attrs["reverse"]), dtype == "uint8"
     value = to.cast(value, "int32") if small else value
     found = to.emit("CumSum", [value, to.constant(node.attrs["axis"])], exclusive=exclusive, reverse=reverse)
@@ -409,7 +409,7 @@ writer("transpose")(lambda to, node: to.emit("Transpose", to.inputs(node), perm=
 @writer("slice")
 def _slice(to: _Writing, node: Node) -> str:
     """Writes a Slice with the starts, ends and steps of the axes that are cut."""
-    extents, attrs = to.graph.shapes[node.inputs[0]], node.attrs
+    extents, attrs = node.inputs[0].shape, node.attrs
     each = zip(range(len(extents)), extents, attrs["counts"], attrs["starts"], attrs["steps"], strict=True)
     least = np.iinfo("int64").min  # "before the first", where -1 would be the last
     cuts = [
@@ -423,12 +423,12 @@ def _slice(to: _Writing, node: Node) -> str:
 @writer("place")
 def _pad(to: _Writing, node: Node) -> str:
     """Writes a Pad with a constant. Raises GraphError for elements that are put apart or in reverse order."""
-    attrs, counts = node.attrs, to.graph.shapes[node.inputs[0]]
+    attrs, counts = node.attrs, node.inputs[0].shape
     if any(step != 1 for step in attrs["steps"]):
         raise GraphError(f"to_onnx: no operator for {node.name}, which puts elements apart")
     each = zip(attrs["shape"], attrs["starts"], counts, strict=True)
     widths = [*attrs["starts"], *(extent - start - count for extent, start, count in each)]
-    value = to.constant(attrs["value"], to.graph.dtypes[node])
+    value = to.constant(attrs["value"], node.dtype)
     return to.emit("Pad", [*to.inputs(node), to.constant(widths), value])
 
 
@@ -436,7 +436,7 @@ def _pad(to: _Writing, node: Node) -> str:
 def _take(to: _Writing, node: Node) -> str:
     """Writes a Gather or GatherElements, with indices as int64."""
     value, indices = to.inputs(node)
-    if to.graph.dtypes[node.inputs[1]] not in ("int32", "int64"):
+    if node.inputs[1].dtype not in ("int32", "int64"):
         indices = to.cast(indices, "int64")
     return to.emit(node.op.onnx, [value, indices], axis=node.attrs["axis"])
 
@@ -455,7 +455,7 @@ def _in_range(to: _Writing, node: Node) -> str:
 @writer("one_hot")
 def _one_hot(to: _Writing, node: Node) -> str:
     """By comparing: ONNX's operator takes negative indices for others."""
-    rank, (indices,) = len(to.graph.shapes[node]), to.inputs(node)
+    rank, (indices,) = len(node.shape), to.inputs(node)
     wide = to.emit("Unsqueeze", [to.cast(indices, "int64"), to.constant([rank - 1])])
     found = to.emit("Equal", [wide, to.constant(range(node.attrs["classes"]))])
-    return to.cast(found, to.graph.dtypes[node])
+    return to.cast(found, node.dtype)

@@ -226,7 +226,8 @@ def fed_variable(node: Node, fed: Type) -> Node:
 def _again(node: Node, inputs: list[Any]) -> Any:
     """What a node computes, of inputs with types."""
     before = stamp()
-    with scopes.inside("origin", node), scopes.inside("precision", node.attrs.get("precision")):
+    precision = node.attrs.get("precision")
+    with scopes.inside("origin", node), scopes.inside("precision", precision), scopes.inside("no_grad", node.no_grad):
         try:
             result = node.op.replayed(node, inputs)
         except DlsysError as error:  # of a node that the function has made: the user knows this one
