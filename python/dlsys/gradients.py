@@ -77,7 +77,8 @@ def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
 
 def gradient_as_tuple(grad: Node, node: Node) -> tuple[Node, ...]:
     """The gradient of each input of a node that is no number; zeros where there is none. See `Op.gradient_as_tuple`."""
-    pairs = [(x, g) for x, g in zip(node.inputs, input_gradients(node, grad), strict=True) if not x.op.immediate]
+    wanted = {x for x in node.op.differentiated(node) if not x.op.immediate}
+    pairs = [(x, g) for x, g in zip(node.inputs, input_gradients(node, grad), strict=True) if x in wanted]
     return tuple([zeroslike_op(x) if g is None else g for x, g in pairs])
 
 

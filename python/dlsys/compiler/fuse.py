@@ -125,6 +125,7 @@ class Fusion:
         order (`compute.IN_ORDER`)."""
         shapes = {rows_of(node, self.graph) for node in self.row_wise}
         many = {shape for shape in shapes if math.prod(shape[:-1]) > IN_ORDER}
+        many |= {(*shape[:-1], 1) for shape in many}
         down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
         return {node for node in down if rows_of(node, self.graph) in many}
 
@@ -279,10 +280,10 @@ class Fusion:
     def _why_not_rows(self, rows: Kernel, other: Kernel) -> str:
         row, one = rows.shape, (*rows.shape[:-1], 1)
         if other.kind == "reduction":
-            if other.anchor not in self.columns or rows_of(other.anchor, self.graph) != row:
+            if other.anchor not in self.columns or (read := rows_of(other.anchor, self.graph)) not in (row, one):
                 return COMPLETE
             own = [node for node in other.nodes if node is not other.anchor]
-            return "" if all(node.shape == row for node in own) else OTHER_SHAPE
+            return "" if all(node.shape == read for node in own) else OTHER_SHAPE
         if other.kind == "rows":
             return "" if other.shape == row else "its rows are others"
         computed = (value for node in other.nodes for value in self.computed[node])

@@ -8,7 +8,7 @@ nodes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,13 +43,17 @@ def needed_feeds(order: Sequence[Node], evaluated: Iterable[Node], fed: Containe
 
 
 def analyse(
-    order: Sequence[Node], evaluated: Sequence[Node], fed: Mapping[Node, tuple[Shape, str]]
+    order: Sequence[Node],
+    evaluated: Sequence[Node],
+    fed: Mapping[Node, tuple[Shape, str]],
+    stays: Callable[[Node], bool] = lambda node: False,
 ) -> TypedGraph:
     """Replay the graph with the types of the feeds, find what must be computed, and take assignments and groups out of
     it. For a computed node that is fed a variable stands, so that no rule reads what is behind it; see
     `TypedGraph.leaf_of`.
 
-    `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. Raises FeedError for a
+    `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. `stays`: which nodes are not
+    replaced by what they stand for, as ONNX has an operator of their own (`Op.replacement`). Raises FeedError for a
     variable that is needed and was not fed and for a parameter both fed and assigned, GraphError for two assignments
     to one parameter or a group that is computed with, ShapeError and DTypeError from the operators' rules.
     """
@@ -87,7 +91,7 @@ def analyse(
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
         if not isinstance(node.op, State):
-            return node.op.replacement(node)
+            return None if stays(node) else node.op.replacement(node)
         value = node.op.lowered(node, node.inputs, updates)
         return None if value is None else (value, "what changes state is no value of the graph")
 

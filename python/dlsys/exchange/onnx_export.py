@@ -12,10 +12,12 @@ import numpy as np
 
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
+from ..compiler.base import needed
 from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
+from ..ops.softmax import of_log_softmax, of_softmax
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
@@ -118,7 +120,7 @@ def _model(onnx: Any, nodes: Any, feed_shapes: Any, batch: tuple[str, int] | Non
     order = find_topo_sort(roots)
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
-    graph = unrolled(analyse(order, roots, fed))
+    graph = unrolled(analyse(order, roots, fed, stays=lambda node: node.attrs.get("rule") in _STATED))
     return _Writing(onnx, graph, [graph.leaf_of(node) for node in fed], names, batch).model()
 
 
@@ -158,8 +160,11 @@ class _Writing:
 
     def model(self) -> Any:
         """The model of the whole graph."""
+        read = needed(self.graph.nodes, self.graph.roots, inputs=_read)
         writers: dict[Node, Any] = {
-            node: _WRITERS.get(node.op) or (_plain if node.op.onnx else None) for node in self.graph.nodes
+            node: _WRITERS.get(node.op) or (_plain if node.op.onnx else None)
+            for node in self.graph.nodes
+            if node in read
         }
         require_known("to_onnx", ((node.op.name, node.name, write) for node, write in writers.items()))
         for node, write in writers.items():
@@ -267,6 +272,21 @@ def _plain(to: _Writing, node: Node) -> str:
     for kind in more:
         found = to.emit(kind, [found])
     return found
+
+
+_STATED = {of_softmax: "Softmax", of_log_softmax: "LogSoftmax"}
+"""By the gradients that they state, the compositions that ONNX has as an operator."""
+
+
+def _read(node: Node) -> Sequence[Node]:
+    """What is read to write a node: of a composition that is one operator its inputs, not its last step."""
+    return node.inputs[1:] if node.attrs.get("rule") in _STATED else node.inputs
+
+
+@writer("with_gradient")
+def _stated(to: _Writing, node: Node) -> str:
+    (axis,) = node.attrs["axes"]
+    return to.emit(_STATED[node.attrs["rule"]], [to.of(node.inputs[1])], axis=axis)
 
 
 writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], node.dtype))

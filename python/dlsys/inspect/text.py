@@ -51,7 +51,7 @@ def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str
         return f"{node.op.name}({', '.join(node.op.written(node, arguments))})"
     for key, value in node.attrs.items():
         if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):
-            arguments.append(f"{key}={value!r}")
+            arguments.append(f"{key}={value.__name__ if callable(value) else repr(value)}")
     return f"{node.op.name}({', '.join(arguments)})"
 
 

@@ -229,6 +229,13 @@ class TensorTuple(tuple[Any, ...]):
         return f"needle.TensorTuple{super().__repr__()}"
 
 
+def _as_needles(node: Node) -> Tensor:
+    """A tensor of needle's with the value of one that reads none, as a gradient that is a constant."""
+    made = Tensor.__new__(Tensor)
+    TensorNode.__init__(made, OPS["with_updates"], [node], {}, None)
+    return made
+
+
 def compute_gradient_of_variables(output_tensor: Any, out_grad: Any = None) -> None:
     """Set the `grad` of every leaf that requires one to that of sum(output_tensor * out_grad), ones for None; what was
     there is forgotten. The values of the output and of the parameters' gradients are computed now. Raises GraphError
@@ -238,7 +245,7 @@ def compute_gradient_of_variables(output_tensor: Any, out_grad: Any = None) -> N
         out_grad = Tensor(out_grad, requires_grad=False)
     found = gradients_of([output_tensor], [weight_of("backward", output_tensor, out_grad)], leaves)
     for leaf, grad in zip(leaves, found, strict=True):
-        leaf.grad = grad
+        leaf.grad = grad if isinstance(grad, Tensor) else _as_needles(grad)
     if output_tensor.is_data:
         grads = [grad for leaf, grad in zip(leaves, found, strict=True) if type(leaf) is not Tensor]
         evaluate([output_tensor, *grads], differentiated=True)

@@ -13,6 +13,7 @@ from ..graph import Node
 from ..ops.moves import place, sliced
 from ..ops.operators import is_number
 from ..ops.rules import axes_attribute, axes_in
+from ..ops.state import with_gradient
 from .autograd import MakeTensorTuple, Tensor, TensorTuple
 
 Method: TypeAlias = Callable[..., Node]
@@ -33,7 +34,6 @@ tanh: Method = Tensor.tanh
 sigmoid: Method = Tensor.sigmoid
 logsoftmax: Method = Tensor.log_softmax
 logsumexp: Method = ops.logsumexp_op
-stack: Method = ops.stack_op
 flip: Method = ops.flip_op
 
 
@@ -54,6 +54,17 @@ add_scalar: Any = _with_scalar("add_scalar", add)
 mul_scalar: Any = _with_scalar("mul_scalar", multiply)
 divide_scalar: Any = _with_scalar("divide_scalar", divide)
 power_scalar: Any = _with_scalar("power_scalar", power)
+
+
+def _of_stack(g: Node, y: Node, *args: Node, axis: int) -> Sequence[Node]:
+    """The slices of g, one for each tensor."""
+    return split(g, axis)
+
+
+def stack(args: Sequence[Node], axis: int = 0) -> Node:
+    """Tensors of one shape along a new axis. Raises GraphError, ShapeError. Its gradient is stated, so that
+    `gradient_as_tuple` gives those of the tensors."""
+    return with_gradient(ops.stack_op(args, axis), list(args), _of_stack, axis=axis)
 
 
 def split(a: Node, axis: int) -> TensorTuple:

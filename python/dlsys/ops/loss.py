@@ -9,7 +9,6 @@ from ..checks import word
 from ..errors import GraphError, ShapeError
 from ..graph import Made, Node
 from .elementwise import div_byconst_op, div_op, mul_op, neg_op, sub_op
-from .moves import reshape_op
 from .operators import pair
 from .reduction import mean_op, reducesum_op
 from .replay import function
@@ -32,9 +31,11 @@ def softmaxcrossentropy_op(logits: Node, labels: Node) -> Made:
         raise ShapeError(f"softmaxcrossentropy: shapes differ: {logits.shape} and {labels.shape}")
     if not logits.shape:
         raise ShapeError("softmaxcrossentropy: logits and labels must have an axis, not shape ()")
-    losses = reducesum_op(labels * log_softmax_op(logits), -1)  # row by row: one long sum would lose small terms
-    y = div_byconst_op(reshape_op(reducesum_op(losses), (1,)), -math.prod(logits.shape[:-1]))
-    return with_gradient(y, [logits, labels], _of_softmaxcrossentropy)
+    rows = math.prod(logits.shape[:-1])
+    # Row by row, as one long sum would lose small terms; divided there, so that one kernel does all.
+    losses = reducesum_op(labels * log_softmax_op(logits), -1, keepdims=True) / -max(rows, 1)
+    y = reducesum_op(losses, tuple(range(len(logits.shape) - 1)))
+    return with_gradient(y if rows else y * math.nan, [logits, labels], _of_softmaxcrossentropy)
 
 
 def reduced(op: str, losses: Node, reduction: str, counts: Node | None = None) -> Made:

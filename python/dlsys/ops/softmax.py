@@ -34,19 +34,19 @@ def _shifted(x: Node, axes: Axes) -> Node:
     return x - reducemax(x, axes=axes, keepdims=True)
 
 
-def _of_softmax(g: Node, y: Node, x: Node, axes: Axes) -> Node:
+def of_softmax(g: Node, y: Node, x: Node, axes: Axes) -> Node:
     """y (g - sum(g y))."""
     return y * (g - reducesum(g * y, axes=axes, keepdims=True))
 
 
-def _of_log_softmax(g: Node, y: Node, x: Node, axes: Axes) -> Node:
+def of_log_softmax(g: Node, y: Node, x: Node, axes: Axes) -> Node:
     """g - softmax(x) sum(g)."""
     return g - _softmax(x, axes) * reducesum(g, axes=axes, keepdims=True)
 
 
 def _softmax(x: Node, axes: Axes) -> Made:
     exponential = exp_op(_shifted(x, axes))
-    return with_gradient(exponential / reducesum(exponential, axes=axes, keepdims=True), [x], _of_softmax, axes=axes)
+    return with_gradient(exponential / reducesum(exponential, axes=axes, keepdims=True), [x], of_softmax, axes=axes)
 
 
 @function()
@@ -64,4 +64,4 @@ def log_softmax_op(node: Node, axis: int = -1) -> Made:
         return cast("Made", node)
     shifted = _shifted(node, axes)
     y = shifted - log_op(reducesum(exp_op(shifted), axes=axes, keepdims=True))
-    return with_gradient(y, [node], _of_log_softmax, axes=axes)
+    return with_gradient(y, [node], of_log_softmax, axes=axes)
