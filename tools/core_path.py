@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "dlsys"
 CORE = (
     *("node.py", "graph.py", "gradients.py", "planner.py", "executor.py"),
-    *(f"ops/{name}.py" for name in ("__init__", "rules", "types", "inputs", "elementwise", "linalg", "moves")),
-    *(f"ops/{name}.py" for name in ("reduction", "softmax", "loss", "state")),
+    *(f"ops/{name}.py" for name in ("__init__", "primitive", "replay", "rules", "inputs", "elementwise", "linalg")),
+    *(f"ops/{name}.py" for name in ("moves", "reduction", "softmax", "loss", "state")),
     *("compute/elementwise.py", "compute/contraction.py"),
     *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "order", "fuse")),
     *(f"compiler/{name}.py" for name in ("aliases", "lower", "program", "plan")),
