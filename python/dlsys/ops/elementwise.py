@@ -27,7 +27,7 @@ BITS = ("bool", *INTEGERS)
 
 
 _full: Callable[..., Made] = primitive(
-    "full", te=compute.full, numpy=lambda shape, value, dtype: np.full(shape, value, dtype),
+    "full", te=compute.full, grad=None, numpy=lambda shape, value, dtype: np.full(shape, value, dtype),
     shape=lambda shape, value, dtype: shape, dtype="dtype",
     broadcasts=False, constant=True, flops=0,
 )  # fmt: skip
@@ -193,7 +193,7 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 quotient_op: OfNodes = primitive(
-    "quotient", te=compute.quotient, numpy=_quotient, dtypes=INTEGERS, onnx="Div",
+    "quotient", te=compute.quotient, grad=None, numpy=_quotient, dtypes=INTEGERS, onnx="Div",
     doc="a / b of integers, rounded towards 0, in their dtype: 0 where b is 0; -a, which wraps around, where it is -1.",
 )  # fmt: skip
 
@@ -255,67 +255,70 @@ abs_op: OfNode = primitive(
     doc="|x|; the derivative is the sign, 0 at 0.",
 )  # fmt: skip
 sign_op: OfNode = primitive(
-    "sign", te=compute.sign, numpy=np.sign, dtypes=NUMBERS, onnx="Sign",
+    "sign", te=compute.sign, grad=None, numpy=np.sign, dtypes=NUMBERS, onnx="Sign",
     doc="-1, 0 or 1, as the sign of x; NaN of NaN; the derivative is 0.",
 )  # fmt: skip
 floor_op: OfNode = primitive(
-    "floor", te=compute.floor, numpy=np.floor, onnx="Floor",
+    "floor", te=compute.floor, grad=None, numpy=np.floor, onnx="Floor",
     doc="The largest integer that is no larger than x; the derivative is 0.",
 )  # fmt: skip
 round_op: OfNode = primitive(
-    "round", te=compute.nearest, numpy=np.rint, onnx="Round",
+    "round", te=compute.nearest, grad=None, numpy=np.rint, onnx="Round",
     doc="The nearest integer, of two the even one; the derivative is 0.",
 )  # fmt: skip
 
 # Comparisons, logic, bits ----------------------------------------------------------------------------------
 
 equal_op: OfNodes = primitive(
-    "equal", te=compute.equal, numpy=np.equal, dtype="bool", dtypes=DTYPES, onnx="Equal", doc="Whether a == b.",
+    "equal", te=compute.equal, grad=None, numpy=np.equal, dtype="bool", dtypes=DTYPES, onnx="Equal",
+    doc="Whether a == b.",
 )  # fmt: skip
 not_equal_op: OfNodes = primitive(
-    "not_equal", te=compute.not_equal, numpy=np.not_equal, dtype="bool", dtypes=DTYPES, onnx="Equal Not",
+    "not_equal", te=compute.not_equal, grad=None, numpy=np.not_equal, dtype="bool", dtypes=DTYPES, onnx="Equal Not",
     doc="Whether a != b.",
 )  # fmt: skip
 less_op: OfNodes = primitive(
-    "less", te=compute.less, numpy=np.less, dtype="bool", dtypes=NUMBERS, onnx="Less", doc="Whether a < b.",
+    "less", te=compute.less, grad=None, numpy=np.less, dtype="bool", dtypes=NUMBERS, onnx="Less", doc="Whether a < b.",
 )  # fmt: skip
 less_equal_op: OfNodes = primitive(
-    "less_equal", te=compute.less_equal, numpy=np.less_equal, dtype="bool", dtypes=NUMBERS, onnx="LessOrEqual",
+    "less_equal", te=compute.less_equal, grad=None, numpy=np.less_equal, dtype="bool", dtypes=NUMBERS,
+    onnx="LessOrEqual",
     doc="Whether a <= b.",
 )  # fmt: skip
 greater_op: OfNodes = primitive(
-    "greater", te=compute.greater, numpy=np.greater, dtype="bool", dtypes=NUMBERS, onnx="Greater",
+    "greater", te=compute.greater, grad=None, numpy=np.greater, dtype="bool", dtypes=NUMBERS, onnx="Greater",
     doc="Whether a > b.",
 )  # fmt: skip
 greater_equal_op: OfNodes = primitive(
-    "greater_equal", te=compute.greater_equal, numpy=np.greater_equal, dtype="bool", dtypes=NUMBERS,
+    "greater_equal", te=compute.greater_equal, grad=None, numpy=np.greater_equal, dtype="bool", dtypes=NUMBERS,
     onnx="GreaterOrEqual", doc="Whether a >= b.",
 )  # fmt: skip
 logical_and_op: OfNodes = primitive(
-    "logical_and", te=compute.logical_and, numpy=np.logical_and, dtypes=("bool",), onnx="And",
+    "logical_and", te=compute.logical_and, grad=None, numpy=np.logical_and, dtypes=("bool",), onnx="And",
     doc="a and b, of booleans.",
 )  # fmt: skip
 logical_or_op: OfNodes = primitive(
-    "logical_or", te=compute.logical_or, numpy=np.logical_or, dtypes=("bool",), onnx="Or", doc="a or b, of booleans.",
+    "logical_or", te=compute.logical_or, grad=None, numpy=np.logical_or, dtypes=("bool",), onnx="Or",
+    doc="a or b, of booleans.",
 )  # fmt: skip
 logical_not_op: OfNode = primitive(
-    "logical_not", te=compute.logical_not, numpy=np.logical_not, dtypes=("bool",), onnx="Not",
+    "logical_not", te=compute.logical_not, grad=None, numpy=np.logical_not, dtypes=("bool",), onnx="Not",
     doc="not x, of booleans.",
 )  # fmt: skip
 bitwise_and_op: OfNodes = primitive(
-    "bitwise_and", te=compute.bitwise_and, numpy=np.bitwise_and, dtypes=BITS, commutative=True, onnx="BitwiseAnd",
-    doc="a & b, of integers bit by bit, of booleans a and b.",
+    "bitwise_and", te=compute.bitwise_and, grad=None, numpy=np.bitwise_and, dtypes=BITS, commutative=True,
+    onnx="BitwiseAnd", doc="a & b, of integers bit by bit, of booleans a and b.",
 )  # fmt: skip
 bitwise_or_op: OfNodes = primitive(
-    "bitwise_or", te=compute.bitwise_or, numpy=np.bitwise_or, dtypes=BITS, commutative=True, onnx="BitwiseOr",
-    doc="a | b, of integers bit by bit, of booleans a or b.",
+    "bitwise_or", te=compute.bitwise_or, grad=None, numpy=np.bitwise_or, dtypes=BITS, commutative=True,
+    onnx="BitwiseOr", doc="a | b, of integers bit by bit, of booleans a or b.",
 )  # fmt: skip
 bitwise_xor_op: OfNodes = primitive(
-    "bitwise_xor", te=compute.bitwise_xor, numpy=np.bitwise_xor, dtypes=BITS, commutative=True, onnx="BitwiseXor",
-    doc="a ^ b, of integers bit by bit, of booleans either a or b.",
+    "bitwise_xor", te=compute.bitwise_xor, grad=None, numpy=np.bitwise_xor, dtypes=BITS, commutative=True,
+    onnx="BitwiseXor", doc="a ^ b, of integers bit by bit, of booleans either a or b.",
 )  # fmt: skip
 bitwise_not_op: OfNode = primitive(
-    "bitwise_not", te=compute.bitwise_not, numpy=np.bitwise_not, dtypes=BITS, onnx="BitwiseNot",
+    "bitwise_not", te=compute.bitwise_not, grad=None, numpy=np.bitwise_not, dtypes=BITS, onnx="BitwiseNot",
     doc="~x: every bit of an integer is the other one; of booleans not x.",
 )  # fmt: skip
 

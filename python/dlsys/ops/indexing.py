@@ -67,7 +67,7 @@ def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
 in_range: Row = primitive(
     "in_range",
     doc="Indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it.",
-    numpy=lambda indices, extent: _inside(indices, max(extent, 1)),
+    grad=None, numpy=lambda indices, extent: _inside(indices, max(extent, 1)),
     te=lambda indices, extent: compute.in_range(indices, max(extent, 1)),
     dtype="int64",
     dtypes=INTEGERS,
@@ -79,7 +79,7 @@ in_range: Row = primitive(
 one_hot: Row = primitive(
     "one_hot",
     doc="y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`.",
-    numpy=lambda indices, classes, dtype: np.asarray(indices[..., None] == np.arange(classes), dtype),
+    grad=None, numpy=lambda indices, classes, dtype: np.asarray(indices[..., None] == np.arange(classes), dtype),
     te=compute.one_hot,
     shape=lambda indices, classes, dtype: (*indices, classes),
     dtype="dtype",
@@ -287,14 +287,14 @@ BY_NUMPY: dict[str, Any] = {
 argsort: Row = primitive(
     "argsort",
     doc="int64: where the first `count` elements along `axis` in order are.",
-    numpy=_argsort,
+    grad=None, numpy=_argsort,
     shape=_first_places,
     dtype="int64",
     **BY_NUMPY,
 )
 
 sort: Row = primitive(
-    "sort",  # not the elements at `argsort`: NumPy takes two to twenty times as long for these
+    "sort",  # not the elements at `argsort`, which NumPy finds more slowly
     doc="The elements along `axis` in order; gradients go to where they were.",
     numpy=_sort,
     grad=lambda g, y, x, axis, descending: scatter_add(

@@ -20,7 +20,7 @@ from .conv import Pair, images_gradient, padded, windows_of
 from .elementwise import div_op, oneslike_op
 from .indexing import scattered, take_along_axis_op
 from .moves import reshape_op
-from .primitive import ZERO, primitive
+from .primitive import primitive
 from .reduction import mean_op
 from .replay import function
 
@@ -119,7 +119,7 @@ max_pool2d_place: Callable[..., Made] = primitive(
     te=compute.max_pool_place,
     shape=_places_shape,
     dtype="int32",
-    grad=ZERO,
+    grad=None,
     kind="single",
     doc="Of images and the maxima of their windows: where in its image, in row-major order, each lies first.",
 )

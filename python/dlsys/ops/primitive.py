@@ -23,9 +23,6 @@ from .rules import broadcast_shapes
 
 Row = Callable[..., Made]
 """The function of an operator's nodes, see `primitive`."""
-ZERO: Any = None
-"""A gradient that is zero everywhere."""
-_UNSTATED: Any = object()
 
 OfNode: TypeAlias = Callable[..., Made]
 """The function of an operator of one node."""
@@ -164,7 +161,7 @@ def primitive(
     *,
     numpy: Callable[..., Any],
     te: Callable[..., Any] | None = None,
-    grad: Callable[..., Any] | None = _UNSTATED,
+    grad: Callable[..., Any] | None,
     shape: Callable[..., Shape] | None = None,
     dtype: str | Callable[..., str] = "",
     dtypes: Sequence[str] = FLOATS,
@@ -194,19 +191,14 @@ def primitive(
         facts: more of what `Op` has, as `costly` or `commutative`.
 
     A number among the inputs takes the dtype of the node beside it. A program may define its operator again, as when a
-    notebook's cell is run twice. Raises GraphError for the name of another operator, an unknown kind or fact, and where
-    `grad` is missing.
+    notebook's cell is run twice. Raises GraphError for the name of another operator and for an unknown kind or fact.
     """
     frame = sys._getframe(1)
     module = frame.f_globals.get("__name__", "__main__")  # of who defines it
     if kind not in KINDS:
         raise GraphError(f"operator {name}: its kind {kind!r} is not one of {', '.join(KINDS)}")
-    if not module.startswith("dlsys."):
-        if grad is _UNSTATED:
-            raise GraphError(f"operator {name}: pass `grad`, or grad=None if it is zero everywhere")
-        if unknown := [key for key in facts if not hasattr(Op, key)]:
-            raise GraphError(f"operator {name}: an operator has no {', '.join(unknown)}")
-    grad = ZERO if grad is _UNSTATED else grad
+    if unknown := [key for key in facts if not hasattr(Op, key)]:
+        raise GraphError(f"operator {name}: an operator has no {', '.join(unknown)}")
     parts: dict[str, Any] = {"count": count_of(numpy), "reference": numpy, "formula": te, "grad": grad, "shape": shape}
     parts |= {"result": dtype, "dtype": None} if isinstance(dtype, str) else {"dtype": dtype}
     operator = Primitive(name, module, {**parts, "dtypes": tuple(dtypes), "kind": kind, "onnx": onnx, **facts})

@@ -56,15 +56,17 @@ def _shape_of_normal(bits: Shape) -> Shape:
 
 
 random_bits = primitive(
-    "random_bits", numpy=_random_bits, te=compute.random_bits, shape=_shape_of_bits, dtypes=("uint32",), kind="single",
+    "random_bits", grad=None, numpy=_random_bits, te=compute.random_bits, shape=_shape_of_bits, dtypes=("uint32",),
+    kind="single",
     doc="Uniform words of uint32 of a shape, by a key.",
 )  # fmt: skip
 random_uniform = primitive(
-    "random_uniform", numpy=_unit, te=compute.uniform, dtype="float32", dtypes=("uint32",),
+    "random_uniform", grad=None, numpy=_unit, te=compute.uniform, dtype="float32", dtypes=("uint32",),
     doc="Of each word of bits a number of [0, 1), a multiple of 2^-24, float32.",
 )  # fmt: skip
 random_normal = primitive(
-    "random_normal", numpy=_normal, te=compute.normal, shape=_shape_of_normal, dtype="float32", dtypes=("uint32",),
+    "random_normal", grad=None, numpy=_normal, te=compute.normal, shape=_shape_of_normal, dtype="float32",
+    dtypes=("uint32",),
     kind="single",
     doc="sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in [0, 1), of the two words along the first axis, float32: "
     'G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958.',

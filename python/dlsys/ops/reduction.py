@@ -70,7 +70,7 @@ reducemax = primitive(
     shape=_require_some, kind="reduction", dtypes=NUMBERS, onnx="ReduceMax", flops=0, flops_of_input=1,
 )  # fmt: skip
 argmax = primitive(
-    "argmax", numpy=_place, te=compute.argmax,
+    "argmax", grad=None, numpy=_place, te=compute.argmax,
     shape=_require_some, dtype="int64", kind="rows", dtypes=NUMBERS, onnx="ArgMax", flops=0, flops_of_input=1,
 )  # fmt: skip
 

@@ -15,7 +15,8 @@ from ..squares import CONSTANTS, SIDE, STRIDES
 from .nest import PARALLEL_FLOP, Nest
 from .plan import Plan, is_packed_by_squares, others, packings, plans, run_of, tiles
 
-# In cycles, from the manuals of Zen 5 and of Sapphire Rapids; the loads of both take half a cycle at best.
+# In cycles. The manuals of Zen 5 and Sapphire Rapids say half a cycle for a load at best and 4 for a multiply-add; the
+# others were set by timing plans of products and convolutions on CPUs with AVX-512.
 LOAD = 0.6  # loading a vector, or an element into all lanes
 LATENCY = 4.6  # of a multiply-add: a sum waits for its last one
 AHEAD = 448  # instructions that the processor looks ahead
