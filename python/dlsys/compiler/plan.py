@@ -63,7 +63,7 @@ class Plan:
         self.program = program
         self.ctx = ctx
         self.indices = indices
-        self._leaves: Mapping[Node, Node] = leaves or {}
+        self.leaves: Mapping[Node, Node] = leaves or {}
         self.is_compiled = self.is_placed = False
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
@@ -170,7 +170,7 @@ class Plan:
         """Logs that the kernels are ready."""
         graph = self.program.graph
         results = [node.name for node in self.program.results if node is not None] or [p.name for p, _ in graph.updates]
-        feeds = [(node.name, node.shape) for node in self.given if node.cell is None]
+        feeds = [(node.name, node.shape) for node in self.program.given if node.cell is None]
         kernels.tell_compiled(results, feeds, count, made, seconds)
 
     @property
@@ -181,8 +181,9 @@ class Plan:
 
     @lazy
     def given(self) -> list[Node]:
-        """See `Program`."""
-        return self.program.given
+        """What a run reads, as `Program.given`, by the nodes that a user feeds."""
+        of_user = {leaf: node for node, leaf in self.leaves.items()}
+        return [of_user.get(node, node) for node in self.program.given]
 
     @lazy
     def _parameters_given(self) -> list[Node]:
@@ -190,7 +191,7 @@ class Plan:
 
     @lazy
     def _number(self) -> dict[Node, int]:
-        return {node: number for number, node in enumerate(self.given)}
+        return {node: number for number, node in enumerate(self.program.given)}
 
     def _given_place(self, node: Node) -> Place:
         return Place(self._number[node], 0, *self.program.type_of(node))
@@ -263,10 +264,9 @@ class Plan:
         Returns the results, the same objects in every run unless a parameter moved.
         """
         runner, moved, ctx = self._runner, self._results is None, self.ctx
-        feeds = {self._leaves.get(node, node): array for node, array in fed.items()}
         self._fed = None  # until all is in its place
         for node in self._parameters_given:
-            if node not in feeds:
+            if node not in fed:
                 array: Any = node.cell.content
                 if type(array) is not Array or array.context is not ctx:
                     array = node.cell.on(ctx)
@@ -275,17 +275,17 @@ class Plan:
                     moved = True
         if moved:
             self._bound = [None] * len(self.given)
-            self._note_what_is_written({**self._parameters, **feeds})
-        repeats = alone and len(self._parameters) + len(feeds) == len(self.given)
+            self._note_what_is_written({**self._parameters, **fed})
+        repeats = alone and len(self._parameters) + len(fed) == len(self.given)
         for i, node in enumerate(self.given):
-            array = feeds.get(node)
+            array = fed.get(node)
             if array is None:  # what is given and not fed is a Parameter
                 array = self._parameters[node]
             if not self._bind(i, array):
                 self._bind_copy(i, array)
                 repeats = False
         if repeats:
-            self._fed = [(node, self._number[self._leaves.get(node, node)], array) for node, array in fed.items()]
+            self._fed = [(node, i, fed[node]) for i, node in enumerate(self.given) if node in fed]
             self._held = [(node.cell, array) for node, array in self._parameters.items()]
         if len(runner):
             runner.run()
@@ -366,7 +366,7 @@ class Plan:
     def _bytes_read(self) -> list[int]:
         """The bytes of each given array that must stay as they are in a run: none of one that it updates."""
         updated = {parameter for parameter, _ in self.program.graph.updates}
-        return [0 if node in updated else self.program.nbytes(node) for node in self.given]
+        return [0 if node in updated else self.program.nbytes(node) for node in self.program.given]
 
     def _stamp(self) -> None:
         """Says of the parameters' arrays that a run has overwritten them."""

@@ -120,7 +120,7 @@ def timed(prepare: Prepare, runs: int) -> tuple[Plan, list[tuple[Key, float]], f
     """The plan; for each call of a step the key of its group and its seconds, timed alone; the seconds of the step. All
     are medians of so many runs, which write copies of the parameters and an arena of their own."""
     plan, feeds = prepare()
-    twin = Plan(plan.program, plan.ctx)
+    twin = Plan(plan.program, plan.ctx, leaves=plan.leaves)
     twin.kernel_of = plan.kernel_of
     copies = {node: copied(feeds[node] if node in feeds else node.cell.on(plan.ctx)) for node in plan.given}
     twin._parameters.update(copies)
