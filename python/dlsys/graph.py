@@ -115,9 +115,7 @@ class Op:
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
         if cls.kind == "contraction":
-            origin = scopes.origin
-            precision = scopes.precision if origin is None else origin.attrs.get("precision")
-            attrs = attrs if precision is None else {"precision": precision, **(attrs or {})}
+            attrs = attrs if scopes.precision is None else {"precision": scopes.precision, **(attrs or {})}
         op = _instances.get(cls)
         if op is None:
             raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")

@@ -67,12 +67,6 @@ def precision(dtype: str | None) -> Setting:
     return scopes.inside("precision", dtype)
 
 
-def in_place_of(origin: Any) -> Setting:
-    """Nodes made inside take the source line and the precision of `origin`. Inside, `scopes.origin` may be set to
-    another node."""
-    return scopes.inside("origin", origin)
-
-
 @contextlib.contextmanager
 def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool = True) -> Iterator[None]:
     """A context or decorator: matrix products and convolutions made inside, and their gradients, may round their

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..devices import VECTOR
 from ..graph import OPS, Node, Type, below
-from ..scopes import in_place_of, scopes
+from ..scopes import precision, scopes
 from ..system import lazy
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
@@ -90,7 +90,8 @@ def value_inputs(node: Node) -> list[Node]:
     return node.reads
 
 
-@in_place_of(None)  # of each node in turn
+@scopes.inside("origin", None)  # both those of each node in turn
+@precision(None)
 def rewrite(
     graph: TypedGraph,
     rule: Rule,
@@ -158,7 +159,7 @@ def rewrite(
         return settled.get(found, found)
 
     for old in graph.nodes:
-        scopes.origin = old
+        scopes.origin, scopes.precision = old, old.attrs.get("precision")
         node = _reading(old, now)
         if node is not old and origins is not None:
             origins[node] = old

@@ -357,7 +357,8 @@ def _written_out() -> Rule:
             now = dict(zip(body.variables, [*carried, *slices, *loop.inputs[body.moving :]], strict=True))
             for own in body.nodes[len(now) :]:
                 made_anew = own.op.make([now[value] for value in own.inputs], own.attrs)
-                now[own] = made_anew.op.replacement(made_anew) or made_anew
+                stands_for = made_anew.op.replacement(made_anew)
+                now[own] = made_anew if stands_for is None else stands_for
             carried = [now[body.nodes[out]] for out in body.out]
             yield now
 

@@ -101,8 +101,8 @@ def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | 
     if node.op is OPS["concatenate"]:
         at = LAST.index(attrs["axis"])
         return lambda inputs: Last(node.op.make(inputs, {**attrs, "axis": at}))
-    if node.op.name in ("max_pool2d", "avg_pool2d") and math.prod(attrs["kernel"]) <= TAPS:
-        return lambda inputs: Last(pool_last_op(inputs[0], **attrs, mean=node.op.name == "avg_pool2d"))
+    if node.op in (OPS["max_pool2d"], OPS["avg_pool2d"]) and math.prod(attrs["kernel"]) <= TAPS:
+        return lambda inputs: Last(pool_last_op(inputs[0], **attrs, mean=node.op is OPS["avg_pool2d"]))
     if node.op is OPS["reducesum"] and attrs["axes"] == (2, 3):
         return partial(_over_places, keepdims=attrs["keepdims"])
     return None

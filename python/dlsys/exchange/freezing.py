@@ -195,9 +195,9 @@ class _Freezing:
 
     def _product(self, node: Node, inputs: list[Value]) -> Value | None:
         """The node as a product whose other operand is known, or as a change of one; None for others."""
-        if node.op.name == "conv2d" and isinstance(inputs[1], np.ndarray):
+        if node.op is OPS["conv2d"] and isinstance(inputs[1], np.ndarray):
             return _Product(node, inputs[1])
-        if node.op.name == "matmul" and isinstance(inputs[1], np.ndarray):
+        if node.op is OPS["matmul"] and isinstance(inputs[1], np.ndarray):
             shape, is_plain = node.shape, inputs[1].ndim == 2 and not node.matmul_attr_trans_A
             return self._matmul(node, inputs[1]) if is_plain and len(shape) > 1 and 0 not in shape else None
         change = _CHANGES.get(node.op)

@@ -372,7 +372,7 @@ def _conv_transposed(to: _Writing, node: Node) -> str:
 def _pool(to: _Writing, node: Node) -> str:
     """Writes a MaxPool or AveragePool; averages count the padding."""
     given = _geometry(node)
-    if node.op.name == "avg_pool2d":
+    if node.op is OPS["avg_pool2d"]:
         given["count_include_pad"] = 1
     return to.emit(node.op.onnx, to.inputs(node), **given)
 

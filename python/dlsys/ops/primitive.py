@@ -59,10 +59,8 @@ class Primitive(Op):
         own = len(attrs) - ("precision" in attrs) if attrs else 0
         if self.count is not None and len(inputs) + own != self.count:
             raise GraphError(f"{self.name}: takes {self.count - own} nodes, not {len(inputs)}")
-        if self.kind == "contraction":
-            origin = scopes.origin
-            precision = scopes.precision if origin is None else origin.attrs.get("precision")
-            attrs = attrs if precision is None else {"precision": precision, **attrs}
+        if self.kind == "contraction" and scopes.precision is not None:
+            attrs = {"precision": scopes.precision, **attrs}
         if attrs and not self.builtin:
             for key, value in attrs.items():
                 require_value(f"{self.name}: the attribute {key}", value)

@@ -206,6 +206,9 @@ class WithUpdates(State):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [output_grad, *[None] * (len(node.inputs) - 1)]
 
+    def replacement(self, node: Node) -> Node | None:
+        return node.inputs[0] if len(node.inputs) == 1 else None
+
     def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
         updates.along(inputs[1:])
         return inputs[0]

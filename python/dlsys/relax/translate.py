@@ -21,6 +21,7 @@ from ..hooks import hooks
 from ..kernels import KernelSpec
 from ..kernels.build import any_alignment, prim_func
 from ..kernels.export import identifiers
+from ..schedule.common import blocks_of
 from .machine import MAIN
 
 COPY = "copy"
@@ -62,8 +63,10 @@ def to_relax(
     if params == "constants" and graph.updates:
         raise error_at(graph.updates[0][0], GraphError, "is assigned, so it cannot be a constant")
 
-    leaves = [node for node in order if node in graph.fed and node not in fed]
-    inputs = [*map(graph.leaf_of, fed), *leaves]
+    given = [graph.leaf_of(node) for node in fed]
+    place = {node: number for number, node in enumerate(order)}  # a replayed function may have leaves of its own
+    leaves = sorted(graph.fed.difference(given), key=lambda node: (place.get(node, len(order)), node.id))
+    inputs = [*given, *leaves]
     renamed = {graph.leaf_of(node): name for node, name in (names or {}).items()}
     unique = identifiers([renamed.get(node, node.name) for node in inputs])
     values = [copied(leaf.cell.on(cpu())).tensor for leaf in leaves]
@@ -150,8 +153,17 @@ def fused(
         extents = [extent for value in kernel.params if tirx.is_buffer_var(value) for extent in value.shape]
         if not all(isinstance(extent, tirx.IntImm) for extent in extents):
             raise GraphError(f"{function}: {name.name_hint} takes arrays of unknown extents: {extents}")
-        joined[name] = any_alignment(kernel)
+        joined[name] = any_alignment(_narrow(kernel))
     return module, joined
+
+
+def _narrow(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel with indices of int32, as ours have and our rule for products takes; TVM's pass refuses int64 arrays."""
+    arrays = [*kernel.params, *kernel.body.block.alloc_buffers]
+    is_narrow = not any(str(v.var.ty) == "int64" for block in blocks_of(kernel) for v in block.iter_vars)
+    if is_narrow or any(str(array.dtype) == "int64" for array in arrays if tirx.is_buffer_var(array)):
+        return kernel
+    return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({MAIN: kernel}))[MAIN]
 
 
 def kernels_of(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
