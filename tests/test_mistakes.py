@@ -86,8 +86,7 @@ def graphs() -> Iterable[Row]:
     yield GraphError, "reduction", lambda: ad.mse_loss_op(typed, typed, reduction="average")
     yield GraphError, "half", lambda: ad.max_pool2d_op(x, 3, padding=2)
     yield GraphError, "list of one node or more", lambda: ad.concatenate_op([])
-    yield GraphError, "a step of 0", lambda: x[::0]
-    yield GraphError, "shape that is known", lambda: x[y, y]
+    yield GraphError, "a step of 0", lambda: typed[::0]
     yield GraphError, "must be a function", lambda: ad.scan_op(None, x, y)
     state, rows = ad.Variable("h", (3,)), ad.Variable("v", (4, 3))
     yield GraphError, "must return a pair", lambda: ad.scan_op(lambda h, x: h, state, rows)
@@ -96,7 +95,7 @@ def graphs() -> Iterable[Row]:
     yield ShapeError, "inner dimensions differ", lambda: shapes_of(ad.matmul_op, (2, 3, 4), (3, 5))
     yield ShapeError, "does not fit", lambda: shapes_of(lambda x: ad.reshape_op(x, (4, 2)), (2, 3))
     yield ShapeError, "four dimensions", lambda: shapes_of(lambda x: ad.avg_pool2d_op(x, 2), (2, 4, 4))
-    yield ShapeError, "index 5 is out of range for axis 0", lambda: shapes_of(lambda x: x[5], (5, 2))
+    yield IndexRangeError, "index 5 is out of range for axis 0", lambda: shapes_of(lambda x: x[5], (5, 2))
     joined = "do not join along axis 0"
     yield ShapeError, joined, lambda: shapes_of(lambda x, y: ad.concatenate_op([x, y]), (5, 2), (5, 3))
     yield DTypeError, "dtypes differ", lambda: run_of(ad.matmul_op, np.ones((2, 2), "float32"), np.ones((2, 2)))

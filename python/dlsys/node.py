@@ -75,6 +75,12 @@ def stamp() -> int:
     return next(_ids)
 
 
+def user_line() -> str:
+    """`train.py:31`, the line of the first caller outside this package."""
+    frame = _user_frame()
+    return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}"
+
+
 def _user_frame() -> Any:
     """The frame of the first caller outside this package."""
     frame = sys._getframe(2)

@@ -14,7 +14,6 @@ from helpers import check_groups_reasons, check_reasons, typed_graph
 
 SHAPES: dict[str, Shape] = {"x": (3, 4), "y": (3, 4), "v": (8,), "t": (2, 3, 4)}
 OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in which it is one; others: test_passes.py
-    ("simplify", "-1 written out", lambda v: ops.reshape_op(v.x, (-1, 2))),
     ("taps", "the other taps meet nothing but padding",
      lambda v: ops.conv2d_op(ops.reshape_op(v.x, (3, 4, 1, 1)), ops.full_op((2, 4, 3, 3), 0.5), padding=1)),
     ("taps", "a stride of one tap reads a part of the images",

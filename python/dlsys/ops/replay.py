@@ -25,6 +25,7 @@ from ..devices import host_array
 from ..errors import DlsysError, DTypeError, ShapeError
 from ..graph import Made, Node, Op, Type, error_at, find_topo_sort, stamp, type_of
 from ..hooks import hooks
+from ..node import user_line
 from ..scopes import scopes
 from .state import WithUpdates
 
@@ -178,7 +179,12 @@ def function(results: Results = None) -> Any:
         def called(*args: P.args, **words: P.kwargs) -> Any:
             if _has_no_type(args) or (words and _has_no_type(words.values())):
                 return call.noted(args, words)
-            result: Any = body(*args, **words)
+            try:
+                result: Any = body(*args, **words)
+            except DlsysError as error:
+                if scopes.origin is None and " at " not in (told := str(error)):
+                    error.args = (f"{told} [at {user_line()}]",)
+                raise
             if isinstance(result, Node):
                 if scopes.origin is None and any(result is value for value in args):
                     result = WithUpdates.make([result])
