@@ -1,8 +1,5 @@
-"""What one run computes: types and what is needed, for one signature of feeds; and what is wrong with it.
-
-Operators that read an input for its shape become ones that hold the shape, see `Op.known`. Afterwards no node's shape
-hangs on another's, so that what only gave its shape is free to go, and equal constants, broadcasts and sums are equal
-nodes.
+"""What one run computes, for one signature of feeds: noted calls are replayed, what nothing needs is left out, and
+assignments and groups are taken out; and what is wrong with it.
 """
 
 from __future__ import annotations
