@@ -197,7 +197,7 @@ def test_gradients_of_another_form_are_refused() -> None:
             message = error_of(GraphError, ad.gradients, defined(**parts, grad=grad)(*inputs), [a])
             assert words in message and "test_own_operators.py:" in message, message
     with own_operators():
-        assert "grad=None" in error_of(GraphError, primitive, "mine", **square)
+        assert "'grad'" in error_of(TypeError, primitive, "mine", **square)  # as Python says it
         steps = defined("steps", te=compute.floor, numpy=np.floor)
         one, same = lambda x, y: compute.copy(x), lambda x, y: np.array(x)
         first = defined("first", te=one, numpy=same, grad=lambda g, y, a, b: (g, None))
