@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from cases import Case, cases_of
 from dlsys import ops
-from dlsys.exchange import channels_last_ops as last
+from dlsys.deploy import operators as last
 from dlsys.graph import Node, Shape
 from dlsys.ops.cross_entropy import class_counts, class_numbers
 from dlsys.ops.pooling import (

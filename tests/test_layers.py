@@ -23,7 +23,7 @@ LAYERS = [
     ("compute",),
     ("schedule",),
     ("kernels",),
-    ("rpc", "tvm_op"),
+    ("tvm_op",),
     ("gpu_op", "ndarray"),
     ("ops",),
     ("gradients",),
@@ -32,13 +32,14 @@ LAYERS = [
     ("inspect",),
     ("executor",),
     ("tensors",),
-    ("autodiff", "relax"),
+    ("autodiff",),
     ("operator_check",),
     ("random",),
     ("distributions", "optim"),
     ("distributed",),
     ("data", "nn", "serialization"),
-    ("exchange", "needle"),
+    ("deploy",),
+    ("exchange", "needle", "relax", "rpc"),
     ("training",),
     ("apps",),
     ("__init__",),  # the names users see
@@ -47,7 +48,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"devices", "compute", "schedule", "kernels", "relax", "rpc", "tvm_import"}
+TVM_DOORS = {"devices", "compute", "schedule", "kernels", "deploy", "relax", "rpc", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

@@ -38,7 +38,6 @@ install("compute_arrays", _of(".tensors.ufuncs", "computed"))
 install("adjoints", _of(".gradients", "adjoints"))
 install("gradient_as_tuple", _of(".gradients", "gradient_as_tuple"))
 install("random_numbers", _of(".random", "default_generator.numpy"))
-install("traced", _of(".exchange.network", "traced"))
 
 
 @cache

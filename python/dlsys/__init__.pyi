@@ -21,6 +21,8 @@ from . import relax as relax
 from . import serialization as serialization
 from . import training as training
 from . import tvm_op as tvm_op
+from .deploy import export as export
+from .deploy import freeze as freeze
 from .devices import Array as Array
 from .devices import Context as Context
 from .devices import array as array
@@ -48,8 +50,6 @@ from .errors import PlanError as PlanError
 from .errors import ShapeError as ShapeError
 from .errors import StateError as StateError
 from .errors import TargetError as TargetError
-from .exchange import export as export
-from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
 from .exchange import to_onnx as to_onnx

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .checks import flag
 from .compiler import (
     Arena,
     Plan,
@@ -230,55 +228,15 @@ class Executor(Stages):
                 self.latest_plan().kernel_of  # noqa: B018 - compiles them
             return self.node_to_compiled_func
 
-    def export(
-        self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *,
-        constants: bool = False, mcpu: str | None = None, names: Mapping[Node, str] | None = None,
-    ) -> str:  # fmt: skip
-        """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
-
-        Beside `step.so` it writes `step.h`, which declares the function for C, and `step.safetensors`, the values of
-        the parameters. Returns two lines: the arrays with which `step` is called (the feeds in the order of
-        `feed_shapes`, the parameters, the arena, if it needs one, and an array for each result), and the CPU for which
-        it was compiled. Assigned parameters are overwritten, and are no results.
-
-        Args:
-            feed_shapes: see `infer_shape`; None for those of the latest run.
-            constants: whether the parameters' values become part of the library: `step` does not take them then.
-            mcpu: the CPU by LLVM's name, such as "x86-64-v3"; None for this one.
-            names: of nodes, in place of their own.
-
-        Raises DlsysError for a path that cannot be written, TargetError for a CPU that LLVM does not know, DeviceError
-        in another context than the CPU, GraphError for assigned constants.
-        """
-        constants = flag("Executor.export", "constants", constants)
-        return str(self.exported(path, feed_shapes, mcpu, constants, names)[0])
-
-    def exported(
-        self, path: Any, feed_shapes: Mapping[Node, Any] | None, mcpu: Any, constants: bool = False,
-        names: Mapping[Node, str] | None = None,
-    ) -> tuple[Any, list[Node]]:  # fmt: skip
-        """The same for a `TargetName` too; returns the `kernels.export.Exported`, and the nodes that `step` is given,
-        with `constants` all of them."""
+    def plan_for(self, feed_shapes: Mapping[Node, Any] | None, kernels: bool = True) -> Plan:
+        """The plan for feeds of these shapes, or the latest. Raises DeviceError where there are no kernels, unless none
+        are needed."""
         with self._lock:
-            if self.ctx.kind == "cuda":
-                raise DeviceError("Executor.export: only code for the CPU can be exported")
-            plan = self._with_kernels(feed_shapes)
-            fed = [*(feed_shapes or ()), *(self.topo_order[at] for at, *_ in next(reversed(self._plans)))]
-            leaves = {self._analysed[plan].leaf_of(node): node for node in fed}
-            named = {leaf: names[node] for leaf, node in leaves.items() if node in names} if names else {}
-            made, given = plan.export(Path(path), leaves, {**(names or {}), **named}, constants, mcpu)
-            return made, [leaves.get(node, node) for node in given]
-
-    def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
-        """The plan for feeds of these shapes, or the latest."""
-        if feed_shapes is not None:
-            self.infer_shape(feed_shapes)
-        return self.latest_plan()
-
-    def _with_kernels(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
-        """The same; raises DeviceError where there are no kernels."""
-        self._check_kernels()
-        return self._planned(feed_shapes)
+            if kernels:
+                self._check_kernels()
+            if feed_shapes is not None:
+                self.infer_shape(feed_shapes)
+            return self.latest_plan()
 
     def _check_kernels(self) -> None:
         """Raises DeviceError in the `numpy` context, which has no kernels."""

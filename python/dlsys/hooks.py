@@ -1,4 +1,4 @@
-"""Seven functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
+"""Six functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
 
 `dlsys/__init__.py` runs before every other module of the package and may import all of them. An installed function
 imports its module at its first call. This file imports nothing of dlsys, nor NumPy, so that `import dlsys` is fast.
@@ -17,7 +17,6 @@ class _Hooks:
         make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
         type_of: (node, "shape" or "dtype") -> that of a node whose type follows from declarations, see `replay`.
         compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
-        traced: (function, module, feed_shapes) -> the module's inputs, outputs and names, see `exchange.network`.
         adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
         gradient_as_tuple: (gradient, node) -> see `Op.gradient_as_tuple`.
         random_numbers: () -> NumPy's generator with a new stream of `dlsys.random.default_generator`.
@@ -29,7 +28,6 @@ class _Hooks:
     adjoints: Callable[..., Any]
     gradient_as_tuple: Callable[..., Any]
     random_numbers: Callable[..., Any]
-    traced: Callable[..., Any]
 
 
 hooks: _Hooks = _Hooks()

@@ -234,7 +234,7 @@ def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
         assert len(inside) > 3 and all(row.calls % 5 == 0 for row in inside)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "step.so")
-            told = executor.export(path)
+            told = dl.export(executor, path)
             arrays = {"x": feed[x], "y": feed[y]}
             arrays |= dict(zip((p.name for p in net.parameters()), parameters, strict=True))
             names = [part.split(":")[0].strip() for part in told[told.index("(") + 1 :].split(", ") if ":" in part]

@@ -15,7 +15,7 @@ from .base import BOUNDARY, Reason, TypedGraph, value_inputs
 from .fuse import fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
-from .passes import NAMES, PASSES, run_passes, select
+from .passes import NAMES, PASSES, extend, run_passes, select
 from .plan import Plan
 from .products import Columns, pack
 from .program import Arena, Key, Program

@@ -25,7 +25,7 @@ from .aliases import nbytes_of
 from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, value_inputs
 from .groups import Group
 from .lower import lower
-from .passes import EXTENSIONS, run_passes
+from .passes import extended, run_passes
 from .products import Columns, pack
 from .program import ARENA, Key, Program
 from .types import analyse
@@ -141,10 +141,7 @@ def make_program(
     machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"."""
     unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
     lowering = _Lowering(frozenset(passes), columns, kind)
-    graph = lowering.optimized(graph)
-    for extension in EXTENSIONS:
-        graph = extension(graph)
-    return lowering.lowered(graph, unplanned)
+    return lowering.lowered(extended(lowering.optimized(graph)), unplanned)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,22 @@ PASSES = (*TABLE, "cse", "dead")
 NAMES = (*PASSES, "pack", "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
 
-EXTENSIONS: list[Callable[[TypedGraph], TypedGraph]] = []
-"""Passes that extensions have registered: they see each graph after the others, whichever of those are chosen."""
-
 MOST_ROUNDS = 16  # a round makes what the next one finds; drawn graphs took up to six, mostly two
+
+
+_extensions: list[Callable[[TypedGraph], TypedGraph]] = []
+
+
+def extend(change: Callable[[TypedGraph], TypedGraph]) -> None:
+    """Lets every graph go through one more pass, after the others and whichever of those are chosen."""
+    _extensions.append(change)
+
+
+def extended(graph: TypedGraph) -> TypedGraph:
+    """The graph through the passes by which other packages have extended the compiler."""
+    for change in _extensions:
+        graph = change(graph)
+    return graph
 
 
 def select(passes: Any) -> tuple[str, ...]:

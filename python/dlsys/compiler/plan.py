@@ -8,20 +8,18 @@ from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from operator import itemgetter
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from .. import kernels
-from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
+from ..devices import Array, Context, copied, host_array, lies_on, view_of
 from ..errors import GraphError
-from ..graph import Node, Type, error_at, stamp, type_of
+from ..graph import Node, Type, stamp, type_of
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..system import collecting_later, lazy
-from ..tvm_import import with_compiler
 from .indices import FedIndices
 from .program import Arena, Key, Program
 
@@ -215,36 +213,6 @@ class Plan:
             return replace(call, places=(*call.places, *more)) if more else call
 
         return [bound(call, ()) for call in self.calls]
-
-    def export(
-        self, path: Path, feeds: Iterable[Node], names: Mapping[Node, str], constants: bool, mcpu: Any
-    ) -> tuple[Any, list[Node]]:
-        """Writes the run as a function of a library, see `Executor.export`: its `Exported`, and the nodes that it is
-        given. `feeds`: in order; `names`: of nodes, in place of their own."""
-        program, export = self.program, with_compiler("kernels.export")
-        for node in program.graph.nodes:
-            if node.op.by_numpy:
-                raise error_at(node, GraphError, "NumPy computes it on the host, which a library cannot")
-        updated = {parameter: None for parameter, _ in program.graph.updates}
-        if constants and updated:
-            raise error_at(next(iter(updated)), GraphError, "is assigned, so it cannot be a constant")
-        fed = {node: None for node in feeds if node in self._number}
-        number = {node: i for i, node in enumerate({**fed, **self._number})}
-
-        def given(node: Node) -> Any:
-            value = None if node in fed or node.cell is None else np.asarray(node.cell.on(cpu()))
-            return export.Given(names.get(node, node.name), program.type_of(node), node in updated, value)
-
-        def place(node: Node) -> Place:
-            return Place(number[node], 0, *program.type_of(node))
-
-        stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
-        results = [program.place(node, place) for node in stored]
-        calls, given_all = program.calls(place, self.specs), list(map(given, number))
-        made = export.export(
-            list(self.specs.values()), calls, given_all, results, self.memory.bytes_planned, path, mcpu, constants
-        )
-        return made, list(number)
 
     @lazy
     def _runner(self) -> Runner:

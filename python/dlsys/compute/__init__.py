@@ -23,7 +23,7 @@ IN_ORDER = 512
 """Rows whose sum down the columns is made row after row, as NumPy makes it: the result has NumPy's bits."""
 _MODULES = (
     *("base", "elementwise", "contraction", "indexing", "reduction"),
-    *("pooling", "channels_last", "cumulative", "random", "elementary", "trigonometry", "loops"),
+    *("pooling", "cumulative", "random", "elementary", "trigonometry", "loops"),
 )
 
 

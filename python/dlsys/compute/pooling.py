@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
+from .base import FIRST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
 from .elementwise import mul_by_const
 from .loops import scatter_add
 from .reduction import reduce_axes, reduce_max, reduce_sum
@@ -61,11 +61,6 @@ def mean_pool(x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, axes: Pai
     """The means of the windows, in which what lies outside the images counts as zeros."""
     total = _pool(x, kernel, stride, padding, axes, 0.0, sum, reduce_sum)
     return mul_by_const(total, 1 / (kernel[0] * kernel[1]))
-
-
-def pool_last(x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, mean: bool) -> te.Tensor:
-    """The means or the maxima of the windows of images NHWC."""
-    return (mean_pool if mean else max_pool)(x, kernel, stride, padding, LAST)
 
 
 def max_pool_place(x: te.Tensor, maxima: te.Tensor, kernel: Pair, stride: Pair, padding: Pair) -> te.Tensor:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..compiler import passes
+from ..compiler import extend
 from ..compiler.aliases import nbytes_of
 from ..compiler.base import Change, TypedGraph, rewrite
 from ..errors import CommunicationError
@@ -153,5 +153,5 @@ def synchronize(values: Iterable[Any], optimizer: Optimizer | None = None) -> No
         value.cell.on(ctx)
 
 
-passes.EXTENSIONS.append(in_buckets)
+extend(in_buckets)
 averages.mean, averages.count = mean_of_gradients, size

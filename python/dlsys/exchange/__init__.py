@@ -1,8 +1,5 @@
 """Models of other frameworks as ours, and ours as files for other programs.
 
-    network.py          `Network`: a graph as a module; `export`: a module as a shared library
-    freezing.py         `freeze`: for inference alone; panels.py products with matrices as kernels read them
-    channels_last.py    its images NHWC, by the operators of channels_last_ops.py and of winograd.py
     onnx_import.py      `from_onnx`: `OnnxNetwork`, a model of ONNX as a module
     onnx_operators.py   ONNX's operators by ours; onnx_layers.py those of layers, composed.py what these share
     onnx_export.py      `to_onnx`
@@ -11,8 +8,6 @@
 
 from __future__ import annotations
 
-from .freezing import freeze as freeze
-from .network import Network as Network, export as export
 from .onnx_export import to_onnx as to_onnx
 from .onnx_import import OnnxNetwork as OnnxNetwork, from_onnx as from_onnx
 from .torch_import import from_torch as from_torch

@@ -13,6 +13,7 @@ import numpy as np
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..compiler.base import needed
+from ..deploy.network import Imported, require_known, traced
 from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
@@ -21,7 +22,6 @@ from ..ops.softmax import of_log_softmax, of_softmax
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
-from .network import Imported, require_known, traced
 from .onnx_import import BUFFERS, onnx_package
 
 OPSET = 18

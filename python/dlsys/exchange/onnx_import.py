@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
+from ..deploy.network import Imported, place, require_count, require_known
 from ..errors import DataError, DlsysError, GraphError
 from ..graph import DTYPES, FLOATS, find_topo_sort
 from ..nn import Module
@@ -23,7 +24,6 @@ from ..scopes import scope
 from ..storage import checked_size
 from ..tensors import dtype_of, shape_of, tensor
 from . import onnx_layers, onnx_operators  # noqa: F401  # one table
-from .network import Imported, place, require_count, require_known
 from .onnx_operators import MOST_FOLDED, OPERATORS, STATIC, Value, dtype_of_code
 
 OLDEST = 13

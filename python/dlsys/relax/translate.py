@@ -14,13 +14,13 @@ from tvm.target import Target
 from .. import compute
 from ..compiler import PASSES, TypedGraph, analyse, feed_type, run_passes, unrolled
 from ..compiler.groups import kernel_spec, single_groups
+from ..deploy.library import identifiers
+from ..deploy.network import traced
 from ..devices import copied, cpu
 from ..errors import FeedError, GraphError
 from ..graph import Node, error_at, find_topo_sort
-from ..hooks import hooks
 from ..kernels import KernelSpec
 from ..kernels.build import any_alignment, prim_func
-from ..kernels.export import identifiers
 from ..schedule.common import blocks_of
 from .machine import MAIN
 
@@ -140,7 +140,7 @@ def fused(
     elif isinstance(what, (Node, Sequence)):
         module = to_relax(what, feed_shapes or {}, params)
     else:
-        inputs, outputs, names = hooks.traced(function, what, feed_shapes)
+        inputs, outputs, names = traced(function, what, feed_shapes)
         module = to_relax(outputs, {node: node.attrs["shape"] for node in inputs}, params, names=names)
     functions = [name.name_hint for name in module.get_global_vars()]
     if MAIN not in functions:

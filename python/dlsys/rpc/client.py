@@ -10,15 +10,17 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tvm import rpc, runtime
 
+from ..autodiff import Executor
+from ..deploy.export import exported
+from ..deploy.library import STEP, Exported
 from ..devices import host_array
 from ..errors import DeviceError, DlsysError, FeedError, ShapeError
 from ..graph import Node
-from ..kernels.export import STEP, Exported
 from ..kernels.spec import TargetName
 from ..schedule.target import device_target
 from ..scopes import scopes
@@ -60,16 +62,16 @@ class Remote:
     def __repr__(self) -> str:
         return f"remote({self.name!r})   # {self.cpu}"
 
-    def load(self, executor: Exporting, feed_shapes: Mapping[Node, Any] | None = None) -> Step:
+    def load(self, executor: Executor, feed_shapes: Mapping[Node, Any] | None = None) -> Step:
         """A step of an executor, compiled here for the device and sent there with the values of its parameters.
         `feed_shapes`: see `Executor.infer_shape`; None for those of the latest run. Raises DeviceError, and what
-        `Executor.export` raises."""
+        `dlsys.export` raises."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"{STEP}{next(self._numbers)}.so")
-            exported, nodes = executor.exported(path, feed_shapes, self.how)
+            written, nodes = exported(executor, path, feed_shapes, self.how)
             with self.telling():
                 self.session.upload(bytearray(path.read_bytes()), path.name)
-                return Step(self, self.session.load_module(path.name), exported, nodes)
+                return Step(self, self.session.load_module(path.name), written, nodes)
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
@@ -114,15 +116,6 @@ def _within(seconds: float, function: Any) -> Any:
     if error is not None:
         raise error
     return result
-
-
-class Exporting(Protocol):
-    """An object with a step to export, as an `Executor` is."""
-
-    def exported(
-        self, path: Path, feed_shapes: Mapping[Node, Any] | None, mcpu: TargetName
-    ) -> tuple[Exported, list[Node]]:
-        """Writes the library."""
 
 
 class Step:

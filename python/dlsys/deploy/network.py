@@ -1,4 +1,4 @@
-"""`Network`: a graph as a module; modules as graphs, and as shared libraries."""
+"""`Network`: a graph as a module; and modules as graphs."""
 
 from __future__ import annotations
 
@@ -145,35 +145,6 @@ def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) ->
         outputs: list[Node] = list(tensors_in(module(*variables)))
     names: dict[Node, str] = {leaf: name for name, leaf in [*module.named_parameters(), *module.named_buffers()]}
     return Traced(variables, outputs, names)
-
-
-def export(
-    model: Module | Executor,
-    path: Any,
-    feed_shapes: Mapping[Any, Any] | None = None,
-    *,
-    constants: bool = False,
-    mcpu: str | None = None,
-) -> str:
-    """Writes a run as the function `step` of a shared library, with a header for C and the parameters' values in a
-    safetensors file beside it. Returns what `Executor.export` does.
-
-    Args:
-        model: a module, which is run in evaluation and whose parameters have their dotted names, `0.weight`; or an
-            executor.
-        path: of the library.
-        feed_shapes: for a module a shape or an array for each argument of `forward`, in order, by the name that it
-            shall have; a Network has its own. For an executor see `infer_shape`.
-        constants: whether the values become part of the library.
-        mcpu: the CPU by LLVM's name; None for this one.
-
-    Raises GraphError for another model, and what `Executor.export` and `to_onnx` raise.
-    """
-    if isinstance(model, Executor):
-        return model.export(path, feed_shapes, constants=constants, mcpu=mcpu)
-    inputs, outputs, names = traced("export", model, feed_shapes)
-    shapes = {node: node.attrs["shape"] for node in inputs}
-    return Executor(outputs).export(path, shapes, constants=constants, mcpu=mcpu, names=names)
 
 
 def require_known(source: str, applied: Iterable[tuple[str, str, Any]]) -> None:

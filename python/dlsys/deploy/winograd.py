@@ -17,7 +17,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..graph import Shape
 from ..tensors import tensor
-from .channels_last_ops import join_tiles_op, transform_tiles_op
+from .operators import join_tiles_op, transform_tiles_op
 from .panels import any_product
 
 TILE = 4

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dlsys import autodiff as ad
 from dlsys import nn
-from dlsys.exchange import channels_last, winograd
+from dlsys.deploy import channels_last, winograd
 from dlsys.graph import Node
 
 RANDOM = np.random.default_rng(0)

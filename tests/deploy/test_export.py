@@ -61,7 +61,7 @@ def test_a_c_program_trains(tmp_path: Path) -> None:
     for rows in (32, 50_000):
         executor, feeds, w = regression(rows)
         (path := tmp_path / str(rows) / "step.so").parent.mkdir()
-        told = executor.export(path, feeds)
+        told = dl.export(executor, path, feeds)
         assert rows != 50_000 or arena_of(told) > 1_000_000
         found = program_of(HERE / "export_step.c", path, f"-DROWS={rows}")
         for _ in range(100):
@@ -85,7 +85,7 @@ step(arrays[-1], *arrays[1:])
 def test_a_process_without_dlsys_trains(tmp_path: Path) -> None:
     """It imports tvm_ffi and nothing else of TVM's; an array too much is told."""
     executor, feeds, _ = regression()
-    told = executor.export(path := tmp_path / "step.so", feeds)
+    told = dl.export(executor, path := tmp_path / "step.so", feeds)
     x, y, w, b = *feeds.values(), np.zeros((4, 3), "float32"), np.zeros(3, "float32")
     arrays = [x, y, w, b, np.array(0.5, "float32"), np.zeros(arena_of(told), "uint8"), np.zeros(1, "float32")]
     np.savez(data := tmp_path / "arrays.npz", *arrays)
@@ -108,7 +108,7 @@ def test_steps_of_networks_are_the_executors(tmp_path: Path) -> None:
     loss = ad.cross_entropy_op(out, t)
     step = ad.Executor([loss, optim.Adam(network.parameters(), lr=0.01).minimize(loss), out, x])
     feeds = {x: RANDOM.standard_normal((5, 3, 8, 8)).astype("float32"), t: np.arange(5) % 3}
-    told = step.export(path := tmp_path / "network.so", feeds)
+    told = dl.export(step, path := tmp_path / "network.so", feeds)
     order = [*feeds, *(n for n in step.latest_plan().given if n not in feeds)]
     given = [np.array(feeds[n]) if n in feeds else np.array(n.cell.array()) for n in order]
     results = [np.zeros(s, "float32") for s in ((), (5, 3), (5, 3, 8, 8))]
@@ -129,13 +129,13 @@ def test_steps_of_networks_are_the_executors(tmp_path: Path) -> None:
 
 def test_arrays_without_elements(tmp_path: Path) -> None:
     x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"), "w")
-    told = ad.Executor([ad.relu_op(x), x @ w, w * 2.0]).export(path := tmp_path / "empty.so", {x: (0, 3)})
+    told = dl.export(ad.Executor([ad.relu_op(x), x @ w, w * 2.0]), path := tmp_path / "empty.so", {x: (0, 3)})
     values = "x: float32[0, 3], w: float32[3, 2], arena: uint8[24], result_0: float32[0, 3], result_1: float32[0, 2]"
     assert told.splitlines()[0] == f"step({values}, result_2: float32[3, 2])"
     x0, w0, y0, y1, y2 = (np.ones(shape, "float32") for shape in ((0, 3), (3, 2), (0, 3), (0, 2), (3, 2)))
     called(path, x0, w0, np.zeros(24, "uint8"), y0, y1, y2)
     assert (y2 == 2).all()
-    told = ad.Executor([ad.relu_op(x)]).export(path := tmp_path / "nothing.so", {x: (0, 3)})
+    told = dl.export(ad.Executor([ad.relu_op(x)]), path := tmp_path / "nothing.so", {x: (0, 3)})
     assert told.splitlines()[0] == "step(x: float32[0, 3], result_0: float32[0, 3])"
     called(path, x0, x0)
 
@@ -145,14 +145,14 @@ def test_a_library_for_another_cpu_has_that_cpus_instructions(tmp_path: Path) ->
     x = ad.Variable("x")
     executor, values = ad.Executor([ad.relu_op(x) * 2.0]), RANDOM.normal(size=(8, 64)).astype("float32")
     for cpu, wide in (("skylake-avx512", True), ("x86-64", False)):
-        told = executor.export(path := tmp_path / f"{cpu}.so", {x: values}, mcpu=cpu)
+        told = dl.export(executor, path := tmp_path / f"{cpu}.so", {x: values}, mcpu=cpu)
         assert told.splitlines()[1] == f"for {cpu}"
         if objdump := shutil.which("objdump"):
             code = subprocess.check_output([objdump, "-d", str(path)], text=True)
             assert ("%zmm" in code) == wide and ("%ymm" in code) <= wide, cpu
     called(path, values, np.zeros(arena_of(told), "uint8"), result := np.empty_like(values))
     np.testing.assert_array_equal(result, np.maximum(values, 0) * 2)
-    assert "nope" in error_of(TargetError, executor.export, "step.so", {x: values}, mcpu="nope")
+    assert "nope" in error_of(TargetError, dl.export, executor, "step.so", {x: values}, mcpu="nope")
 
 
 def network() -> nn.Module:
@@ -204,14 +204,14 @@ def test_a_module_is_exported_by_its_names(tmp_path: Path) -> None:
 
 def test_a_feed_may_be_named_as_the_memory_is_and_a_result_be_a_value_of_the_library(tmp_path: Path) -> None:
     x = ad.Variable("arena")
-    told = ad.Executor([ad.softmax_op(x @ x) @ x]).export(path := tmp_path / "named.so", {x: (4, 4)})
+    told = dl.export(ad.Executor([ad.softmax_op(x @ x) @ x]), path := tmp_path / "named.so", {x: (4, 4)})
     assert told.startswith("step(arena: float32[4, 4], arena_1: uint8[128], ")
     text = path.with_suffix(".h").read_text()
     assert "const float* arena, /* arena: float32[4][4] */" in text
     assert "#define STEP_ARENA 128 /* bytes */" in text and "void* arena_1, /* memory to work in" in text
     value = np.arange(6, dtype="float32").reshape(2, 3)
     x, w = ad.Variable("x"), ad.Parameter(value, "w")
-    told = ad.Executor([x + w, w[1], w]).export(path := tmp_path / "value.so", {x: (2, 3)}, constants=True)
+    told = dl.export(ad.Executor([x + w, w[1], w]), path := tmp_path / "value.so", {x: (2, 3)}, constants=True)
     results = [np.empty(shape, "float32") for shape in ((2, 3), (3,), (2, 3))]
     memory = [np.zeros(arena_of(told), "uint8")] if "uint8" in told else []
     called(path, np.ones((2, 3), "float32"), *memory, *results)

@@ -1,4 +1,4 @@
-/* Trains logistic regression with the library that Executor.export wrote: 100 steps on 32 rows of 4 numbers, 3 classes.
+/* Trains logistic regression with the library that dlsys.export wrote: 100 steps on 32 rows of 4 numbers, 3 classes.
    step.h, beside the library, declares step(X, y, W, b, lr, arena, result_0). */
 #include "step.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
 """A whole run as one function of a shared library, for programs without dlsys: its kernels, and the table of its calls
-(`runner.Table`), which the function copies, points to the memory that its caller gives, and works through.
+(`kernels.runner.Table`), which the function copies, points to the memory that its caller gives, and works through.
 
 The function is plain C, `step`, which takes pointers and is declared by a header; another by TVM's calling convention
 checks its arrays and calls that one. Values of parameters are the caller's, and stand in a safetensors file beside the
@@ -26,13 +26,13 @@ from tvm import ir, libinfo, tirx
 from ..devices import get_num_threads
 from ..devices.context import DLPACK_CPU
 from ..errors import DlsysError
+from ..kernels import disk
+from ..kernels.build import build
+from ..kernels.runner import CODES, HEAD, POINTER, RUN, Calls, Place, Table, each_call
+from ..kernels.spec import ArrayType, KernelSpec, TargetName, target_name
 from ..schedule.machine_code import compiled
 from ..schedule.target import described
 from ..storage import write_atomically
-from . import disk
-from .build import build
-from .runner import CODES, HEAD, POINTER, RUN, Calls, Place, Table, each_call
-from .spec import ArrayType, KernelSpec, TargetName, target_name
 
 STEP = "step"
 _OWN = "dlsys_step"  # as the library calls it: the C library has a `step` too

@@ -1,4 +1,4 @@
-"""Convolution of images NHWC: vectors run along the channels, which lie side by side."""
+"""Formulas of images NHWC, of which vectors run along the channels, and of the tiles of Winograd's convolution."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from .base import LAST, Expr, Pair, Shape, constant, inside, read_padded, shape_of
-from .contraction import pad_images, sum_axes
+from ..compute.base import LAST, Expr, Pair, Shape, constant, inside, read_padded, shape_of
+from ..compute.contraction import pad_images, sum_axes
+from ..compute.pooling import max_pool, mean_pool
 
 
 def _output_shape(x: te.Tensor, taps: Pair, filters: int, stride: Pair, padding: Pair, dilation: Pair) -> Shape:
@@ -50,6 +51,11 @@ def conv2d_planes(
 
     shape = _output_shape(x, (extents[0], extents[1]), channels, stride, padding, dilation)
     return te.compute(shape, at, name="conv2d")
+
+
+def pool_last(x: te.Tensor, kernel: Pair, stride: Pair, padding: Pair, mean: bool) -> te.Tensor:
+    """The means or the maxima of the windows of images NHWC."""
+    return (mean_pool if mean else max_pool)(x, kernel, stride, padding, LAST)
 
 
 def transform_tiles(x: te.Tensor, matrix: te.Tensor, axis: int, count: int, stride: int, padding: int) -> te.Tensor:

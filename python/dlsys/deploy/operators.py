@@ -13,15 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .. import compute
 from ..checks import integer
 from ..errors import GraphError, ShapeError
 from ..graph import Made, Node, Shape, error_at
 from ..ops.conv import Pair, conv_attributes, conv_output_shape, convolved
 from ..ops.pooling import max_pool, mean_pool, pool_attributes, pooled_shape
 from ..ops.primitive import primitive
+from ..tvm_import import with_compiler
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
+
+
+def _formula(name: str) -> Callable[..., Any]:
+    """The function of formulas.py, which is loaded with TVM's compiler when it is first called."""
+    return lambda *inputs, **attrs: getattr(with_compiler("deploy.formulas"), name)(*inputs, **attrs)
 
 
 def _first(shape: Shape) -> Shape:
@@ -84,7 +89,7 @@ def _flop(filters: Callable[[Node, Shape], Shape]) -> Callable[[Node, list[Shape
 conv2d_panels = primitive(
     "conv2d_panels",
     numpy=_conv2d_panels,
-    te=compute.conv2d_panels,
+    te=_formula("conv2d_panels"),
     shape=_panels_shape,
     grad=_no_gradient,
     kind="contraction",
@@ -94,7 +99,7 @@ conv2d_panels = primitive(
 conv2d_planes = primitive(
     "conv2d_planes",
     numpy=_conv2d_planes,
-    te=compute.conv2d_planes,
+    te=_formula("conv2d_planes"),
     shape=_planes_shape,
     grad=_no_gradient,
     kind="contraction",
@@ -104,7 +109,7 @@ conv2d_planes = primitive(
 pool_last = primitive(
     "pool_last",
     numpy=lambda x, mean, **windows: (mean_pool if mean else max_pool)(x.transpose(FIRST), **windows).transpose(LAST),
-    te=compute.pool_last,
+    te=_formula("pool_last"),
     shape=lambda images, mean, **windows: _last(pooled_shape(_first(images), **windows)),
     grad=_no_gradient,
     kind="single",
@@ -149,7 +154,7 @@ def _tiles_flop(node: Node, input_shapes: list[Shape], shape: Shape) -> int:
 transform_tiles = primitive(
     "transform_tiles",
     numpy=_transform_tiles,
-    te=compute.transform_tiles,
+    te=_formula("transform_tiles"),
     shape=_transformed_shape,
     grad=_no_gradient,
     kind="contraction",
@@ -160,7 +165,7 @@ transform_tiles = primitive(
 join_tiles = primitive(
     "join_tiles",
     numpy=_join_tiles,
-    te=compute.join_tiles,
+    te=_formula("join_tiles"),
     shape=_joined_shape,
     grad=_no_gradient,
     kind="contraction",

@@ -20,7 +20,7 @@ from ..graph import OPS, Shape
 from ..ops.conv import geometry_of
 from ..tensors import tensor
 from . import winograd
-from .channels_last_ops import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
+from .operators import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
 
 PANELS, WINOGRAD = 0.1, 0.45  # of a convolution's operations in the other order, the part that this one saves
 PLANES = 8.0  # operations a byte that channels apart save: they take twice the time in the other order

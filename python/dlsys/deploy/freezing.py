@@ -21,8 +21,8 @@ from ..ops.types import number_of
 from ..tensors import tensor
 from . import channels_last
 from .channels_last import Last
-from .channels_last_ops import FIRST
 from .network import Network, traced
+from .operators import FIRST
 from .panels import product
 
 
