@@ -15,6 +15,8 @@ from helpers import error_of
 def test_a_wrong_shape_is_told_where_it_is_written() -> None:
     told = error_of(dl.ShapeError, lambda: dl.tensor(np.ones(6, "float32")).reshape(4, 2))
     assert told.startswith("reshape: (6,) of 6 elements does not fit (4, 2)") and "test_messages.py:" in told
+    told = error_of(dl.DTypeError, lambda: dl.tensor([1], dtype="uint8").clamp(-1, 2))
+    assert told.count("test_messages.py:") == 1
 
 
 def test_executors_and_schedules_tell() -> None:

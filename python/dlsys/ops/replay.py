@@ -182,7 +182,7 @@ def function(results: Results = None) -> Any:
             try:
                 result: Any = body(*args, **words)
             except DlsysError as error:
-                if scopes.origin is None and " at " not in (told := str(error)):
+                if scopes.origin is None and not re.search(r"\bat [^\]]+:\d+\]", told := str(error)):
                     error.args = (f"{told} [at {user_line()}]",)
                 raise
             if isinstance(result, Node):

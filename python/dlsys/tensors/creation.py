@@ -324,14 +324,17 @@ def linspace(
     requires_grad: bool = False,
     device: Device = None,
 ) -> Tensor:
-    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None. Raises
-    GraphError for what are no finite numbers, and for a number of steps below 0."""
+    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None. In a dtype of
+    integers fractions are cut off, of the two ends first. Raises GraphError for what are no finite numbers, and for a
+    number of steps below 0."""
     known = dtype_name("linspace", "float32" if dtype is None else dtype)
     count = integer("linspace", "steps", steps, 0)
     if told := too_large((count,)):
         raise ShapeError(f"linspace: {told}")
     _require_finite("linspace", start)
     _require_finite("linspace", end)
+    if known in INTEGERS:
+        start, end = int(start), int(end)
     return leaf(_allocated("linspace", np.linspace, start, end, count).astype(known), requires_grad, device=device)
 
 

@@ -295,7 +295,15 @@ class Reductions(TensorNode):
             return (ops.max_op if p > 0 else ops.min_op)(ops.abs_op(node), *along)
         if p == 0:
             return ops.reducesum_op(ops.cast_op(ops.not_equal_op(node, 0.0), node.dtype), *along)
-        total = ops.reducesum_op(node * node if p == 2 else ops.abs_op(node) ** p, *along)
+        if p == 2:
+            powers: Node = node * node
+        elif p >= 1:
+            powers = ops.abs_op(node) ** p
+        else:  # whose slope at 0 is infinite
+            at_zero = ops.equal_op(node, 0.0)
+            powers = ops.abs_op(ops.where_op(at_zero, 1.0, node)) ** p
+            powers = ops.where_op(at_zero, 0.0 if p > 0 else math.inf, powers)
+        total = ops.reducesum_op(powers, *along)
         if p == 1:
             return total
         is_zero = ops.equal_op(total, 0.0)  # at 0 the root has no slope
