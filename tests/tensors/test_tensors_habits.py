@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 import warnings
 from typing import Any
 
@@ -53,6 +55,22 @@ def test_small_numbers_are_shown() -> None:
 def test_losses_promote() -> None:
     assert nn.MSELoss()(dl.ones(4), dl.ones(4).double() * 3).item() == 4
     assert nn.MSELoss()(dl.ones(4), dl.zeros(4, dtype=dl.int64)).item() == 1
+
+
+@pytest.mark.slow
+def test_operands_of_two_dtypes_are_promoted_as_in_pytorch() -> None:
+    operators = [operator.add, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+    operators = [*operators, lambda x, y: x.div(y, rounding_mode="trunc"), lambda x, y: x.maximum(y)]
+    kinds = list(itertools.product(["float32", "float64", "int64", "int32", "uint8", "bool"], [(), (2,)]))
+    for (first, shape), (second, other) in itertools.product(kinds, kinds):
+        given = [np.ones(shape, first), np.ones(other, second)]
+        for function in operators:
+            try:
+                wanted = function(*map(torch.tensor, given))
+            except RuntimeError:  # not of booleans
+                continue
+            found = function(*map(dl.tensor, given))
+            assert f"torch.{found.dtype}" == str(wanted.dtype), (function, given)
 
 
 @pytest.mark.slow
@@ -172,6 +190,7 @@ def test_bytes_are_masks_and_labels() -> None:
     table = dl.tensor(DRAW.standard_normal((300, 2)))  # of more rows than a byte counts
     found = dl.nn.functional.embedding(dl.tensor([0, 255], dtype=dl.uint8), table)
     np.testing.assert_array_equal(found.numpy(), table.numpy()[[0, 255]])
+    assert nn.functional.one_hot(dl.tensor([0, 2], dtype=dl.uint8)).tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_bytes_are_written_fed_and_cast() -> None:

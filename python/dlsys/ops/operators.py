@@ -100,8 +100,12 @@ def _compared(name: str, function: Binary) -> Callable[[Any, Any], Any]:
 
 
 def _floats(a: Any, b: Any) -> tuple[Any, Any]:
-    """The operands of a division, nodes as floats."""
-    first, second = (as_float(x) if isinstance(x, Node) else x for x in (operand(a), operand(b)))
+    """The operands of a division: beside floats as they are, else nodes as float32."""
+    first, second = operand(a), operand(b)
+    nodes = [x for x in (first, second) if isinstance(x, Node)]
+    if any(node.dtype in FLOATS for node in nodes):
+        return first, second
+    first, second = (as_float(x) if isinstance(x, Node) else x for x in (first, second))
     return first, second
 
 

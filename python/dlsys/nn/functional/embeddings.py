@@ -38,5 +38,5 @@ def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Tenso
     if isinstance(num_classes, int) and num_classes == -1:
         if known_dtype(indices) not in (None, *INTEGERS):
             raise DTypeError(f"one_hot: {indices.name} must be of integers, not {known_dtype(indices)}")
-        num_classes = int(np.asarray(indices).max(initial=-1)) + 1
+        num_classes = int(np.asarray(indices).astype(np.int64).max(initial=-1)) + 1
     return ad.one_hot_op(indices, num_classes, dtype)
