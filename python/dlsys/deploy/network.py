@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import autodiff as ad
@@ -38,7 +39,7 @@ class Network(Imported):
 
     outputs: tuple[Node, ...]
     _order: list[Node]
-    _places: list[tuple[Node, Module, str]]
+    _places: list[tuple[Node, str]]
     _executor: Executor
 
     if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Network(Imported):
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Node] = ()) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         order = find_topo_sort(self.outputs)
-        places = [(buffer, *place(self, buffer.name, buffer, trained=False)) for buffer in buffers]
+        places = [(buffer, place(self, buffer.name, buffer, trained=False)) for buffer in buffers]
         own = {"_order": order, "_places": places, "_executor": Executor(self.outputs)}
         for name, value in own.items():  # where no parameters are looked for
             object.__setattr__(self, name, value)
@@ -68,7 +69,7 @@ class Network(Imported):
             found: list[Node] = [leaf(result) for result in results]
             return found[0] if len(found) == 1 else tuple(found)
         known = dict(zip(self.inputs, values, strict=True))
-        known.update((buffer, getattr(home, name)) for buffer, home, name in self._places)  # `to` makes others of them
+        known.update((buffer, attrgetter(path)(self)) for buffer, path in self._places)  # `to` makes others of them
         for node in self._order:
             if node not in known:
                 known[node] = node.op.make([known[v] for v in node.inputs], node.attrs) if node.inputs else node
@@ -81,7 +82,7 @@ class Network(Imported):
         for value in values:
             if value.cell is None or value.wants_grad or value.cell.array().context.kind != "cpu":
                 return False
-        return all(getattr(home, name) is buffer for buffer, home, name in self._places)
+        return all(attrgetter(path)(self) is buffer for buffer, path in self._places)
 
 
 def require_count(network: Imported, values: Sequence[Any]) -> None:
@@ -91,21 +92,22 @@ def require_count(network: Imported, values: Sequence[Any]) -> None:
         raise GraphError(f"takes {len(network.inputs)} values, {names}; got {len(values)}")
 
 
-def place(network: Module, dotted: str, leaf: Node, trained: bool) -> tuple[Module, str]:
+def place(network: Module, dotted: str, leaf: Node, trained: bool) -> str:
     """Make a parameter, or a buffer, the attribute of a dotted name, `layer1.0.weight` that of module `0` of module
-    `layer1`; returns this module and the last name."""
+    `layer1`; returns this name, with `_` behind parts that are empty or taken."""
     *path, name = dotted.split(".")
-    home = network
+    home, names = network, []
     for part in path:
         while not part or (part not in home._modules and hasattr(home, part)):
             part += "_"
         if part not in home._modules:
             home.add_module(part, Module())
         home = home._modules[part]
+        names.append(part)
     while not name or hasattr(home, name):
         name += "_"
     (home.register_parameter if trained else home.register_buffer)(name, leaf)
-    return home, name
+    return ".".join([*names, name])
 
 
 class Traced(NamedTuple):
@@ -145,17 +147,3 @@ def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) ->
         outputs: list[Node] = list(tensors_in(module(*variables)))
     names: dict[Node, str] = {leaf: name for name, leaf in [*module.named_parameters(), *module.named_buffers()]}
     return Traced(variables, outputs, names)
-
-
-def require_known(source: str, applied: Iterable[tuple[str, str, Any]]) -> None:
-    """Raises a GraphError that lists what has no operator here: of each node the operator's name, its own, and what is
-    known for it."""
-    unknown: dict[str, list[str]] = {}
-    for name, node, found in applied:
-        if not found:
-            unknown.setdefault(name, []).append(node)
-    told = "; ".join(
-        f"{name} ({', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)})" for name, nodes in unknown.items()
-    )
-    if told:
-        raise GraphError(f"{source}: no operator for {told}")

@@ -1,8 +1,9 @@
 """Models of other frameworks as ours, and ours as files for other programs.
 
     onnx_import.py      `from_onnx`: `OnnxNetwork`, a model of ONNX as a module
-    onnx_operators.py   ONNX's operators by ours; onnx_layers.py those of layers, composed.py what these share
-    onnx_export.py      `to_onnx`
+    onnx_operators.py   the table that it reads by; onnx_layers.py has the functions of layers, onnx_values.py what
+                        operators read of values
+    onnx_export.py      `to_onnx`, and the table that it writes by
     torch_import.py     `from_torch`, by way of ONNX
 """
 

@@ -1,4 +1,5 @@
-"""Graphs and modules as ONNX models."""
+"""Graphs and modules as ONNX models. A primitive whose row says `onnx` is written as that operator of ONNX; the table
+below has the others, and those with attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..compiler.base import needed
-from ..deploy.network import Imported, require_known, traced
+from ..deploy.network import Imported, traced
 from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
@@ -22,14 +23,14 @@ from ..ops.softmax import of_log_softmax, of_softmax
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
-from .onnx_import import BUFFERS, onnx_package
+from .onnx_import import BUFFERS, no_operator_for, onnx_package
 
 OPSET = 18
 """The operator set of the models."""
 FORMAT = 10
 """The version of the file's format, which programs of 2024 read."""
 SIZES = 211, 223
-"""The batches for which a model of any batch is made, to see that it is the same one."""
+"""The batches for which a model of any batch is built, to see that it is the same one."""
 
 
 def to_onnx(
@@ -46,18 +47,22 @@ def to_onnx(
             unless the variable declares a dtype. A name in the place of an extent, ("batch", 3, 224, 224), stays open
             in the model. None for the shapes that an imported module states.
 
-    Raises GraphError for operators that ONNX has not, all at once, and where an extent that stays open decides what is
+    Raises GraphError for operators that ONNX lacks, all at once, and where an extent that stays open decides what is
     computed; DataError for a path that cannot be written; FeedError, ShapeError, DTypeError as `Executor.infer_shape`
     does.
     """
     onnx = onnx_package("to_onnx")
     if not isinstance(feed_shapes, Mapping) and not (feed_shapes is None and isinstance(nodes, Imported)):
         raise FeedError(f"to_onnx: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
-    if (symbol := _symbol_of(feed_shapes or {})) is None:
-        model = _model(onnx, nodes, feed_shapes)
+    symbols = {extent for shape in (feed_shapes or {}).values() for extent in _names_in(shape)}
+    if len(symbols) > 1:
+        raise ShapeError(f"to_onnx: one extent may have a name, the batch, not {', '.join(sorted(symbols))}")
+    if symbols:
+        (symbol,) = symbols
+        model, other = (_model(onnx, nodes, _sized(feed_shapes, size), symbol, size) for size in SIZES)
+        _require_equal(model.graph, other.graph, symbol)
     else:
-        model, other = (_model(onnx, nodes, _sized(feed_shapes, size), (symbol, size)) for size in SIZES)
-        _require_equal(model, other, symbol)
+        model = _model(onnx, nodes, feed_shapes)
     onnx.checker.check_model(model)
     if path is not None:
         try:
@@ -67,48 +72,30 @@ def to_onnx(
     return model
 
 
-def _symbol_of(feed_shapes: Mapping[Any, Any]) -> str | None:
-    """The name that stands for an extent in shapes, or None. Raises ShapeError for several."""
-    given = [shape for shape in feed_shapes.values() if isinstance(shape, (tuple, list))]
-    names = sorted({extent for shape in given for extent in shape if isinstance(extent, str)})
-    if len(names) > 1:
-        raise ShapeError(f"to_onnx: one extent may have a name, the batch, not {', '.join(names)}")
-    return names[0] if names else None
+def _names_in(shape: Any) -> list[str]:
+    """The names in the place of extents."""
+    return [extent for extent in shape if isinstance(extent, str)] if isinstance(shape, (tuple, list)) else []
 
 
 def _sized(feed_shapes: Any, size: int) -> dict[Any, Any]:
     """The shapes with this extent in place of the name."""
     return {
-        key: tuple(size if isinstance(n, str) else n for n in shape) if isinstance(shape, (tuple, list)) else shape
+        key: tuple(size if isinstance(n, str) else n for n in shape) if _names_in(shape) else shape
         for key, shape in feed_shapes.items()
     }
 
 
-def _require_equal(model: Any, other: Any, symbol: str) -> None:
-    """Raises GraphError, which names what differs between models of two batches but for the names of values."""
-    forms = []
-    for graph in (model.graph, other.graph):
-        place: dict[str, int] = {}
-        form: list[tuple[str, Any]] = []
-        for given in graph.input:
-            place[given.name] = len(place)
-            form.append((given.name, given.type.SerializeToString()))
-        for value in graph.initializer:
-            place[value.name] = len(place)
-            form.append((value.name, (value.data_type, list(value.dims), value.raw_data)))
-        for node in graph.node:
-            read = [place.get(name) for name in node.input]
-            place.update((name, len(place) + at) for at, name in enumerate(node.output))
-            form.append((node.name, (node.op_type, read, [item.SerializeToString() for item in node.attribute])))
-        form += [(given.name, given.type.SerializeToString()) for given in graph.output]
-        forms.append(form)
-    for (name, one), (_, another) in zip_longest(*forms, fillvalue=("", None)):
+def _require_equal(graph: Any, other: Any, symbol: str) -> None:
+    """Raises GraphError, which names what differs between the graphs of two batches."""
+    parts = [(*each.input, *each.initializer, *each.node, *each.output) for each in (graph, other)]
+    for one, another in zip_longest(*parts):
         if one != another:
-            raise GraphError(f"to_onnx: the extent {symbol} decides what is computed: {name or 'the number of nodes'}")
+            name = "the number of nodes" if one is None else one.name
+            raise GraphError(f"to_onnx: the extent {symbol} decides what is computed: {name}")
 
 
-def _model(onnx: Any, nodes: Any, feed_shapes: Any, batch: tuple[str, int] | None = None) -> Any:
-    """The model for known shapes. `batch`: the name and the size of the extent that stays open."""
+def _model(onnx: Any, nodes: Any, feed_shapes: Any, symbol: str = "", size: int = 0) -> Any:
+    """The model for known shapes, of which the extents of this size have a name and stay open."""
     names: dict[Node, str] = {}
     if isinstance(nodes, Module):
         inputs, nodes, names = traced("to_onnx", nodes, feed_shapes)
@@ -121,102 +108,81 @@ def _model(onnx: Any, nodes: Any, feed_shapes: Any, batch: tuple[str, int] | Non
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
     graph = unrolled(analyse(order, roots, fed, stays=lambda node: node.attrs.get("rule") in _STATED))
-    return _Writing(onnx, graph, [graph.leaf_of(node) for node in fed], names, batch).model()
-
-
-def free_name(taken: set[str], name: str) -> str:
-    """A name that no other value has, taken from now on: `name`, or `name_1`, `name_2`, ..."""
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}_{count}"
-    taken.add(found)
-    return found
+    return _Writing(onnx, [graph.leaf_of(node) for node in fed], names, symbol, size).model(graph)
 
 
 class _Writing:
-    """One graph on its way to a model."""
+    """A model that is being written: the nodes and initial values so far, and the names of the values."""
 
     def __init__(
-        self,
-        onnx: Any,
-        graph: TypedGraph,
-        feeds: Sequence[Node],
-        names: Mapping[Node, str],
-        batch: tuple[str, int] | None,
+        self, onnx: Any, feeds: Sequence[Node], names: Mapping[Node, str], symbol: str, size: int
     ) -> None:
-        """`names`: of leaves, in place of their own; `batch`: see `_model`."""
-        self._symbol, self._size = batch or ("", 0)
-        self._feeds = feeds
-        self._helper, self._arrays, self.graph = onnx.helper, onnx.numpy_helper, graph
+        """`names`: of leaves, in place of their own; `symbol`, `size`: see `_model`."""
+        self._helper, self._to_tensor = onnx.helper, onnx.numpy_helper.from_array
+        self._feeds, self._leaf_names, self._symbol, self._size = feeds, names, symbol, size
         self._nodes: list[Any] = []
         self._initial: list[Any] = []
+        self._fixed: list[str] = []  # initial values that are not trained
         self._names: dict[Node, str] = {}
-        self._own = names
-        self._fixed: list[str] = []
         self._taken: set[str] = set()
-        self._inputs = [self._info(self._name(node), node) for node in feeds]
         self._part = ""
+        self._inputs = [self._info(self._name(node), node) for node in feeds]
 
-    def model(self) -> Any:
+    def model(self, graph: TypedGraph) -> Any:
         """The model of the whole graph."""
-        read = needed(self.graph.nodes, self.graph.roots, inputs=_read)
-        writers: dict[Node, Any] = {
-            node: _WRITERS.get(node.op) or (_plain if node.op.onnx else None)
-            for node in self.graph.nodes
-            if node in read
-        }
-        require_known("to_onnx", ((node.op.name, node.name, write) for node, write in writers.items()))
+        read = needed(graph.nodes, graph.roots, inputs=_read)
+        writers = {node: _WRITERS.get(node.op) or node.op.onnx for node in graph.nodes if node in read}
+        if text := no_operator_for((node.op.name, node.name) for node, write in writers.items() if not write):
+            raise GraphError(f"to_onnx: {text}")
         for node, write in writers.items():
             # of "encoder.ff: Linear(8, 32)" the path, of "Linear(8, 32)" the class
             self._part = "" if node.part is None else f"{node.part.partition(': ')[0].partition('(')[0]}/"
-            self._names[node] = write(self, node)
+            self._names[node] = write(self, node) if callable(write) else _plain(self, node)
         outputs = []
-        for root in self.graph.outputs:
+        for root in graph.outputs:
             if root is None:
                 raise GraphError("to_onnx: a group of updates has no value")
             outputs.append(self._info(self.emit("Identity", [self.of(root)], name="output"), root))
-        made = self._helper.make_graph(self._nodes, "dlsys", self._inputs, outputs, self._initial)
-        opset = [self._helper.make_opsetid("", OPSET)]
-        model = self._helper.make_model(made, opset_imports=opset, ir_version=FORMAT, producer_name="dlsys")
+        model = self._helper.make_model(
+            self._helper.make_graph(self._nodes, "dlsys", self._inputs, outputs, self._initial),
+            opset_imports=[self._helper.make_opsetid("", OPSET)], ir_version=FORMAT, producer_name="dlsys",
+        )  # fmt: skip
         self._helper.set_model_props(model, {BUFFERS: "\n".join(self._fixed)})
         return model
 
     def of(self, node: Node) -> str:
-        """The name of a node's value; of a leaf the first time the value is put into the model."""
+        """The name of a node's value; of a leaf the first time its array becomes an initial value."""
+        if node.op.immediate:
+            number = number_of(node)
+            return self.constant(number, str(number.dtype))
         if node not in self._names:
             name = self._name(node)
             if not (isinstance(node, Tensor) and node.wants_grad):
                 self._fixed.append(name)
-            self._initial.append(self._arrays.from_array(np.asarray(node.cell.on(cpu())), name))
+            self._initial.append(self._to_tensor(np.asarray(node.cell.on(cpu())), name))
         return self._names[node]
-
-    def inputs(self, node: Node) -> list[str]:
-        """The names of a node's inputs."""
-        numbers = {x: number_of(x) for x in node.inputs if x.op.immediate}
-        return [self.constant(numbers[x], str(numbers[x].dtype)) if x in numbers else self.of(x) for x in node.inputs]
 
     def constant(self, value: Any, dtype: str = "int64") -> str:
         """The name of a constant."""
-        name = free_name(self._taken, "constant")
-        self._initial.append(self._arrays.from_array(np.asarray(value, dtype), name))
+        name = self._free("constant")
+        self._initial.append(self._to_tensor(np.asarray(value, dtype), name))
         return name
 
     def emit(self, kind: str, inputs: Sequence[str], name: str = "", unread: int = 0, **attributes: Any) -> str:
-        """The name of an output of a new ONNX node: of the first behind those `unread`."""
-        before = [free_name(self._taken, "unread") for _ in range(unread)]
-        output = free_name(self._taken, name or kind.lower())
+        """The name of an output of a new node of ONNX: of the first behind those `unread`."""
+        before = [self._free("unread") for _ in range(unread)]
+        output = self._free(name or kind.lower())
         label = f"{self._part}{output}"
         self._nodes.append(self._helper.make_node(kind, list(inputs), [*before, output], label, **attributes))
         return output
 
-    def code(self, dtype: str) -> int:
-        """ONNX's number of a dtype."""
-        return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    def apply(self, node: Node, kind: str, *more: str, **attributes: Any) -> str:
+        """The name of the result of ONNX's operator, of the node's inputs and then these."""
+        return self.emit(kind, [*map(self.of, node.inputs), *more], **attributes)
 
     def cast(self, value: str, dtype: str) -> str:
         """A value in another dtype."""
-        return self.emit("Cast", [value], to=self.code(dtype))
+        return self.emit("Cast", [value], to=self._code(dtype))
 
     def reshaped(self, value: str, shape: Sequence[int]) -> str:
         """A value in another shape; the one extent that is of the batch is what remains."""
@@ -235,43 +201,40 @@ class _Writing:
         parts = [batch if extent == self._size else self.constant([extent]) for extent in extents]
         return self.emit("Concat", parts, axis=0)
 
+    def _code(self, dtype: str) -> int:
+        """ONNX's number of a dtype."""
+        return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
     def _info(self, name: str, node: Node) -> Any:
         shape: list[Any] = list(node.shape)
         if self._size:
-            open_extents = {self._size: self._symbol}
-            shape = [open_extents.get(n) if n and n % self._size == 0 else n for n in shape]
-        return self._helper.make_tensor_value_info(name, self.code(node.dtype), shape)
+            shape = [n if n == 0 or n % self._size else self._symbol if n == self._size else None for n in shape]
+        return self._helper.make_tensor_value_info(name, self._code(node.dtype), shape)
 
     def _name(self, node: Node) -> str:
-        self._names[node] = name = free_name(self._taken, self._own.get(node, node.name))
-        return name
+        """A new name for the value of a leaf: the user's, or the operator's."""
+        name = self._leaf_names.get(node) or node.name.removesuffix(f"_{node.id}")
+        self._names[node] = self._free(name)
+        return self._names[node]
 
-
-Writer = Callable[[_Writing, Node], str]
-"""Emits what computes a node, and returns the result's name."""
-
-_WRITERS: dict[Op, Writer] = {}
-
-
-def writer(*names: str) -> Callable[[Writer], Writer]:
-    """Decorator: a function writes our operators of these names."""
-
-    def enter(function: Writer) -> Writer:
-        _WRITERS.update({OPS[name]: function for name in names})
-        return function
-
-    return enter
+    def _free(self, name: str) -> str:
+        """A name that no other value has, taken from now on: `name`, or `name_1`, `name_2`, ..."""
+        free, count = name, 0
+        while free in self._taken:
+            count += 1
+            free = f"{name}_{count}"
+        self._taken.add(free)
+        return free
 
 
 def _plain(to: _Writing, node: Node) -> str:
     """Write a node as `Op.onnx` says: ONNX's operators, each applied to the result of the one before. Bitwise operators
     of booleans have other names in ONNX."""
     first, *more = node.op.onnx.split()
-    name = first.removeprefix("Bitwise") if node.dtype == "bool" else first
-    found = to.emit(name, to.inputs(node))
+    value = to.apply(node, first.removeprefix("Bitwise") if node.dtype == "bool" else first)
     for kind in more:
-        found = to.emit(kind, [found])
-    return found
+        value = to.emit(kind, [value])
+    return value
 
 
 _STATED = {of_softmax: "Softmax", of_log_softmax: "LogSoftmax"}
@@ -283,54 +246,36 @@ def _read(node: Node) -> Sequence[Node]:
     return node.inputs[1:] if node.attrs.get("rule") in _STATED else node.inputs
 
 
-@writer("with_gradient")
 def _stated(to: _Writing, node: Node) -> str:
     (axis,) = node.attrs["axes"]
     return to.emit(_STATED[node.attrs["rule"]], [to.of(node.inputs[1])], axis=axis)
 
 
-writer("cast")(lambda to, node: to.cast(to.inputs(node)[0], node.dtype))
-writer("fmod")(lambda to, node: to.emit("Mod", to.inputs(node), fmod=1))
-writer("concatenate")(lambda to, node: to.emit("Concat", to.inputs(node), axis=node.attrs["axis"]))
-writer("reshape")(lambda to, node: to.reshaped(to.of(node.inputs[0]), node.shape))
-writer("broadcast_shape")(
-    lambda to, node: to.emit("Expand", [*to.inputs(node), to.shape(node.shape)])
-)
-
-
-@writer("clip")
 def _clip(to: _Writing, node: Node) -> str:
-    """Writes a Clip; a bound that is left out has the empty name."""
-    bounds = [
-        "" if bound is None else to.constant(bound, node.dtype)
-        for bound in (node.attrs["low"], node.attrs["high"])
-    ]
-    return to.emit("Clip", [*to.inputs(node), *bounds])
+    """Write a Clip; a bound that is left out has the empty name."""
+    bounds = (node.attrs["low"], node.attrs["high"])
+    return to.apply(node, "Clip", *("" if bound is None else to.constant(bound, node.dtype) for bound in bounds))
 
 
-@writer("full")
 def _full(to: _Writing, node: Node) -> str:
-    shape, dtype = node.shape, node.dtype
-    return to.emit("Expand", [to.constant(node.attrs["value"], dtype), to.shape(shape)])
+    return to.emit("Expand", [to.constant(node.attrs["value"], node.dtype), to.shape(node.shape)])
 
 
-def _require_one_dtype(to: _Writing, node: Node) -> None:
+def _require_one_dtype(node: Node) -> None:
     """Raises GraphError for a product of bytes, whose sum is int32."""
     if node.dtype != node.inputs[0].dtype:
         raise GraphError(f"to_onnx: {node.name} is a product of bytes, which is not written")
 
 
-@writer("matmul")
 def _matmul(to: _Writing, node: Node) -> str:
-    """Writes a product: Gemm for two matrices of which one is transposed, else MatMul behind Transposes."""
-    values, shape = to.inputs(node), node.shape
+    """Write a product: Gemm for two matrices of which one is transposed, else MatMul behind Transposes."""
+    _require_one_dtype(node)
     ranks = [len(value.shape) for value in node.inputs]
-    given = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
-    swapped = [swap and rank > 1 for swap, rank in zip(given, ranks, strict=True)]
-    _require_one_dtype(to, node)
+    stated = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
+    swapped = [swap and rank > 1 for swap, rank in zip(stated, ranks, strict=True)]
     if ranks == [2, 2] and any(swapped):
-        return to.emit("Gemm", values, transA=int(swapped[0]), transB=int(swapped[1]))
-    with_vector = 1 in ranks and any(swapped)
+        return to.apply(node, "Gemm", transA=int(swapped[0]), transB=int(swapped[1]))
+    values, with_vector = [to.of(value) for value in node.inputs], 1 in ranks and any(swapped)
     if with_vector:  # as a matrix: onnxruntime 1.32 mistakes the product of a transposed matrix with a vector
         at = ranks.index(1)
         values[at] = to.emit("Unsqueeze", [values[at], to.constant([at])])
@@ -338,97 +283,69 @@ def _matmul(to: _Writing, node: Node) -> str:
         if swap:
             order = [*range(ranks[at] - 2), ranks[at] - 1, ranks[at] - 2]
             values[at] = to.emit("Transpose", [values[at]], perm=order)
-    found = to.emit("MatMul", values)
-    return to.reshaped(found, shape) if with_vector else found
+    product = to.emit("MatMul", values)
+    return to.reshaped(product, node.shape) if with_vector else product
 
 
 def _geometry(node: Node) -> dict[str, Any]:
     """ONNX's attributes of a convolution, or a pooling, padded by as much at both ends."""
     named = {"strides": "stride", "dilations": "dilation", "group": "groups", "kernel_shape": "kernel"}
-    found = {name: node.attrs[own] for name, own in named.items() if own in node.attrs}
-    return {**found, "pads": node.attrs["padding"] * 2}
+    stated = {name: node.attrs[attribute] for name, attribute in named.items() if attribute in node.attrs}
+    return {**stated, "pads": node.attrs["padding"] * 2}
 
 
-@writer("conv2d")
 def _conv(to: _Writing, node: Node) -> str:
-    _require_one_dtype(to, node)
-    return to.emit("Conv", to.inputs(node), kernel_shape=node.inputs[1].shape[2:], **_geometry(node))
+    _require_one_dtype(node)
+    return to.apply(node, "Conv", kernel_shape=node.inputs[1].shape[2:], **_geometry(node))
 
 
-@writer("conv2d_input_gradient")
 def _conv_transposed(to: _Writing, node: Node) -> str:
-    """Writes the gradient with respect to images as a ConvTranspose, with the `output_padding` that gives their
+    """Write the gradient with respect to images as a ConvTranspose, with the `output_padding` that gives their
     extents."""
-    attrs, (filters, output) = node.attrs, to.inputs(node)
+    filters, output = node.inputs
     space = zip(
-        node.shape[2:], node.inputs[1].shape[2:], node.inputs[0].shape[2:],
-        attrs["stride"], attrs["padding"], attrs["dilation"], strict=True,
+        node.shape[2:], output.shape[2:], filters.shape[2:],
+        *(node.attrs[name] for name in ("stride", "padding", "dilation")), strict=True,
     )  # fmt: skip
     more = [wide - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for wide, n, k, s, p, d in space]
-    return to.emit("ConvTranspose", [output, filters], output_padding=more, **_geometry(node))
+    values = [to.of(output), to.of(filters)]
+    return to.emit("ConvTranspose", values, output_padding=more, **_geometry(node))
 
 
-@writer("max_pool2d", "avg_pool2d")
-def _pool(to: _Writing, node: Node) -> str:
-    """Writes a MaxPool or AveragePool; averages count the padding."""
-    given = _geometry(node)
-    if node.op is OPS["avg_pool2d"]:
-        given["count_include_pad"] = 1
-    return to.emit(node.op.onnx, to.inputs(node), **given)
-
-
-@writer("reducesum", "reducemax")
 def _reduction(to: _Writing, node: Node) -> str:
-    """Writes a reduction over axes, which ONNX takes as an input; Identity for no axes."""
-    axes = node.attrs["axes"]
-    if not axes:
-        return to.emit("Identity", to.inputs(node))
-    along = to.constant(axes)
-    return to.emit(node.op.onnx, [*to.inputs(node), along], keepdims=int(node.attrs["keepdims"]))
+    """Write a reduction over axes, which ONNX takes as an input."""
+    axes, keep = to.constant(node.attrs["axes"]), int(node.attrs["keepdims"])
+    return to.apply(node, node.op.onnx, axes, keepdims=keep, noop_with_empty_axes=1)
 
 
-@writer("argmax")
-def _place(to: _Writing, node: Node) -> str:
-    """Writes an ArgMax along one axis; over all elements it is that of the flat tensor."""
-    (value,), axes, kind = to.inputs(node), node.attrs["axes"], node.op.onnx
-    if len(axes) != 1:
-        flat = to.reshaped(value, (math.prod(node.inputs[0].shape),))
-        return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), node.shape)
-    return to.emit(kind, [value], axis=axes[0], keepdims=int(node.attrs["keepdims"]))
+def _argmax(to: _Writing, node: Node) -> str:
+    """Write an ArgMax along one axis; over all elements it is that of the flat tensor."""
+    if len(axes := node.attrs["axes"]) == 1:
+        return to.apply(node, "ArgMax", axis=axes[0], keepdims=int(node.attrs["keepdims"]))
+    (value,) = node.inputs
+    flat = to.reshaped(to.of(value), (math.prod(value.shape),))
+    return to.reshaped(to.emit("ArgMax", [flat], axis=0, keepdims=0), node.shape)
 
 
-@writer("argsort")
 def _argsort(to: _Writing, node: Node) -> str:
-    """Writes a TopK of all elements along the axis, of which only the places are read."""
-    axis, (value,) = node.attrs["axis"], to.inputs(node)
-    if node.inputs[0].dtype == "bool":
-        value = to.cast(value, "uint8")
+    """Write a TopK of all elements along the axis, of which only the places are read."""
+    axis, (value,) = node.attrs["axis"], node.inputs
+    name = to.cast(to.of(value), "uint8") if value.dtype == "bool" else to.of(value)
     count = to.constant([node.shape[axis]])
-    return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
+    return to.emit("TopK", [name, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
 
 
-@writer("sort")
-def _sort(to: _Writing, node: Node) -> str:
-    """Writes a GatherElements of the places in order."""
-    return to.emit("GatherElements", [*to.inputs(node), _argsort(to, node)], axis=node.attrs["axis"])
-
-
-@writer("cumsum")
 def _cumsum(to: _Writing, node: Node) -> str:
-    """Of small integers by way of int32: ONNX's has none."""
-    value, dtype = to.of(node.inputs[0]), node.dtype
-    exclusive, reverse, small = int(node.attrs["exclusive"]), int(node.attrs["reverse"]), dtype == "uint8"
+    """Write a CumSum; of small integers by way of int32: ONNX's has none."""
+    value, small = to.of(node.inputs[0]), node.dtype == "uint8"
+    flags: dict[str, Any] = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
     value = to.cast(value, "int32") if small else value
-    found = to.emit("CumSum", [value, to.constant(node.attrs["axis"])], exclusive=exclusive, reverse=reverse)
-    return to.cast(found, dtype) if small else found
+    sums = to.emit("CumSum", [value, to.constant(node.attrs["axis"])], **flags)
+    return to.cast(sums, node.dtype) if small else sums
 
 
-writer("transpose")(lambda to, node: to.emit("Transpose", to.inputs(node), perm=node.attrs["axes"]))
-
-
-@writer("slice")
 def _slice(to: _Writing, node: Node) -> str:
-    """Writes a Slice with the starts, ends and steps of the axes that are cut."""
+    """Write a Slice with the starts, ends and steps of the axes that are cut."""
     extents, attrs = node.inputs[0].shape, node.attrs
     each = zip(range(len(extents)), extents, attrs["counts"], attrs["starts"], attrs["steps"], strict=True)
     least = np.iinfo("int64").min  # "before the first", where -1 would be the last
@@ -437,45 +354,70 @@ def _slice(to: _Writing, node: Node) -> str:
         for axis, extent, count, start, step in each
         if (count, start, step) != (extent, 0, 1)
     ]
-    return to.emit("Slice", [*to.inputs(node), *map(to.constant, zip(*cuts, strict=True))])
+    return to.apply(node, "Slice", *map(to.constant, zip(*cuts, strict=True)))
 
 
-@writer("place")
 def _pad(to: _Writing, node: Node) -> str:
-    """Writes a Pad with a constant. Raises GraphError for elements that are put apart or in reverse order."""
-    attrs, counts = node.attrs, node.inputs[0].shape
+    """Write a Pad with a constant. Raises GraphError for elements that are put apart or in reverse order."""
+    attrs = node.attrs
     if any(step != 1 for step in attrs["steps"]):
         raise GraphError(f"to_onnx: no operator for {node.name}, which puts elements apart")
-    each = zip(attrs["shape"], attrs["starts"], counts, strict=True)
+    each = zip(attrs["shape"], attrs["starts"], node.inputs[0].shape, strict=True)
     widths = [*attrs["starts"], *(extent - start - count for extent, start, count in each)]
-    value = to.constant(attrs["value"], node.dtype)
-    return to.emit("Pad", [*to.inputs(node), to.constant(widths), value])
+    return to.apply(node, "Pad", to.constant(widths), to.constant(attrs["value"], node.dtype))
 
 
-@writer("take", "take_along_axis")
 def _take(to: _Writing, node: Node) -> str:
-    """Writes a Gather or GatherElements, with indices as int64."""
-    value, indices = to.inputs(node)
+    """Write a Gather or GatherElements, with indices as int64."""
+    value, indices = map(to.of, node.inputs)
     if node.inputs[1].dtype not in ("int32", "int64"):
         indices = to.cast(indices, "int64")
     return to.emit(node.op.onnx, [value, indices], axis=node.attrs["axis"])
 
 
-@writer("in_range")
 def _in_range(to: _Writing, node: Node) -> str:
-    """Writes indices as int64 within [0, extent): negative ones count from the end, others are clamped."""
+    """Write indices as int64 within [0, extent): negative ones count from the end, others are clamped."""
     extent = max(node.attrs["extent"], 1)
-    indices = to.cast(to.inputs(node)[0], "int64")
+    indices = to.cast(to.of(node.inputs[0]), "int64")
     zero, last = to.constant(0), to.constant(extent - 1)
     from_end = to.emit("Add", [indices, to.constant(extent)])
-    found = to.emit("Where", [to.emit("Less", [indices, zero]), from_end, indices])
-    return to.emit("Min", [to.emit("Max", [found, zero]), last])
+    counted = to.emit("Where", [to.emit("Less", [indices, zero]), from_end, indices])
+    return to.emit("Min", [to.emit("Max", [counted, zero]), last])
 
 
-@writer("one_hot")
 def _one_hot(to: _Writing, node: Node) -> str:
-    """By comparing: ONNX's operator takes negative indices for others."""
-    rank, (indices,) = len(node.shape), to.inputs(node)
-    wide = to.emit("Unsqueeze", [to.cast(indices, "int64"), to.constant([rank - 1])])
-    found = to.emit("Equal", [wide, to.constant(range(node.attrs["classes"]))])
-    return to.cast(found, node.dtype)
+    """Write a comparison: ONNX's operator takes negative indices for others."""
+    indices = to.cast(to.of(node.inputs[0]), "int64")
+    wide = to.emit("Unsqueeze", [indices, to.constant([len(node.shape) - 1])])
+    return to.cast(to.emit("Equal", [wide, to.constant(range(node.attrs["classes"]))]), node.dtype)
+
+
+_WRITERS: dict[Op, Callable[[_Writing, Node], str]] = {
+    OPS["with_gradient"]: _stated,
+    OPS["full"]: _full,
+    OPS["cast"]: lambda to, node: to.cast(to.of(node.inputs[0]), node.dtype),
+    OPS["fmod"]: lambda to, node: to.apply(node, "Mod", fmod=1),
+    OPS["clip"]: _clip,
+    OPS["reducesum"]: _reduction,
+    OPS["reducemax"]: _reduction,
+    OPS["argmax"]: _argmax,
+    OPS["argsort"]: _argsort,
+    OPS["sort"]: lambda to, node: to.apply(node, "GatherElements", _argsort(to, node), axis=node.attrs["axis"]),
+    OPS["cumsum"]: _cumsum,
+    OPS["reshape"]: lambda to, node: to.reshaped(to.of(node.inputs[0]), node.shape),
+    OPS["transpose"]: lambda to, node: to.apply(node, "Transpose", perm=node.attrs["axes"]),
+    OPS["broadcast_shape"]: lambda to, node: to.apply(node, "Expand", to.shape(node.shape)),
+    OPS["concatenate"]: lambda to, node: to.apply(node, "Concat", axis=node.attrs["axis"]),
+    OPS["slice"]: _slice,
+    OPS["place"]: _pad,
+    OPS["take"]: _take,
+    OPS["take_along_axis"]: _take,
+    OPS["in_range"]: _in_range,
+    OPS["one_hot"]: _one_hot,
+    OPS["matmul"]: _matmul,
+    OPS["conv2d"]: _conv,
+    OPS["conv2d_input_gradient"]: _conv_transposed,
+    OPS["max_pool2d"]: lambda to, node: to.apply(node, "MaxPool", **_geometry(node)),
+    OPS["avg_pool2d"]: lambda to, node: to.apply(node, "AveragePool", count_include_pad=1, **_geometry(node)),
+}
+"""By primitive what emits ONNX's operators for a node, and returns the result's name."""

@@ -1,146 +1,94 @@
-"""ONNX's operators by ours, opsets 13 to 28: functions of an operator's inputs and, by name, its attributes. Those of
-one or several values at each index have their names on our operators' classes, as `Op.onnx`.
+"""The table of ONNX's operators, sets 13 to 28, as compositions of the library's functions. The operators of one or two
+values at each index have their names in the rows of the primitives, as `onnx`.
 
-Inputs are nodes, but for those whose places `operator` names: these are taken as they are, `np.ndarray`s where they do
-not depend on inputs or parameters, as a shape. An input that is left out is None. The default of an attribute is
-ONNX's. See https://onnx.ai/onnx/operators.
+A function takes an operator's inputs, then its attributes by name; their defaults are ONNX's. Inputs are nodes, but
+for those whose places the row names: these are arrays where they follow from constants and shapes, as a shape does.
+An input that is left out is None. See https://onnx.ai/onnx/operators.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Op
+from ..graph import FLOATS, INTEGERS, OPS, Op
 from ..nn import functional
-from ..ops import constant_op
-from ..ops.primitive import Primitive
-from ..ops.rules import broadcast_rule
-from ..ops.types import known_dtype
-from ..tensors import Tensor, dtype_of, shape_of, tensor
-from . import composed
-
-Value = Any
-"""An input: an `np.ndarray` where it follows from constants and shapes, else a node; None where it is left out."""
-MOST_FOLDED = 2**28
-"""Bytes and operations of a value that is computed while a model's nodes are applied."""
-OPERATORS: dict[str, Callable[..., Any]] = {}
-STATIC: dict[str, frozenset[int]] = {}
-"""Of an operator the places of the inputs that it takes as they are."""
-
-
-def operator(name: str, *static: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: a function is ONNX's operator of this name."""
-
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        OPERATORS[name], STATIC[name] = function, frozenset(static)
-        return function
-
-    return enter
+from ..tensors import Tensor, dtype_of, known_dtype, shape_of, tensor
+from . import onnx_layers as layers
+from .onnx_values import (
+    MOST_FOLDED,
+    Value,
+    axes_of,
+    dtype_of_code,
+    integers,
+    is_number,
+    known,
+    node,
+    number,
+    operands,
+    pairs_of,
+)
 
 
-def dtype_of_code(code: int) -> str:
-    """The dtype of ONNX's number for it. Raises DataError for a number that is none, GraphError for a dtype that is not
-    ours."""
-    import onnx
+class Row(NamedTuple):
+    """An operator's function, and the places of the inputs that it takes as arrays where they are known."""
 
-    try:
-        found = str(onnx.helper.tensor_dtype_to_np_dtype(code))
-    except KeyError:
-        raise DataError(f"there is no dtype of number {code}") from None
-    if found not in DTYPES:
-        raise GraphError(f"the dtype {found} is not one of {', '.join(DTYPES)}")
-    return found
+    function: Callable[..., Any]
+    arrays: tuple[int, ...] = ()
 
 
-def known(value: Value, what: str) -> np.ndarray:
-    """The value of an input that must follow from constants and shapes. Raises GraphError."""
-    if isinstance(value, Node) and value.cell is not None:
-        return np.asarray(value.value)  # type: ignore[attr-defined]
-    if not isinstance(value, np.ndarray):
-        raise GraphError(f"{what} must follow from constants and shapes")
-    return value
-
-
-def integers(value: Value, what: str) -> list[int]:
-    """An input that must be known, as integers; also an attribute. Raises DataError for other numbers."""
-    if isinstance(value, (int, list, tuple)):
-        return [int(item) for item in np.atleast_1d(value)]
-    found = known(value, what)
-    if str(found.dtype) not in INTEGERS:
-        raise DataError(f"{what} must be integers, not {found.dtype}")
-    return [int(item) for item in found.reshape(-1)]
-
-
-def one_of(value: Value, what: str) -> Any:
-    """The one element of an input that must be known. Raises DataError for more or none."""
-    found = known(value, what)
-    if found.size != 1:
-        raise DataError(f"{what} must be one number, not {found.size}")
-    return found.reshape(-1)[0]
-
-
-def number(value: Value, default: float, what: str) -> float:
-    """An input of one element that must be known; the default where it is left out."""
-    return default if value is None else one_of(value, what).item()
-
-
-def axes_of(rank: int, axes: Sequence[int]) -> list[int]:
-    """Axes of so many, counted from the first. Raises DataError for one beyond them, or twice."""
-    if not all(-rank <= axis < rank for axis in axes):
-        raise DataError(f"there are {rank} axes, and it names {', '.join(map(str, axes))}")
-    found = [axis % rank for axis in axes]
-    if len(set(found)) < len(found):
-        raise DataError(f"it names one of the axes {', '.join(map(str, axes))} twice")
-    return found
-
-
-def node(value: Value) -> Node:
-    return tensor(value) if isinstance(value, np.ndarray) else value
-
-
-def operands(a: Value, b: Value) -> list[Node]:
-    """Two operands; one alone that is a known number of floats is a constant in the kernels' code."""
-
-    def alone(value: Value, other: Value) -> bool:
-        known = isinstance(value, np.ndarray) and value.size == 1 and isinstance(other, Node)
-        is_float = known and value.dtype in FLOATS and value.ndim <= len(shape_of(other))
-        return is_float and bool(np.isfinite(value).all())
-
-    return [constant_op(x.item()) if alone(x, other) else node(x) for x, other in ((a, b), (b, a))]
+def row(function: Callable[..., Any], *arrays: int) -> Row:
+    """The row of a function that takes the inputs at these places as arrays."""
+    return Row(function, arrays)
 
 
 # Pointwise --------------------------------------------------------------------------------------------------
 
 
-def _elementwise(op: Op) -> None:
-    """ONNX's operator of one value, or of two and more, whose name is on the class of ours."""
-
-    if isinstance(op, Primitive) and op.count == 1:
-        operator(op.onnx)(lambda x: op.make([x]))
-    else:
-        operator(op.onnx, 0, 1)(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs))
+def _pointwise(op: Op) -> Row:
+    """The row of a primitive of one value, or of two and more."""
+    if getattr(op, "count", 0) == 1:
+        return row(lambda x: op.make([x]))
+    return row(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs), 0, 1)
 
 
-for _op in OPS.values():
-    if _op.kind == "elementwise" and len(_op.onnx.split()) == 1:
-        _elementwise(_op)
-
-
-@operator("Div", 0, 1)
-def _quotient(a: Value, b: Value) -> Node:
+def _divide(a: Value, b: Value) -> Node:
     """a / b; of integers rounded toward zero."""
     a, b = operands(a, b)
-    if a.op.immediate or b.op.immediate or known_dtype(a) not in INTEGERS:
-        return ad.div_op(a, b)
-    return ad.quotient_op(a, b)
+    return (ad.quotient_op if known_dtype(a) in INTEGERS else ad.div_op)(a, b)
+
+
+def _power(a: Value, b: Value) -> Node:
+    """a ** b, of a's dtype."""
+    base, exponent = node(a), node(b)
+    if is_number(b, base):
+        return base ** b.item()
+    dtype = dtype_of(base)
+    wide = "float64" if dtype in INTEGERS and dtype_of(exponent) in FLOATS else dtype
+    return ad.cast_op(ad.power_op(ad.cast_op(base, wide), ad.cast_op(exponent, wide)), dtype)
+
+
+def _clip(x: Node, low: Value = None, high: Value = None) -> Node:
+    bounds = [number(bound, "a bound of Clip") for bound in (low, high)]
+    return x if bounds == [None, None] else ad.clip_op(x, *bounds)
+
+
+def _cast_like(x: Value, like: Node, saturate: int = 1) -> Value:
+    """x in the dtype of `like`; at once, where x is known."""
+    return x.astype(dtype_of(like)) if isinstance(x, np.ndarray) else ad.cast_op(x, dtype_of(like))
+
+
+def _is_infinite(x: Node, detect_negative: int = 1, detect_positive: int = 1) -> Node:
+    """Whether an element is an infinity of one of these signs."""
+    of_sign = (x > 0.0) & bool(detect_positive) | (x < 0.0) & bool(detect_negative)
+    return Tensor.isinf(x) & of_sign
 
 
 _FAR = 1e8
@@ -180,85 +128,24 @@ def _acosh(x: Node) -> Node:
     return _of_far(x, Tensor.log1p(above + ad.sqrt_op(above) * ad.sqrt_op(above + 2.0)))
 
 
-_OTHERS: dict[str, Callable[..., Any]] = {
-    "Sum": OPERATORS["Add"],
-    "Identity": lambda x: x,
-    "Ceil": lambda x: -ad.floor_op(-x),
-    "Reciprocal": lambda x: 1.0 / x,
-    "Softplus": functional.softplus,
-    "IsNaN": lambda x: ad.not_equal_op(x, x),
-    "IsInf": lambda x, detect_negative=1, detect_positive=1: _infinite(x, detect_negative, detect_positive),
-    "Mean": lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs)),
-    "Tan": lambda x: ad.sin_op(x) / ad.cos_op(x),
-    "Cosh": _cosh,
-    "Sinh": _sinh,
-    "Atanh": lambda x: (Tensor.log1p(x) - Tensor.log1p(-x)) / 2.0,
-    "Acosh": _acosh,
-    "Asinh": _asinh,
-    "HardSwish": functional.hardswish,
-    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: ad.clip_op(x * alpha + beta, 0.0, 1.0),
-    "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, alpha),
-    "Gelu": lambda x, approximate="none": ad.gelu_op(x, approximate),
-    "Where": ad.where_op,
-    "Xor": ad.not_equal_op,
-}
-for _name, _function in _OTHERS.items():
-    operator(_name)(_function)
-
-
-def _infinite(x: Node, negative: int, positive: int) -> Node:
-    """Whether an element is an infinity of one of these signs."""
-    found = Tensor.isinf(x)
-    return found if negative and positive else found & (x > 0.0 if positive else x < 0.0) & bool(negative or positive)
-
-
-@operator("Mod", 0, 1)
-def modulo(a: Value, b: Value, fmod: int = 0) -> Node:
-    """The remainder, of the second operand's sign, or with `fmod` of the first one's."""
-    if isinstance(b, np.ndarray) and str(b.dtype) in INTEGERS and not b.all():
-        raise DataError("Mod by 0")
-    return (ad.fmod_op if fmod else Tensor.remainder)(node(a), node(b))
-
-
-@operator("Pow", 0, 1)
-def power(a: Value, b: Value) -> Node:
-    """a ** b, of a's dtype."""
-    base, exponent = node(a), node(b)
-    if isinstance(b, np.ndarray) and b.size == 1 and known_dtype(base) not in INTEGERS:
-        return base ** b.item()
-    kind = dtype_of(base)
-    wide = "float64" if kind in INTEGERS and dtype_of(exponent) in FLOATS else kind
-    return ad.cast_op(ad.power_op(ad.cast_op(base, wide), ad.cast_op(exponent, wide)), kind)
-
-
-@operator("Clip", 1, 2)
-def clip(x: Node, low: Value = None, high: Value = None) -> Node:
-    """x within [low, high]."""
-    bounds = [None if bound is None else number(bound, 0, "a bound of Clip") for bound in (low, high)]
-    return x if bounds == [None, None] else ad.clip_op(x, *bounds)
-
-
-operator("Cast")(lambda x, to, saturate=1: ad.cast_op(x, dtype_of_code(to)))
-operator("CastLike", 0)(
-    lambda x, like, saturate=1: x.astype(dtype_of(like)) if isinstance(x, np.ndarray) else ad.cast_op(x, dtype_of(like))
-)
-
-
-@operator("Dropout", 1, 2)
-def dropout(x: Node, ratio: Value = None, training_mode: Value = None, seed: int = 0) -> tuple[Node, Node]:
+def _dropout(x: Node, ratio: Value = None, training_mode: Value = None, seed: int = 0) -> tuple[Node, Node]:
     """x itself, and a mask of all: no value is dropped in inference."""
-    if number(training_mode, 0, "training_mode"):
+    if number(training_mode, "training_mode", 0):
         raise GraphError("Dropout is read for inference only")
     return x, ad.full_op(shape_of(x), 1, "bool")
 
 
-# Reductions -------------------------------------------------------------------------------------------------
+# Reductions and places --------------------------------------------------------------------------------------
 
 
-def _axes(x: Node, axes: Value, noop: int) -> tuple[int, ...] | None:
-    """The axes to reduce along; None for all."""
-    found = () if axes is None else tuple(axes_of(len(shape_of(x)), integers(axes, "axes")))
-    return found if found or noop else None
+def _reduction(function: Callable[[Node, Any, bool], Node]) -> Row:
+    """The row of a reduction over axes, all where there are none."""
+
+    def reduced(x: Node, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Node:
+        along = tuple(axes_of(x, *integers([] if axes is None else axes, "axes")))
+        return function(x, along if along or noop_with_empty_axes else None, bool(keepdims))
+
+    return row(reduced, 1)
 
 
 def _product(x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
@@ -269,85 +156,42 @@ def _product(x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
     return x if keep or not along else ad.squeeze_op(x, tuple(along))
 
 
-def _reduction(name: str, function: Callable[[Node, Any, bool], Node]) -> None:
-    """Enters a reduction over axes, which newer versions give as an input, by ONNX's name."""
+def _extremum_place(function: Callable[..., Node]) -> Row:
+    """The row of ArgMax or ArgMin; the last of equal places is the first from the end."""
 
-    def reduced(x: Node, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Node:
-        return function(x, _axes(x, axes, noop_with_empty_axes), bool(keepdims))
-
-    operator(name, 1)(reduced)
-
-
-for _name, _reduce in {
-    "ReduceSum": ad.sum_op,
-    "ReduceMean": ad.mean_op,
-    "ReduceMax": ad.max_op,
-    "ReduceMin": ad.min_op,
-    "ReduceLogSumExp": ad.logsumexp_op,
-    "ReduceL2": lambda x, axes, keep: ad.sqrt_op(ad.sum_op(x * x, axes, keep)),
-    "ReduceSumSquare": lambda x, axes, keep: ad.sum_op(x * x, axes, keep),
-}.items():
-    _reduction(_name, _reduce)
-_reduction("ReduceProd", _product)
-
-
-def _place(name: str, function: Callable[..., Node]) -> None:
-    """Enters ArgMax or ArgMin; the last of equal places is the first from the end."""
-
-    def found(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
+    def place(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
         if select_last_index:
-            (axis,) = axes_of(len(shape_of(x)), [axis])
-            last = found(Tensor.flip(x, (axis,)), axis, keepdims)
-            return shape_of(x)[axis] - 1 - last
+            (axis,) = axes_of(x, axis)
+            return shape_of(x)[axis] - 1 - place(Tensor.flip(x, (axis,)), axis, keepdims)
         return ad.cast_op(function(x, axis, bool(keepdims)), "int64")
 
-    operator(name)(found)
+    return row(place)
 
 
-_place("ArgMax", ad.argmax_op)
-_place("ArgMin", ad.argmin_op)
+def _are_at(indices: Node, axis: int, count: int) -> Node:
+    """Whether each of `count` places along an axis, of which the indices have one, is the index there."""
+    places = np.arange(count).reshape(-1, *(1,) * (len(shape_of(indices)) - 1 - axis))
+    return ad.equal_op(ad.cast_op(indices, "int64"), tensor(places))
 
 
-@operator("TopK", 1)
-def topk(x: Node, k: Value, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
-    """The k largest elements along an axis, or the smallest, in order; and their places."""
-    (count,) = integers(one_of(k, "k").reshape(1), "k")
-    return ad.topk_op(x, count, axis, bool(largest))
+def _hardmax(x: Node, axis: int = -1) -> Node:
+    """1 at the first maximum along an axis, 0 elsewhere."""
+    (axis,) = axes_of(x, axis)
+    return ad.cast_op(_are_at(ad.argmax_op(x, axis, True), axis, shape_of(x)[axis]), dtype_of(x))
 
 
-@operator("CumSum", 1)
-def cumsum(x: Node, axis: Value, exclusive: int = 0, reverse: int = 0) -> Node:
-    """The sums of all elements up to each along an axis."""
-    (along,) = axes_of(len(shape_of(x)), integers(axis, "the axis of CumSum"))
-    return ad.cumsum_op(x, along, bool(exclusive), bool(reverse))
+def _one_hot(indices: Node, depth: Value, values: Node, axis: int = -1) -> Node:
+    """The second of two values at the indices along a new axis, the first elsewhere."""
+    count = int(number(depth, "the depth of OneHot"))
+    indices = ad.expand_dims_op(ad.cast_op(indices, "int64"), axis)
+    (axis,) = axes_of(indices, axis)
+    return ad.where_op(_are_at(ad.where_op(indices < 0, indices + count, indices), axis, count), values[1], values[0])
 
 
-operator("Softmax")(lambda x, axis=-1: ad.softmax_op(x, axis))
-operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
+# Shapes -----------------------------------------------------------------------------------------------------
 
 
-# Shapes and places ------------------------------------------------------------------------------------------
-
-
-operator("Shape")(lambda x, start=0, end=None: np.asarray(shape_of(x)[start:end], "int64"))
-operator("Size")(lambda x: np.asarray(math.prod(shape_of(x)), "int64"))
-operator("Transpose")(lambda x, perm=None: ad.transpose_op(x, None if perm is None else tuple(perm)))
-operator("Unsqueeze", 1)(lambda x, axes: ad.expand_dims_op(x, tuple(integers(axes, "axes"))))
-operator("Squeeze", 1)(
-    lambda x, axes=None: ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes")))
-)
-operator("Concat")(
-    lambda *values, axis: values[0] if len(values) == 1 else ad.concatenate_op(list(values), axis)
-)
-operator("Gather")(lambda x, indices, axis=0: ad.take_op(x, indices, axis))
-operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis))
-operator("Trilu", 1)(
-    lambda x, k=None, upper=1: (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
-)
-
-
-@operator("Reshape", 1)
-def reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
+def _reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
     """x in another shape: 0 is x's extent, -1 what remains."""
     old, wanted = shape_of(x), integers(shape, "the shape of Reshape")
     if not allowzero:
@@ -359,155 +203,212 @@ def reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
     return ad.reshape_op(x, tuple(wanted))
 
 
-@operator("Hardmax")
-def hardmax(x: Node, axis: int = -1) -> Node:
-    """1 at the first maximum along an axis, 0 elsewhere."""
-    rank = len(shape_of(x))
-    (axis,) = axes_of(rank, [axis])
-    found = ad.one_hot_op(ad.argmax_op(x, axis), shape_of(x)[axis], dtype_of(x))
-    return ad.transpose_op(found, (*range(axis), rank - 1, *range(axis, rank - 1)))
-
-
-@operator("OneHot", 1, 2)
-def one_hot(indices: Node, depth: Value, values: Value, axis: int = -1) -> Node:
-    """The second of two values at the indices along a new axis, the first elsewhere."""
-    classes, rank = int(one_of(depth, "the depth of OneHot")), len(shape_of(indices)) + 1
-    (axis,) = axes_of(rank, [axis])
-    off, on = (node(values)[i] for i in (0, 1))
-    whole = ad.cast_op(indices, "int64")
-    whole = ad.where_op(whole < 0, whole + classes, whole)
-    steps = tensor(np.arange(classes).reshape(-1, *(1,) * (rank - 1 - axis)))
-    return ad.where_op(ad.equal_op(ad.expand_dims_op(whole, axis), steps), on, off)
-
-
-@operator("Flatten")
-def flatten(x: Node, axis: int = 1) -> Node:
+def _flatten(x: Node, axis: int = 1) -> Node:
     """x as a matrix: the axes before `axis`, and the others."""
-    extents = shape_of(x)
-    if not -len(extents) <= axis <= len(extents):
-        raise DataError(f"there are {len(extents)} axes, and it names {axis}")
-    at = axis if axis >= 0 else axis + len(extents)
-    return ad.reshape_op(x, (math.prod(extents[:at]), math.prod(extents[at:])))
+    shape = shape_of(x)
+    return ad.reshape_op(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
-@operator("Expand", 1)
-def expand(x: Node, shape: Value) -> Node:
-    """x broadcast with a shape."""
+def _expand(x: Node, shape: Value) -> Node:
     wanted = integers(shape, "the shape of Expand")
-    if min(wanted, default=0) < 0:
-        raise DataError(f"a shape has no negative extent: {wanted}")
-    return ad.broadcast_shape_op(x, broadcast_rule(shape_of(x), tuple(wanted)))
+    return ad.broadcast_shape_op(x, ad.broadcast_rule(shape_of(x), tuple(wanted)))
 
 
-@operator("Tile", 1)
-def tile(x: Node, repeats: Value) -> Node:
-    """x many times along each axis."""
+def _tile(x: Node, repeats: Value) -> Node:
     counts = integers(repeats, "repeats")
-    if len(counts) != len(shape_of(x)) or min(counts, default=0) < 0:
+    if len(counts) != len(shape_of(x)):
         raise DataError(f"repeats must be a number for each of {len(shape_of(x))} axes, not {counts}")
     return Tensor.repeat(x, *counts)
 
 
-@operator("Split", 1)
-def split(
-    x: Node, sizes: Value = None, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
-) -> list[Node]:
+def _split(x: Node, sizes: Value = None, axis: int = 0, num_outputs: int | None = None, outputs: int = 1) -> Any:
     """Parts of x along an axis, of these sizes, or equal ones."""
-    (axis,) = axes_of(len(shape_of(x)), [axis])
+    (axis,) = axes_of(x, axis)
     extent = shape_of(x)[axis]
     if sizes is None:
-        if num_outputs not in (None, outputs):
-            raise DataError(f"Split into {num_outputs} has {outputs} outputs")
         each = math.ceil(extent / outputs)
         widths = [max(min(each, extent - each * i), 0) for i in range(outputs)]
     else:
         widths = integers(sizes, "the sizes of Split")
-        if len(widths) != outputs or min(widths) < 0 or sum(widths) != extent:
-            raise DataError(f"Split of extent {extent} into {outputs} outputs of sizes {widths}")
-    return list(Tensor.split(x, widths, axis))
+    if len(widths) != outputs or min(widths) < 0 or sum(widths) != extent or num_outputs not in (None, outputs):
+        raise DataError(f"Split of extent {extent} into {outputs} outputs of sizes {widths}")
+    return Tensor.split(x, widths, axis)
 
 
-@operator("SplitToSequence", 1)
-def split_to_sequence(x: Node, sizes: Value = None, axis: int = 0, keepdims: int = 1) -> list[list[Node]]:
+def _split_to_sequence(x: Node, sizes: Value = None, axis: int = 0, keepdims: int = 1) -> list[list[Node]]:
     """Parts of x along an axis, of these sizes, of one size, or of extent 1, as one value."""
-    (axis,) = axes_of(len(shape_of(x)), [axis])
-    extent = shape_of(x)[axis]
-    widths = [1] if sizes is None else integers(sizes, "the sizes of SplitToSequence")
-    if sizes is None or np.ndim(sizes) == 0:
-        widths = [min(widths[0], extent - start) for start in range(0, extent, widths[0])]
-    parts: list[Node] = list(Tensor.split(x, widths, axis))
+    (axis,) = axes_of(x, axis)
+    width = [1] if sizes is None else integers(sizes, "the sizes of SplitToSequence")
+    parts: list[Node] = list(Tensor.split(x, width[0] if np.ndim(sizes) == 0 else width, axis))
     return [[ad.squeeze_op(part, axis) for part in parts] if sizes is None and not keepdims else parts]
 
 
-operator("SequenceAt", 1)(lambda parts, place: parts[int(one_of(place, "the place of SequenceAt"))])
-
-
-@operator("Slice", 1, 2, 3, 4)
-def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Node:
-    """A part of x."""
+def _slice(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Node:
     first, last = integers(starts, "starts"), integers(ends, "ends")
     along = range(len(first)) if axes is None else integers(axes, "axes")
     step = [1] * len(first) if steps is None else integers(steps, "steps")
-    extents = shape_of(x)
     if not len(first) == len(last) == len(along) == len(step):
         raise DataError(f"{len(first)} starts, {len(last)} ends, {len(along)} axes and {len(step)} steps")
-    along = axes_of(len(extents), along)
-    key: list[Any] = [slice(None)] * len(extents)
-    for axis, start, end, by in zip(along, first, last, step, strict=True):
-        extent = extents[axis]
-        low, high = (0, extent) if by > 0 else (-1, extent - 1)  # ONNX's own rule of clamping
-        start = min(max(start + extent * (start < 0), 0), high if by < 0 else extent)
-        end = min(max(end + extent * (end < 0), low), extent)
-        if (start, end, by) != (0, extent, 1):
-            key[axis] = slice(start, None if end < 0 else end, by)
+    key = [slice(None)] * len(shape_of(x))
+    for axis, start, end, by in zip(axes_of(x, *along), first, last, step, strict=True):
+        key[axis] = slice(max(start, -shape_of(x)[axis]), end, by)  # of a start before the first ONNX takes the first
     return x[tuple(key)]
 
 
-def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
-    """ONNX's pads, all before, then all behind, as pairs."""
-    found = list(pads or (0,) * (2 * space))
-    if len(found) != 2 * space:
-        raise DataError(f"pads must be {2 * space} numbers, not {len(found)}")
-    return list(zip(found[:space], found[space:], strict=True))
+def _pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str = "constant") -> Node:
+    """x with a constant around it, or with its elements: the last, mirrored, or from the other end."""
+    shape = shape_of(x)
+    along = axes_of(x, *(range(len(shape)) if axes is None else integers(axes, "axes")))
+    pairs = dict(zip(along, pairs_of(integers(pads, "pads"), len(along)), strict=True))
+    if min((width for pair in pairs.values() for width in pair), default=0) < 0:
+        raise GraphError("negative pads are not supported")
+    if mode == "constant":
+        widths = [pairs.get(axis, (0, 0)) for axis in range(len(shape))]
+        return layers.padded(x, widths, number(value, "the value of Pad", 0.0))
+    for axis, pair in pairs.items():
+        if any(pair):
+            places = np.pad(np.arange(shape[axis]), pair, mode=mode)  # type: ignore[call-overload]
+            x = ad.take_op(x, tensor(places), axis)
+    return x
 
 
-@operator("Pad", 1, 2, 3)
-def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str = "constant") -> Node:
-    """x with a constant around it, or with its own elements: the last, mirrored, or from the other end."""
-    if mode not in ("constant", "edge", "reflect", "wrap"):
-        raise GraphError(f"Pad: mode {mode} is not supported")
-    rank = len(shape_of(x))
-    given = axes_of(rank, range(rank) if axes is None else integers(axes, "axes"))
-    pairs = dict(zip(given, pairs_of(integers(pads, "pads"), len(given)), strict=True))
-    widths = [pairs.get(axis, (0, 0)) for axis in range(rank)]
-    if min(map(min, widths), default=0) < 0:
-        raise GraphError("Pad: negative pads are not supported")
-    if mode != "constant":
-        for axis, (extent, width) in enumerate(zip(shape_of(x), widths, strict=True)):
-            if any(width):
-                places = np.pad(np.arange(extent), width, mode=mode)  # type: ignore[call-overload]
-                x = ad.take_op(x, tensor(places), axis)
-        return x
-    return composed.padded(x, widths, number(value, 0.0, "the value of Pad"))
+# Constants --------------------------------------------------------------------------------------------------
 
 
-@operator("ConstantOfShape", 0)
-def constant_of_shape(shape: Value, value: np.ndarray | None = None) -> Node:
+def _constant(
+    value: np.ndarray | None = None,
+    value_float: float | None = None,
+    value_floats: list[float] | None = None,
+    value_int: int | None = None,
+    value_ints: list[int] | None = None,
+) -> np.ndarray:
+    """The value of the one attribute. Raises DataError for several, or none."""
+    stated = [(value, None), (value_float, "f4"), (value_floats, "f4"), (value_int, "i8"), (value_ints, "i8")]
+    stated = [(number, dtype) for number, dtype in stated if number is not None]
+    if len(stated) != 1:
+        raise DataError(f"a Constant has one attribute, its value, not {len(stated)}")
+    return np.asarray(*stated[0])
+
+
+def _constant_of_shape(shape: Value, value: np.ndarray | None = None) -> Node:
     """One value at every index of a shape."""
-    given = np.zeros(1, "float32") if value is None else value
     extents = integers(shape, "the shape")
     if min(extents, default=0) < 0:
         raise DataError(f"a shape has no negative extent: {extents}")
-    return ad.broadcast_shape_op(tensor(np.asarray(one_of(given, "the value"))), tuple(extents))
+    one = np.zeros((), "float32") if value is None else value.reshape(())
+    return ad.broadcast_shape_op(tensor(one), tuple(extents))
 
 
-@operator("Range", 0, 1, 2)
-def range_(start: Value, limit: Value, delta: Value) -> np.ndarray:
+def _range(*bounds: Value) -> np.ndarray:
     """start, start + delta, ... before limit."""
-    first, last, step = (one_of(value, "a bound of Range") for value in (start, limit, delta))
+    dtype = known(bounds[0], "a bound of Range").dtype
+    first, last, step = (number(bound, "a bound of Range") for bound in bounds)
     if step == 0 or not np.isfinite([first, last, step]).all():
         raise DataError(f"Range from {first} to {last} by {step} has no end")
-    count = max(math.ceil((last.item() - first.item()) / step.item()), 0)
-    if count * first.itemsize > MOST_FOLDED:
+    count = max(math.ceil((last - first) / step), 0)
+    if count * dtype.itemsize > MOST_FOLDED:
         raise DataError(f"Range of {count} numbers has more than {MOST_FOLDED} bytes")
-    return (np.arange(count) * step + first).astype(first.dtype)
+    return np.asarray(np.arange(count) * bounds[2] + bounds[0], dtype)
+
+
+OPERATORS: dict[str, Row] = {
+    **{
+        op.onnx: _pointwise(op)
+        for op in OPS.values()
+        if op.kind == "elementwise" and len(op.onnx.split()) == 1  # of several the last step is one by itself
+    },
+    # of one value at each index
+    "Identity": row(lambda x: x),
+    "Reciprocal": row(lambda x: 1.0 / x),
+    "Ceil": row(lambda x: -ad.floor_op(-x)),
+    "Tan": row(lambda x: ad.sin_op(x) / ad.cos_op(x)),
+    "Cosh": row(_cosh),
+    "Sinh": row(_sinh),
+    "Acosh": row(_acosh),
+    "Asinh": row(_asinh),
+    "Atanh": row(lambda x: (Tensor.log1p(x) - Tensor.log1p(-x)) / 2.0),
+    "IsNaN": row(lambda x: ad.not_equal_op(x, x)),
+    "IsInf": row(_is_infinite),
+    "Softplus": row(functional.softplus),
+    "HardSwish": row(functional.hardswish),
+    "HardSigmoid": row(lambda x, alpha=0.2, beta=0.5: ad.clip_op(x * alpha + beta, 0.0, 1.0)),
+    "LeakyRelu": row(lambda x, alpha=0.01: functional.leaky_relu(x, alpha)),
+    "Gelu": row(lambda x, approximate="none": ad.gelu_op(x, approximate)),
+    "Clip": row(_clip, 1, 2),
+    "Cast": row(lambda x, to, saturate=1: ad.cast_op(x, dtype_of_code(to))),
+    "CastLike": row(_cast_like, 0),
+    "Dropout": row(_dropout, 1, 2),
+    # of several
+    "Div": row(_divide, 0, 1),
+    "Pow": row(_power, 0, 1),
+    "Mod": row(lambda a, b, fmod=0: (ad.fmod_op if fmod else Tensor.remainder)(a, b)),
+    "Sum": _pointwise(OPS["add"]),
+    "Mean": row(lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs))),
+    "Xor": row(ad.not_equal_op),
+    "Where": row(ad.where_op),
+    # along axes
+    "ReduceSum": _reduction(ad.sum_op),
+    "ReduceMean": _reduction(ad.mean_op),
+    "ReduceMax": _reduction(ad.max_op),
+    "ReduceMin": _reduction(ad.min_op),
+    "ReduceProd": _reduction(_product),
+    "ReduceLogSumExp": _reduction(ad.logsumexp_op),
+    "ReduceSumSquare": _reduction(lambda x, axes, keep: ad.sum_op(x * x, axes, keep)),
+    "ReduceL2": _reduction(lambda x, axes, keep: ad.sqrt_op(ad.sum_op(x * x, axes, keep))),
+    "ArgMax": _extremum_place(ad.argmax_op),
+    "ArgMin": _extremum_place(ad.argmin_op),
+    "Softmax": row(lambda x, axis=-1: ad.softmax_op(x, axis)),
+    "LogSoftmax": row(lambda x, axis=-1: ad.log_softmax_op(x, axis)),
+    "Hardmax": row(_hardmax),
+    "LpNormalization": row(lambda x, axis=-1, p=2: functional.normalize(x, p, axis, layers.TINY)),
+    "CumSum": row(
+        lambda x, axis, exclusive=0, reverse=0: ad.cumsum_op(
+            x, axes_of(x, number(axis, "the axis of CumSum"))[0], bool(exclusive), bool(reverse)
+        ), 1,
+    ),
+    "TopK": row(lambda x, k, axis=-1, largest=1, sorted=1: ad.topk_op(x, number(k, "k"), axis, bool(largest)), 1),
+    # places
+    "Gather": row(lambda x, indices, axis=0: ad.take_op(x, indices, axis)),
+    "GatherElements": row(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis)),
+    "OneHot": row(_one_hot, 1),
+    "Trilu": row(lambda x, k=None, upper=1: (Tensor.triu if upper else Tensor.tril)(x, number(k, "k", 0)), 1),
+    # shapes
+    "Shape": row(lambda x, start=0, end=None: np.asarray(shape_of(x)[start:end], "int64")),
+    "Size": row(lambda x: np.asarray(math.prod(shape_of(x)), "int64")),
+    "Reshape": row(_reshape, 1),
+    "Flatten": row(_flatten),
+    "Transpose": row(lambda x, perm=None: ad.transpose_op(x, None if perm is None else tuple(perm))),
+    "Unsqueeze": row(lambda x, axes: ad.expand_dims_op(x, tuple(integers(axes, "axes"))), 1),
+    "Squeeze": row(lambda x, axes=None: ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes"))), 1),
+    "Expand": row(_expand, 1),
+    "Tile": row(_tile, 1),
+    "Concat": row(lambda *xs, axis: xs[0] if len(xs) == 1 else ad.concatenate_op(list(xs), axis)),
+    "Split": row(_split, 1),
+    "SplitToSequence": row(_split_to_sequence, 1),
+    "SequenceAt": row(lambda parts, place: parts[number(place, "the place of SequenceAt")], 1),
+    "Slice": row(_slice, 1, 2, 3, 4),
+    "Pad": row(_pad, 1, 2, 3),
+    # constants
+    "Constant": row(_constant),
+    "ConstantOfShape": row(_constant_of_shape, 0),
+    "Range": row(_range, 0, 1, 2),
+    # products, windows, norms and recurrences
+    "MatMul": row(ad.matmul_op),
+    "Gemm": row(layers.gemm),
+    "Conv": row(layers.of_images(layers.conv)),
+    "ConvTranspose": row(layers.of_images(layers.conv_transposed)),
+    "MaxPool": row(layers.of_images(layers.max_pool)),
+    "AveragePool": row(layers.of_images(layers.mean_pool)),
+    "GlobalAveragePool": row(lambda x: ad.mean_op(x, layers.space_of(x), True)),
+    "GlobalMaxPool": row(lambda x: ad.max_op(x, layers.space_of(x), True)),
+    "Resize": row(layers.resize, 1, 2, 3),
+    "BatchNormalization": row(layers.batch_norm),
+    "LayerNormalization": row(layers.layer_norm),
+    "InstanceNormalization": row(
+        lambda x, weight, bias, epsilon=1e-5: functional.group_norm(x, shape_of(x)[1], weight, bias, epsilon)
+    ),
+    "RNN": row(functools.partial(layers.recurrent, "RNN"), 4),
+    "LSTM": row(functools.partial(layers.recurrent, "LSTM"), 4),
+    "GRU": row(functools.partial(layers.recurrent, "GRU"), 4),
+}  # fmt: skip
+"""ONNX's operators by name."""
