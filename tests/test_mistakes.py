@@ -101,6 +101,8 @@ def graphs() -> Iterable[Row]:
     yield DTypeError, "dtypes differ", lambda: run_of(ad.matmul_op, np.ones((2, 2), "float32"), np.ones((2, 2)))
     yield DTypeError, "0.5 is no int32", lambda: run_of(lambda x: ad.add_byconst_op(x, 0.5), np.ones(3, "int32"))
     yield DTypeError, "not one of int8, int32, int64", lambda: run_of(ad.take_op, ONES, np.ones(3, "float32"))
+    yield GraphError, "sort: takes tensors and nodes, not int", lambda: ad.sort_op(5)
+    yield GraphError, "takes tensors and nodes, not float", lambda: run_of(lambda x: ad.reshape_like_op(x, 1.0), ONES)
     yield GraphError, "output must be a node, not float", lambda: ad.gradients(1.0, [x])
     yield GraphError, "the graph has a circle", lambda: ad.Executor([cyclic]).run({a: ONES})
     yield GraphError, "passes: 5 is not one of", lambda: ad.Executor([x * 2.0], passes=5)
@@ -145,6 +147,7 @@ def tensors() -> Iterable[Row]:
     yield DTypeError, "int16", lambda: dl.tensor(np.zeros(2, "int16"))
     yield GraphError, "variable", lambda: (ad.Variable("x") + v).numpy()
     yield GraphError, "one element", lambda: x.item()
+    yield ShapeError, "takes a matrix", lambda: dl.ones(2, 3, 4).t()
     yield IndexRangeError, "index 3 is out of range for axis 0", lambda: x[3]
     yield IndexRangeError, "index 7 is out of range for axis 0", lambda: x[[0, 7]]
     yield ShapeError, "a mask of shape (4,)", lambda: x[np.ones(4, bool)]
@@ -187,6 +190,7 @@ def networks() -> Iterable[Row]:
     yield GraphError, "4 channels do not divide into 3 groups", lambda: nn.GroupNorm(3, 4)
     yield GraphError, "mode must be", lambda: F.pad(x, (1, 1), "circular")
     yield GraphError, "does not divide into 3 heads", lambda: nn.MultiheadAttention(8, 3)
+    yield ShapeError, "one number for each channel", lambda: F.prelu(dl.ones(2, 1, 4), dl.ones(3))
     yield GraphError, "must be a node, not ndarray", lambda: F.silu(np.ones(2))
     yield DlsysError, "has more bytes than any memory", lambda: nn.Linear(2**40, 2**40)
     yield DlsysError, "must be of integers, not float32", lambda: nn.Embedding(4, 3)(dl.tensor([1.0]))

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ..devices import host_array
-from ..errors import DlsysError, DTypeError, ShapeError
+from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import Made, Node, Op, Type, error_at, find_topo_sort, stamp, type_of
 from ..hooks import hooks
 from ..node import user_line
@@ -93,7 +93,21 @@ class Deferred(Op):
     def replayed(self, node: Node, inputs: list[Node]) -> Any:
         """What the function returns of these inputs."""
         args, words = (_filled(node.attrs[part], inputs) for part in ("args", "words"))
-        return self.function(*args, **words)
+        return self.applied(args, words)
+
+    def applied(self, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
+        """What the function returns. Raises GraphError for what is no node where it takes one."""
+        try:
+            return self.function(*args, **words)
+        except (AttributeError, IndexError, TypeError, ValueError):
+            names = self.function.__code__.co_varnames
+            for name, value in (*zip(names, args, strict=False), *words.items()):
+                takes = self.function.__annotations__.get(name)
+                is_needed = takes == "Node" or (takes == "Node | None" and value is not None)
+                if is_needed and not isinstance(value, Node):
+                    told = f"{self.name}: takes tensors and nodes, not {type(value).__name__}"
+                    raise GraphError(told) from None
+            raise
 
 
 class Result(Op):
@@ -180,7 +194,7 @@ def function(results: Results = None) -> Any:
             if _has_no_type(args) or (words and _has_no_type(words.values())):
                 return call.noted(args, words)
             try:
-                result: Any = body(*args, **words)
+                result: Any = call.applied(args, words)
             except DlsysError as error:
                 if scopes.origin is None and not re.search(r"\bat [^\]]+:\d+\]", told := str(error)):
                     error.args = (f"{told} [at {user_line()}]",)

@@ -73,7 +73,7 @@ def axes_of(op: str, x: Any, axes: Any) -> tuple[int, ...]:
     number is none. Raises GraphError for what is no node or no axes, ShapeError for axes that x lacks."""
     if not isinstance(x, Node):
         raise GraphError(f"{op}: takes tensors and nodes, not {type(x).__name__}")
-    if x.shape == () and axes in (0, -1, (0,), (-1,)):
+    if x.shape == () and isinstance(axes, (int, tuple)) and axes in (0, -1, (0,), (-1,)):
         return ()
     return tuple(sorted(axes_in(op, axes, len(x.shape))))
 

@@ -106,9 +106,12 @@ class Shapes(TensorNode):
         """Two axes change places."""
         return ops.swapaxes_op(node_of(self), a, b)
 
-    def t(self: ArrayLike) -> Tensor:
-        """A matrix transposed."""
-        return ops.transpose_op(node_of(self))
+    @method
+    def t(self: Tensor) -> Tensor:
+        """A matrix transposed; a vector as it is. Raises ShapeError for more axes."""
+        if len(shape_of(self)) > 2:
+            raise ShapeError(f"t: takes a matrix, not of shape {shape_of(self)} [{self.name}]: permute() takes axes")
+        return ops.transpose_op(self)
 
     def squeeze(self: ArrayLike, dim: Axis = None, *, axis: Axis = None) -> Tensor:
         """Without axes of extent 1: all of them for None, else those named that have it."""

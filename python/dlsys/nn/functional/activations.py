@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ... import autodiff as ad
 from ...autodiff import Node
 from ...checks import flag, number, real
+from ...errors import ShapeError
 from ...ops.replay import function
 from ...random import default_generator
 from ...tensors import Tensor
@@ -56,9 +57,12 @@ def mish(input: Node) -> Tensor:
 
 @function()
 def prelu(input: Node, weight: Node) -> Tensor:
-    """x where x > 0, else weight x; weight of one element, or (C,) for x (N, C, *space)."""
-    require_nodes("prelu", input, weight)
+    """x where x > 0, else weight x; weight of one element, or (C,) for x (N, C, *space). Raises ShapeError for
+    others."""
     space, alone = len(input.shape) - 2, math.prod(weight.shape) == 1
+    if not alone and weight.shape != input.shape[1:2]:
+        told = f"{weight.name} of shape {weight.shape} is not one number for each channel of {input.shape}"
+        raise ShapeError(f"prelu: {told}")
     slope = ad.reshape_op(weight, ()) if alone else per_channel(weight, space)
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 

@@ -10,7 +10,6 @@ from ...ops.cross_entropy import class_losses, without_classes
 from ...ops.loss import difference_of, reduced
 from ...ops.replay import function
 from ...tensors import Tensor
-from ..checks import require_nodes
 from .activations import softplus
 
 
@@ -45,7 +44,6 @@ def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float 
 def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
     or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
-    require_nodes("kl_div", input, target)
     word("kl_div", "reduction", reduction, ("mean", "batchmean", "sum", "none"))
     if flag("kl_div", "log_target", log_target):
         losses = ad.exp_op(target) * difference_of("kl_div", target, input)
@@ -69,7 +67,6 @@ def binary_cross_entropy(
     """-y log x - (1 - y) log(1 - x) of probabilities x, with logarithms of -100 at least, times `weight`, which
     broadcasts; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
     op = "binary_cross_entropy"
-    require_nodes(op, input, target, weight)
     _require_one_shape(op, input, target)
     above, below = input > 0.0, input < 1.0  # at 0 the logarithm has no slope
     logs = ad.where_op(above, ad.log_op(ad.where_op(above, input, 1.0)), -100.0)
@@ -85,7 +82,6 @@ def binary_cross_entropy_with_logits(
     """-y log s - (1 - y) log(1 - s) with s = sigmoid(x), times `weight`; the first term times `pos_weight` too, both of
     which broadcast; reduced as `l1_loss`. Raises GraphError, and ShapeError where x and y are of two shapes."""
     op = "binary_cross_entropy_with_logits"
-    require_nodes(op, input, target, weight, pos_weight)
     _require_one_shape(op, input, target)
     of_ones, of_zeros = target * softplus(-input), (1.0 - target) * softplus(input)
     losses = (of_ones if pos_weight is None else of_ones * pos_weight) + of_zeros
@@ -98,7 +94,6 @@ def nll_loss(
 ) -> Tensor:
     """-x at each target's class, of logarithms (N, C) or (N, C, d1, ...), times the class's `weight` (C,); targets,
     reduction and errors are those of `cross_entropy`. Logarithms (C,) are one example."""
-    require_nodes("nll_loss", input, target, weight)
     if len(input.shape) == 1:
         one = nll_loss(
             ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0), weight,
@@ -123,7 +118,6 @@ def cross_entropy(
 ) -> Tensor:
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with class numbers (N, d1, ...) or probabilities of the
     logits' shape; see `autodiff.cross_entropy_op`. Logits (C,) are one example."""
-    require_nodes("cross_entropy", weight)
     if len(input.shape) != 1:
         return ad.cross_entropy_op(input, target, ignore_index, label_smoothing, reduction, weight)
     one, of = ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0)
@@ -142,7 +136,6 @@ def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, kee
 def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The product x1 x2 along `dim`, over both norms, which are `eps` at least; both are broadcast first. Raises
     GraphError."""
-    require_nodes("cosine_similarity", x1, x2)
     least = number("cosine_similarity", "eps", eps)
     product = x1 * x2
     lengths = [ad.maximum_op(Tensor.norm(ad.broadcastto_op(x, product), 2, dim), least) for x in (x1, x2)]

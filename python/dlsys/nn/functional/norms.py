@@ -95,7 +95,6 @@ def layer_norm(
 ) -> Tensor:
     """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape. Raises
     GraphError for what is no shape, ShapeError for another than x's."""
-    require_nodes("layer_norm", input, weight, bias)
     return ad.layer_norm_op(input, weight, bias, _last_axes("layer_norm", input, normalized_shape), eps)
 
 
@@ -106,7 +105,6 @@ def group_norm(
     """x (N, C, *space) normalised over each of `num_groups` groups of channels, times weight plus bias
     (C,): Wu and He (2018). Raises GraphError, ShapeError."""
     groups = integer("group_norm", "num_groups", num_groups, 1)
-    require_nodes("group_norm", input, weight, bias)
     shape = input.shape
     if len(shape) < 2 or shape[1] % groups:
         raise ShapeError(f"group_norm: {input.name} of shape {shape} has no multiple of {groups} channels")
@@ -122,7 +120,6 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over its last axes, of extents `normalized_shape`, times weight of that shape: Zhang
     and Sennrich (2019). eps None is the dtype's distance of 1 to the next number. Raises GraphError, ShapeError."""
-    require_nodes("rms_norm", input, weight)
     axes = _last_axes("rms_norm", input, normalized_shape)
     least = float(np.finfo(input.dtype).eps) if eps is None else number("rms_norm", "eps", eps)
     found = input * ad.rsqrt_op(ad.mean_op(input * input, axes, keepdims=True) + least)

@@ -75,7 +75,6 @@ def conv_transpose2d(
     (C, O / groups, h, w), plus bias (O,): (N, O, H', W'), H' = (H - 1) stride - 2 padding + dilation (h - 1) +
     output_padding + 1. Raises GraphError, ShapeError."""
     op = "conv_transpose2d"
-    require_nodes(op, input, weight, bias)
     shape, filters = input.shape, weight.shape
     strides, more = pair(op, "stride", stride, 1), pair(op, "output_padding", output_padding, 0)
     if any(extra >= step for extra, step in zip(more, strides, strict=True)):
@@ -123,7 +122,6 @@ def adaptive_avg_pool2d(input: Node, output_size: Any) -> Tensor:
 def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The windows of images (N, C, H, W): (N, C h w, L), each a column of L, row after row. Computed as a convolution
     of each channel with filters of a single 1. Raises GraphError, ShapeError."""
-    require_nodes("unfold", input)
     window, channels = pair("unfold", "kernel_size", kernel_size, 1), input.shape[1]
     ones = np.tile(np.eye(math.prod(window), dtype=input.dtype), (channels, 1))
     windows = ad.conv2d_op(input, tensor(ones.reshape(-1, 1, *window)), stride, padding, dilation, channels)

@@ -15,7 +15,6 @@ from ...errors import GraphError, ShapeError
 from ...ops.replay import function
 from ...tensors import Tensor, tensor
 from ...tensors.arguments import node_of
-from ..checks import require_nodes
 
 
 @function()
@@ -24,7 +23,6 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     mirrored at the first and the last, or these; pad is (before, after) of the last axis, then of the one before, ...
     Raises GraphError."""
     word("pad", "mode", mode, ("constant", "reflect", "replicate"))
-    require_nodes("pad", input)
     shape = input.shape
     if not isinstance(pad, (tuple, list)):
         raise GraphError(f"pad: takes a list of widths, not {pad!r}")
@@ -65,7 +63,6 @@ def interpolate(
     Raises GraphError, ShapeError.
     """
     word("interpolate", "mode", mode, ("nearest", "bilinear"))
-    require_nodes("interpolate", input)
     shape = input.shape
     space = shape[2:]
     if not space or 0 in space or (mode == "bilinear" and len(space) != 2):
@@ -105,7 +102,6 @@ def pixel_shuffle(input: Node, upscale_factor: int) -> Tensor:
     """(..., C r^2, H, W) as (..., C, H r, W r), r being the factor: the channels of a pixel become its
     rows and columns. Raises GraphError, ShapeError."""
     r = integer("pixel_shuffle", "upscale_factor", upscale_factor, 1)
-    require_nodes("pixel_shuffle", input)
     shape = input.shape
     if len(shape) < 3 or shape[-3] % (r * r):
         raise ShapeError(f"pixel_shuffle: {input.name} of shape {shape} has no multiple of {r * r} channels")
