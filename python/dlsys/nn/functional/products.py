@@ -122,6 +122,8 @@ def adaptive_avg_pool2d(input: Node, output_size: Any) -> Tensor:
 def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The windows of images (N, C, H, W): (N, C h w, L), each a column of L, row after row. Computed as a convolution
     of each channel with filters of a single 1. Raises GraphError, ShapeError."""
+    if len(input.shape) != 4:
+        raise ShapeError(f"unfold: takes images (N, C, H, W), not of shape {input.shape}")
     window, channels = pair("unfold", "kernel_size", kernel_size, 1), input.shape[1]
     ones = np.tile(np.eye(math.prod(window), dtype=input.dtype), (channels, 1))
     windows = ad.conv2d_op(input, tensor(ones.reshape(-1, 1, *window)), stride, padding, dilation, channels)
