@@ -148,6 +148,7 @@ def tensors() -> Iterable[Row]:
     yield GraphError, "variable", lambda: (ad.Variable("x") + v).numpy()
     yield GraphError, "one element", lambda: x.item()
     yield ShapeError, "takes a matrix", lambda: dl.ones(2, 3, 4).t()
+    yield ShapeError, "2 indices for a tensor of shape (1,)", lambda: v[[0], :]
     yield IndexRangeError, "index 3 is out of range for axis 0", lambda: x[3]
     yield IndexRangeError, "index 7 is out of range for axis 0", lambda: x[[0, 7]]
     yield ShapeError, "a mask of shape (4,)", lambda: x[np.ones(4, bool)]

@@ -33,6 +33,7 @@ def test_indices_of_every_kind() -> None:
             np.s_[1:, [1, 0], ::2],
         ),
         *(np.s_[random(3, 4, 5) > 1e9], np.s_[1, 2, 3], np.s_[-1, ..., None], np.s_[np.array(1)]),
+        *(np.s_[np.array(1), ..., rows], np.s_[rows, np.array(-1), None, [1, 2, 3]], np.s_[rows, :, 1:]),
     ]
     x = random(3, 4, 5)
     t, d = torch.tensor(x, requires_grad=True), dl.tensor(x, requires_grad=True)

@@ -85,8 +85,12 @@ class _NewAxis:
 
 @function()
 def gathered(x: Node, items: list[Any]) -> Node:
-    """x at index arrays of several axes, beside other items."""
+    """x at index arrays of several axes, beside other items. An array of no axis counts as an integer."""
     items = _expanded(items, x.shape)
+    numbers = [i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)) and item.shape == ()]
+    for place in reversed(numbers):
+        before = [item for item in items[:place] if item is not None and not isinstance(item, _NewAxis)]
+        x = ops.take_op(x, _as_node(items.pop(place)), len(before))
     # Integers and slices first; after them only whole axes and arrays are left.
     basic = tuple(WHOLE if isinstance(item, (Node, np.ndarray)) else item for item in items)
     basic = tuple(None if isinstance(item, _NewAxis) else item for item in basic)
@@ -95,6 +99,8 @@ def gathered(x: Node, items: list[Any]) -> Node:
     y = ops.slice_op(x, basic)
     axes = [axis for axis, item in enumerate(places) if isinstance(item, (Node, np.ndarray))]
     arrays = [places[axis] for axis in axes]
+    if not axes:
+        return y
     if axes != list(range(axes[0], axes[0] + len(axes))):  # apart: what they give comes first
         rest = [axis for axis in range(len(places)) if axis not in axes]
         y, axes = ops.transpose_op(y, (*axes, *rest)), list(range(len(axes)))
@@ -169,10 +175,10 @@ class Indexing(TensorNode):
         if not any(_is_array(item) for item in items):
             return ops.slice_op(self, tuple(items))
         items = [_as_index(item) if _is_array(item) else item for item in items]
-        (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
-        alone = all(isinstance(item, slice) and item == WHOLE for item in items[:at] + items[at + 1 :])
-        if alone and not others and not _is_mask(items[at]):
-            return ops.take_op(self, _as_node(items[at]), at)  # which needs no shape
+        at = next(i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
+        alone = at == len(items) - 1 and all(isinstance(item, slice) and item == WHOLE for item in items[:at])
+        if alone and not _is_mask(items[at]):
+            return ops.take_op(self, _as_node(items[at]), at)
         if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
             return ops.take_op(self, _as_node(items[1]), -1)
         return gathered(self, items)
