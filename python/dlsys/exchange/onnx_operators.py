@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import autodiff as ad
+from .. import ops
 from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..graph import FLOATS, INTEGERS, OPS, Op
+from ..graph import FLOATS, INTEGERS, OPS
 from ..nn import functional
 from ..tensors import Tensor, dtype_of, known_dtype, shape_of, tensor
 from . import onnx_layers as layers
@@ -52,17 +53,15 @@ def row(function: Callable[..., Any], *arrays: int) -> Row:
 # Pointwise --------------------------------------------------------------------------------------------------
 
 
-def _pointwise(op: Op) -> Row:
-    """The row of a primitive of one value, or of two and more."""
-    if getattr(op, "count", 0) == 1:
-        return row(lambda x: op.make([x]))
-    return row(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs), 0, 1)
+def _pointwise(function: Callable[..., Any]) -> Row:
+    """The row of a function of two values at each index, also for more of them."""
+    return row(lambda *xs: functools.reduce(lambda a, b: function(*operands(a, b)), xs), 0, 1)
 
 
-def _divide(a: Value, b: Value) -> Node:
+def _divide(a: Any, b: Any) -> Node:
     """a / b; of integers rounded toward zero."""
-    a, b = operands(a, b)
-    return (ad.quotient_op if known_dtype(a) in INTEGERS else ad.div_op)(a, b)
+    dtype = known_dtype(b if isinstance(a, float) else a)
+    return (ad.quotient_op if dtype in INTEGERS else ad.div_op)(a, b)
 
 
 def _power(a: Value, b: Value) -> Node:
@@ -311,12 +310,13 @@ def _range(*bounds: Value) -> np.ndarray:
     return np.asarray(np.arange(count) * bounds[2] + bounds[0], dtype)
 
 
+_NAMED: list[Any] = [
+    op for op in OPS.values() if op.builtin and op.kind == "elementwise" and len(op.onnx.split()) == 1
+]
+"""The primitives of values at each index whose rows have the name of ONNX's operator."""
 OPERATORS: dict[str, Row] = {
-    **{
-        op.onnx: _pointwise(op)
-        for op in OPS.values()
-        if op.kind == "elementwise" and len(op.onnx.split()) == 1  # of several the last step is one by itself
-    },
+    **{op.onnx: row(getattr(ops, f"{op.name}_op")) for op in _NAMED if op.count == 1},
+    **{op.onnx: _pointwise(getattr(ops, f"{op.name}_op")) for op in _NAMED if op.count == 2},
     # of one value at each index
     "Identity": row(lambda x: x),
     "Reciprocal": row(lambda x: 1.0 / x),
@@ -339,10 +339,10 @@ OPERATORS: dict[str, Row] = {
     "CastLike": row(_cast_like, 0),
     "Dropout": row(_dropout, 1, 2),
     # of several
-    "Div": row(_divide, 0, 1),
+    "Div": _pointwise(_divide),
     "Pow": row(_power, 0, 1),
     "Mod": row(lambda a, b, fmod=0: (ad.fmod_op if fmod else Tensor.remainder)(a, b)),
-    "Sum": _pointwise(OPS["add"]),
+    "Sum": _pointwise(ad.add_op),
     "Mean": row(lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs))),
     "Xor": row(ad.not_equal_op),
     "Where": row(ad.where_op),

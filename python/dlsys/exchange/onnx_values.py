@@ -10,7 +10,6 @@ import numpy as np
 from ..autodiff import Node
 from ..errors import DataError, GraphError
 from ..graph import DTYPES, FLOATS, INTEGERS
-from ..ops import constant_op
 from ..tensors import is_leaf, known_dtype, shape_of, tensor
 
 Value = Any
@@ -90,12 +89,10 @@ def pairs_of(pads: Sequence[int] | None, axes: int) -> list[tuple[int, int]]:
     return list(zip(pads[:axes], pads[axes:], strict=True))
 
 
-def operands(a: Value, b: Value) -> list[Node]:
-    """Two operands as nodes. A known float beside a node of floats is a constant in the kernels' code, of its dtype."""
-    return [
-        constant_op(x.item(), known_dtype(other) or str(x.dtype)) if is_number(x, other) else node(x)
-        for x, other in ((a, b), (b, a))
-    ]
+def operands(a: Value, b: Value) -> list[Node | float]:
+    """Two operands as nodes; a known float beside a node of floats as a number, which is a constant in the kernels'
+    code, of the node's dtype."""
+    return [x.item() if is_number(x, other) else node(x) for x, other in ((a, b), (b, a))]
 
 
 def is_number(value: Value, other: Value) -> bool:
