@@ -97,8 +97,8 @@ def test_optimizers_follow_torch_and_compile_once(name: str, options: dict[str, 
 def test_parameters_of_two_dtypes_share_one_learning_rate() -> None:
     single, double = ad.Parameter(np.ones(3, "float32")), ad.Parameter(np.ones((2, 2)))
     opt = optim.Adam([single, double], lr=0.25)
-    grads = [*ad.gradients(single * 3, [single]), *ad.gradients(double * -2, [double])]
-    executor = ad.Executor([opt.update(grads)], ctx="numpy")
+    (first,), (second,) = ad.gradients(single * 3, [single]), ad.gradients(double * -2, [double])
+    executor = ad.Executor([opt.apply_gradients({single: first, double: second})], ctx="numpy")
     executor.run({})
     opt.lr = 0.5
     executor.run({})  # the gradients are constant, so Adam moves by lr
@@ -220,7 +220,53 @@ def test_a_group_joins_and_settings_change() -> None:
     first, second = opt.param_groups
     assert second["lr"] == 0.1 and first["initial_lr"] == 0.15 and second["params"] == [mine[1]]
     assert first.keys() == {"params", "lr", "initial_lr", *opt.defaults}
-    assert len(opt.groups) == 2 and len(opt.state) == 2
+    assert len(opt.param_groups) == 2 and len(opt.state) == 2
+
+
+def test_settings_that_change_no_result_are_taken() -> None:
+    mine, theirs = twins((3,))
+    words = {"foreach": False, "maximize": False, "differentiable": False}
+    a, b = optim.RMSprop(mine, lr=0.1, fused=True, **words), torch.optim.RMSprop(theirs, lr=0.1, **words)
+    for _ in range(2):
+        stepped(a, mine, 1.0), stepped(b, theirs, 1.0)
+    all_close(mine, theirs)
+    assert not words.keys() & a.param_groups[0].keys()
+    a.add_param_group({"params": [nn.Parameter(np.ones(2))], "foreach": True, "initial_lr": 0.5})
+    assert a.param_groups[1]["initial_lr"] == 0.5 and a.param_groups[1]["lr"] == 0.1
+    assert "unexpected keyword argument 'fuse'" in error_of(TypeError, lambda: optim.RMSprop(mine, fuse=True))
+    assert "maximize must be False" in error_of(dl.GraphError, lambda: optim.RMSprop(mine, maximize=True))
+
+
+class Lion(optim.Optimizer):
+    """p -= lr sign(beta1 m + (1 - beta1) g), with decoupled decay; m = beta2 m + (1 - beta2) g (Chen et al. 2023)."""
+
+    def __init__(self, params: Any, lr: float = 1e-4, betas: Any = (0.9, 0.99), weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    def initial(self, group: Any) -> dict[str, float]:
+        return {"exp_avg": 0.0}
+
+    def update(self, p: Any, g: Any, state: Any, lr: Any, step: Any, group: Any) -> Any:
+        (beta1, beta2), mean = group["betas"], state["exp_avg"]
+        p = p * (lr * -group["weight_decay"] + 1.0)
+        return p - ad.sign_op(mean * beta1 + g * (1 - beta1)) * lr, {"exp_avg": mean * beta2 + g * (1 - beta2)}
+
+
+def test_an_optimizer_is_a_formula() -> None:
+    eager, compiled = (nn.Parameter(np.float32([1.0, -2.0])) for _ in range(2))
+    optimizers = [Lion([parameter], lr=0.1, weight_decay=0.5) for parameter in (eager, compiled)]
+    executor = ad.Executor([optimizers[1].minimize((compiled * compiled).sum())])
+    p, m = np.float32([1.0, -2.0]), np.zeros(2, "float32")
+    for _ in range(3):
+        stepped(optimizers[0], [eager], 1.0)
+        executor.run({})
+        g = 2 * p
+        p, m = p * np.float32(0.95) - np.float32(0.1) * np.sign(0.9 * m + 0.1 * g), 0.99 * m + 0.01 * g
+    close(eager.numpy(), p.astype("float32"))
+    assert (eager.numpy() == compiled.numpy()).all()
+    again = Lion([nn.Parameter(np.ones(2, "float32"))])
+    again.load_state_dict(optimizers[0].state_dict())
+    close(np.asarray(again.state[again.parameters[0]]["exp_avg"]), m.astype("float32"))
 
 
 def test_closure_and_gradients_of_zeros() -> None:
@@ -275,11 +321,11 @@ def test_training_goes_on_from_a_state_dict() -> None:
         model, again = Model(name, options), Model(name, options)
         model.train(5)
         model.opt.lr = 0.25
-        model.opt.groups[0].schedule_lr(0.125)
+        model.opt.param_groups[0].change({"lr": 0.125})  # as a schedule does
         again.opt.load_state_dict(model.opt.state_dict())
         for parameter, other in zip(again.parameters, model.parameters, strict=True):
             parameter.value = other.value
-        assert (again.opt.lr, again.opt.groups[0].initial_lr) == (0.125, 0.25)
+        assert (again.opt.lr, again.opt.param_groups[0]["initial_lr"]) == (0.125, 0.25)
         assert same(again.train(5, first=5), model.train(5, first=5)), name
 
 
@@ -301,8 +347,9 @@ def test_state_dict_holds_copies_and_options_and_load_is_strict() -> None:
         (dl.GraphError, 'needs a dictionary of "state" and "param_groups"', [1]),
         (dl.GraphError, "groups have [2] parameters, the state's [2, 2]", {**state, "param_groups": [group, group]}),
         (dl.GraphError, "lr must be a number >= 0", {**state, "param_groups": [{**group, "lr": -1}]}),
-        (dl.GraphError, "missing keys: state.1.exp_avg; unexpected keys: state.7, state.1.other",
-         {**state, "state": {0: kept[0], 7: {}, 1: {**{k: kept[1][k] for k in ("exp_avg_sq", "step")}, "other": 0}}}),
+        (dl.GraphError, "in none of its groups: 7", {**state, "state": {**kept, 7: {}}}),
+        (dl.GraphError, "state.1 must have step, exp_avg, exp_avg_sq, not exp_avg_sq, step, other",
+         {**state, "state": {0: kept[0], 1: {**{k: kept[1][k] for k in ("exp_avg_sq", "step")}, "other": 0}}}),
         (dl.ShapeError, "state.1.exp_avg has shape (3,), the value (4,)",
          {**state, "state": {**kept, 1: {**kept[1], "exp_avg": np.zeros(4)}}}),
         (dl.DTypeError, "state.1.exp_avg is <U1, not an array of numbers",
@@ -315,7 +362,7 @@ def test_state_dict_holds_copies_and_options_and_load_is_strict() -> None:
     assert [group["momentum"] for group in state["param_groups"]] == [0.5, 0.0]
     state["param_groups"][1] |= {"momentum": 0.7, "nesterov": True}
     opt.load_state_dict(state)
-    assert [group["momentum"] for group in opt.groups] == [0.5, 0.7] and opt.groups[1]["nesterov"]
+    assert [group["momentum"] for group in opt.param_groups] == [0.5, 0.7] and opt.param_groups[1]["nesterov"]
 
 
 @pytest.mark.slow

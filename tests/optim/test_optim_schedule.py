@@ -166,5 +166,5 @@ def test_gradients_are_clipped_by_their_norm() -> None:
             assert max_norm < norm or (a == b).all()
     parameter = ad.Parameter(np.array([3.0, 4.0], "float32"))
     clipped = optim.clip_grad_norm(ad.gradients(parameter * parameter, [parameter]), 5.0)
-    ad.Executor([optim.SGD([parameter], lr=1.0).update(clipped)]).run({})
+    ad.Executor([optim.SGD([parameter], lr=1.0).apply_gradients({parameter: clipped[0]})]).run({})
     np.testing.assert_allclose(parameter.value, [0.0, 0.0], atol=1e-5)

@@ -10,7 +10,9 @@ import numpy as np
 from .. import optim
 from ..graph import Node
 from ..ops import cast_op
-from ..optim.optimizer import Nodes, State, with_decay, zeros
+from ..optim.groups import Settings
+from ..optim.methods import with_decay
+from ..optim.optimizer import State, Updated
 
 
 class Optimizer:
@@ -36,9 +38,9 @@ class Optimizer:
 class _Steps(Optimizer, optim.Optimizer):
     """needle's arguments and methods of an optimizer of `dlsys.optim`; gradients are cast to the parameters' dtypes."""
 
-    def __init__(self, params: Iterable[Any], lr: float, options: dict[str, Any]) -> None:
+    def __init__(self, params: Iterable[Any], defaults: Settings) -> None:
         Optimizer.__init__(self, params)
-        optim.Optimizer.__init__(self, self.params, lr, options)
+        optim.Optimizer.__init__(self, self.params, defaults)
 
     def step(self) -> None:  # type: ignore[override]
         for parameter in self.params:
@@ -53,17 +55,15 @@ class SGD(_Steps):
     def __init__(
         self, params: Iterable[Any], lr: float = 0.01, momentum: float = 0.0, weight_decay: float = 0.0
     ) -> None:
-        super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
-    def _init(self, parameter: Any, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        return {"u": zeros(parameter)} if options["momentum"] else {}
+    def initial(self, group: Settings) -> dict[str, float]:
+        return {"u": 0.0} if group["momentum"] else {}
 
-    def _update(
-        self, parameter: Any, gradient: Node, state: State, scalars: Nodes, options: dict[str, Any]
-    ) -> tuple[Node, Nodes]:
-        grad, momentum = with_decay(parameter, gradient, options["weight_decay"]), options["momentum"]
-        u = state["u"] * momentum + grad * (1 - momentum) if momentum else grad
-        return parameter - u * scalars["lr"], {"u": u} if momentum else {}
+    def update(self, p: Node, g: Node, state: State, lr: Node, step: Node, group: Settings) -> Updated:
+        g, momentum = with_decay(p, g, group), group["momentum"]
+        u = state["u"] * momentum + g * (1 - momentum) if momentum else g
+        return p - u * lr, {"u": u} if momentum else {}
 
 
 class Adam(_Steps, optim.Adam):
@@ -79,5 +79,5 @@ class Adam(_Steps, optim.Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        options = {"betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "amsgrad": False}
-        super().__init__(params, lr, options)
+        defaults = {"lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "amsgrad": False}
+        super().__init__(params, defaults)

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from ..optim.groups import clip_grad_norm_ as clip_grad_norm_, clip_grad_value_ as clip_grad_value_
+from ..optim import clip_grad_norm_ as clip_grad_norm_, clip_grad_value_ as clip_grad_value_

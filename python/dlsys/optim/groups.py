@@ -1,203 +1,106 @@
-"""Parameter groups, which have one learning rate and one set of options, their arguments, and the norm of gradients."""
+"""Parameter groups: parameters with one set of settings, as PyTorch's dictionaries."""
 
 from __future__ import annotations
 
-import math
 from collections import UserDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import number
+from ..checks import require_known
 from ..errors import GraphError
-from ..tensors import is_leaf, leaf
-from ..tensors.values import arrays_of
-from .averages import averages
 
-Accept = Callable[["ParameterGroup", dict[str, Any]], None]
+NEUTRAL: dict[str, bool | int | None] = {
+    **dict.fromkeys(("foreach", "fused", "capturable", "differentiable"), None),
+    **dict.fromkeys(("decoupled_weight_decay", "param_names"), None),
+    **dict.fromkeys(("maximize", "centered"), False),
+    "dampening": 0,
+}
+"""PyTorch's settings that change no result, with the one value that is accepted; None accepts any value."""
+RATES = ("lr", "initial_lr")
+"""The settings that each run reads; the others are compiled into a step."""
+Settings = Mapping[str, Any]
 
 
 class ParameterGroup(UserDict[str, Any]):
-    """Parameters with one learning rate and one set of options, also as a dictionary, as in PyTorch: `group["lr"]`.
+    """Parameters and their settings, a dictionary as in PyTorch: `group["lr"] = 0.1`.
 
-    "params" cannot be changed. "initial_lr" is the rate that was last set by hand, from which schedules start. "lr" is
-    read by the next run. The others, the options, are compiled into a step: setting one changes the steps that are
-    built afterwards, by `step`, `update` or `minimize`.
+    The next run reads "lr". "initial_lr" is the rate that was last set by hand, from which schedules start. The other
+    settings are compiled into a step: setting one changes the steps that are built afterwards. "params" stays.
 
     Attributes:
-        rates, steps: the learning rate and the number of steps, which graphs read: a Parameter of shape () for each
-            dtype of the parameters. Methods that do not count their steps have empty `steps`.
+        compiled: the settings that are compiled into a step.
     """
 
-    def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
-        """`owner` is the optimizer's name, `accept` checks and sets a group's options. Raises GraphError."""
-        self._owner, self._accept, rate = owner, accept, number(owner, "lr", lr)
-        self.data: dict[str, Any] = {"params": parameters, "lr": rate, "initial_lr": rate}
-        dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
-        self.rates: dict[str, ad.Parameter] = {
-            dtype: ad.Parameter(np.asarray(rate, dtype), "lr", requires_grad=False) for dtype in dtypes
-        }
-        self.steps: dict[str, ad.Parameter] = {}
+    def __init__(self, parameters: list[ad.Parameter], settings: Settings, check: Callable[[Settings], Any]) -> None:
+        """`check` returns settings as they are used. Raises what it raises."""
+        self._check = check
+        self._leaves: dict[str, tuple[ad.Parameter, ad.Parameter]] = {}
+        self.data = {"params": parameters}
+        self.change(settings)
 
-    @property
-    def parameters(self) -> list[ad.Parameter]:
-        """The group's Parameters, in the user's order."""
-        return self.data["params"]
+    def leaves(self, dtype: str) -> tuple[ad.Parameter, ad.Parameter]:
+        """What graphs read, of shape (), for the parameters of a dtype: the learning rate and the number of steps."""
+        if dtype not in self._leaves:
+            rate, steps = np.asarray(self["lr"], dtype), np.zeros((), dtype)
+            self._leaves[dtype] = ad.Parameter(rate, "lr", False), ad.Parameter(steps, "step", False)
+        return self._leaves[dtype]
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The optimizer's other settings, by its constructor's names."""
-        return {key: value for key, value in self.data.items() if key not in ("params", "lr", "initial_lr")}
-
-    @property
-    def lr(self) -> float:
-        """The learning rate, a number >= 0. Setting it compiles nothing; the next run reads it."""
-        return self.data["lr"]
-
-    @lr.setter
-    def lr(self, value: Any) -> None:
-        self.schedule_lr(value)
-        self.data["initial_lr"] = self.lr
-
-    @property
-    def initial_lr(self) -> float:
-        """The learning rate that was last set by hand."""
-        return self.data["initial_lr"]
-
-    def schedule_lr(self, value: Any) -> None:
-        """Set the learning rate, and leave `initial_lr`."""
-        lr = number(self._owner, "lr", value)
-        if lr != self.lr:
-            self.data["lr"] = lr
-            for rate in self.rates.values():
-                rate.value = lr
+    def change(self, settings: Settings) -> None:
+        """Set settings; an "lr" leaves "initial_lr" as it is. Raises GraphError for a value out of range."""
+        before = self.data.get("lr")
+        self.data |= self._check(settings)
+        self.compiled: dict[str, Any] = {key: v for key, v in self.data.items() if key not in ("params", *RATES)}
+        if self.data["lr"] != before:
+            for rate, _ in self._leaves.values():
+                rate.value = self.data["lr"]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Changes a setting of the group, in the compiled steps too. Raises GraphError for an unknown one."""
-        if key == "lr":
-            self.lr = value
-        elif key == "initial_lr":
-            self.data[key] = number(self._owner, key, value)
-        elif key in self.options:
-            self._accept(self, {**self.options, key: value})
+        """Raises GraphError for an unknown setting, and for a value out of range."""
+        if key in RATES:
+            self.change({key: value, "initial_lr": value})
+        elif key in self.compiled:
+            self.change({**self.compiled, key: value})
         else:
-            known = ", ".join(key for key in self if key != "params")
-            raise GraphError(f"{self._owner}: a parameter group has no setting {key!r} to change, but {known}")
+            known = ", ".join((*RATES, *self.compiled))
+            raise GraphError(f"a parameter group has no setting {key!r} to change, but {known}")
 
-    def __delitem__(self, key: str) -> None:
-        raise GraphError(f"{self._owner}: a parameter group keeps its settings: {key!r}")
-
-    def __eq__(self, other: object) -> bool:
-        return self is other  # a mapping's would compare the parameters
-
-    __hash__ = object.__hash__
+    def __ior__(self, other: Any) -> ParameterGroup:  # type: ignore[override, misc]
+        self.update(other)
+        return self
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{key}={value}" for key, value in self.items() if key != "params")
-        return f"ParameterGroup({len(self.parameters)} parameters, {settings})"
+        settings = ", ".join(f"{key}={value}" for key, value in self.data.items() if key != "params")
+        return f"ParameterGroup({len(self['params'])} parameters, {settings})"
 
 
-def as_groups(owner: str, params: Any) -> list[Mapping[str, Any]]:
-    """The constructor's first argument as groups. Raises GraphError."""
-    if callable(getattr(params, "parameters", None)):
-        raise GraphError(f"{owner}: give the model's parameters(), not the {type(params).__name__}")
-    given = _listed(params, f"{owner}: parameters must be a list of Parameters or groups")
-    if not given:
-        raise GraphError(f"{owner}: the list of parameters is empty")
-    are_groups = {isinstance(item, Mapping) for item in given}
-    if len(are_groups) == 2:
-        raise GraphError(f"{owner}: parameters must be Parameters or groups, not both")
-    return given if True in are_groups else [{"params": given}]
+def require_neutral(owner: str, settings: Settings) -> None:
+    """Raises TypeError for a keyword argument that is none of PyTorch's `NEUTRAL`, GraphError for another value than
+    the accepted one."""
+    require_known(owner, settings, tuple(NEUTRAL))
+    for key, value in settings.items():
+        accepted = NEUTRAL[key]
+        if accepted is not None and not (isinstance(value, (bool, int, float)) and value == accepted):
+            raise GraphError(f"{owner}: {key} must be {accepted}, not {value!r}: other values are not supported")
 
 
-def as_parameters(owner: str, group: Any) -> list[ad.Parameter]:
-    """A group's Parameters, given as a list or, as in PyTorch, as one Parameter. Raises GraphError."""
-    if not isinstance(group, Mapping):
-        raise GraphError(f"{owner}: a parameter group must be a dict, not {described(group)}")
-    if "params" not in group:
-        raise GraphError(f'{owner}: a parameter group must have the key "params"')
-    given = [group["params"]] if is_leaf(group["params"]) else group["params"]
-    members = _listed(given, f'{owner}: a group\'s "params" must be a list of Parameters')
-    if not members:
-        raise GraphError(f"{owner}: a parameter group is empty")
-    for i, item in enumerate(members):
-        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):  # of `named_parameters`
-            members[i] = item[1]
-        if not is_leaf(members[i]):
-            raise GraphError(f"{owner}: {described(members[i])} is not a Parameter")
-    return members
+def merged(owner: str, settings: Settings, given: Settings) -> dict[str, Any]:
+    """The settings, with those that are given in their place, without "params". An "lr" is the "initial_lr" too, unless
+    that is given. Raises GraphError for unknown ones."""
+    known = {key: value for key, value in settings.items() if key != "params"}
+    require_neutral(owner, {key: value for key, value in given.items() if key in NEUTRAL and key not in known})
+    new = {key: value for key, value in given.items() if key in known or key not in (*NEUTRAL, "params")}
+    if unknown := sorted(str(key) for key in new.keys() - known.keys()):
+        raise GraphError(f"{owner}: a parameter group has unknown settings: {', '.join(unknown)}")
+    return {**known, **({"initial_lr": new["lr"]} if "lr" in new else {}), **new}
 
 
-def _listed(given: Any, otherwise: str) -> list[Any]:
-    """The given Parameters or groups as a list. Raises GraphError for a value that is no collection."""
+def listed(owner: str, given: Any, what: str) -> list[Any]:
+    """A list of one value or more, of anything that is iterated over. Raises GraphError."""
     if isinstance(given, (ad.Node, np.ndarray, Mapping, str)) or not isinstance(given, Iterable):
-        raise GraphError(f"{otherwise}, not {described(given)}")
-    return list(given)
-
-
-def described(value: Any) -> str:
-    """A description of a wrong argument, for an error."""
-    if isinstance(value, ad.Node):
-        return f"{value.op.name} {value.name} (made at {value.location})"
-    return f"a {type(value).__name__}"
-
-
-def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
-    """The Euclidean norm of all gradients together, of shape (). They must have one dtype. Raises GraphError for an
-    empty list, and for gradients that are no nodes."""
-    nodes = isinstance(gradients, (list, tuple)) and all(isinstance(gradient, ad.Node) for gradient in gradients)
-    if not nodes or not gradients:
-        raise GraphError(f"global_norm: needs a list of one gradient or more, not {described(gradients)}")
-    squares: list[ad.Node] = [ad.reducesum_op(gradient * gradient) for gradient in gradients]
-    return ad.sqrt_op(ad.sum_node_list(squares))
-
-
-def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Node]:
-    """The gradients scaled by min(1, max_norm / (norm + 1e-6)), where norm is their `global_norm`, as by
-    torch.nn.utils.clip_grad_norm_. Raises GraphError for a max_norm that is no number >= 0."""
-    limit, norm = number("clip_grad_norm", "max_norm", max_norm), global_norm(gradients)
-    if any(is_leaf(value) and getattr(value, "requires_grad", False) for value in gradients):
-        raise GraphError("clip_grad_norm: takes gradients, not parameters: clip_grad_norm_ takes those")
-    # limit / max(limit, norm), and exactly 1 where nothing is clipped
-    scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
-    return [gradient * scale for gradient in gradients]
-
-
-def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
-    """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
-    Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
-    GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
-    where `grad` is of this process alone."""
-    if averages.count() > 1:
-        told = "each process has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
-        raise GraphError(f"clip_grad_norm_: {told}")
-    is_infinite = isinstance(max_norm, float) and max_norm == math.inf
-    limit = math.inf if is_infinite else number("clip_grad_norm_", "max_norm", max_norm)
-    left = _with_gradients("clip_grad_norm_", parameters)
-    if not left:
-        return np.float64(0.0)
-    gradients = [parameter.grad * 1.0 for parameter in left]
-    scaled = clip_grad_norm(gradients, limit) if limit < math.inf else []
-    found, *values = arrays_of([global_norm(gradients), *scaled])
-    for parameter, value in zip(left, values, strict=bool(scaled)):
-        parameter.grad = leaf(value, name=parameter.grad.name)
-    return np.float64(np.asarray(found))
-
-
-def clip_grad_value_(parameters: Any, clip_value: float) -> None:
-    """Clamp the `grad` of one or several parameters to [-clip_value, clip_value], as torch.nn.utils does. Raises
-    GraphError as `clip_grad_norm_` does."""
-    limit = number("clip_grad_value_", "clip_value", clip_value)
-    left = _with_gradients("clip_grad_value_", parameters)
-    for parameter, value in zip(left, arrays_of([p.grad.clamp(-limit, limit) for p in left]), strict=True):
-        parameter.grad = leaf(value, name=parameter.grad.name)
-
-
-def _with_gradients(op: str, parameters: Any) -> list[Any]:
-    """Those of one or several parameters that have a `grad`. Raises GraphError for what are no parameters."""
-    given: Any = [parameters] if isinstance(parameters, ad.Node) else parameters
-    if isinstance(given, np.ndarray) or not isinstance(given, Iterable) or not all(map(is_leaf, given := list(given))):
-        raise GraphError(f"{op}: takes parameters, not {described(parameters)}")
-    return [parameter for parameter in given if parameter.grad is not None]
+        raise GraphError(f"{owner}: the parameters must be a list of {what}, not a {type(given).__name__}")
+    if not (values := list(given)):
+        raise GraphError(f"{owner}: the list of parameters is empty")
+    return values

@@ -1,7 +1,7 @@
 """Learning rates that change with the step, by the formulas of torch.optim.lr_scheduler.
 
-A schedule is a function of the group's initial learning rate and the step's number. PyTorch multiplies the last rate
-by a factor instead; the numbers are the same. A class gives the function PyTorch's name and checks the arguments.
+A schedule is a function of a group's initial learning rate and the number of the step; PyTorch multiplies the last rate
+by a factor instead, and the numbers are the same. A class gives the function PyTorch's name and checks the arguments.
 Setting a rate compiles nothing.
 """
 
@@ -10,73 +10,95 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..checks import integer, number, word
 from ..errors import GraphError
 from .optimizer import Optimizer
 
 
-class LRScheduler:
-    """Base of the schedules. Making one sets the optimizer's learning rates to those of step 0.
+class Schedule:
+    """What sets an optimizer's rates.
 
     Attributes:
         optimizer: the optimizer.
-        lr_at: (base_lr, n) -> the learning rate after n calls of `step`, for a group whose initial rate is base_lr.
         last_epoch: how often `step` was called.
-        base_lrs: each parameter group's initial rate, the one that was last set by hand.
     """
 
-    base_lrs: list[float]
+    kept: ClassVar[tuple[str, ...]]
+    """The attributes that change: the schedule's state."""
     last_epoch: int
 
-    def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float], last_epoch: int = -1) -> None:
-        """Begins with the step behind `last_epoch`. Raises GraphError for an argument that is no optimizer."""
+    def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.lr_at = lr_at
-        self.base_lrs = [group.initial_lr for group in optimizer.groups]
-        self.last_epoch = integer(type(self).__name__, "last_epoch", last_epoch, -1) + 1
-        self._set()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} at step {self.last_epoch}, rates {self._last_lr}>"
+        return f"<{type(self).__name__} at step {self.last_epoch}, rates {self.get_last_lr()}>"
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rate of each parameter group."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The schedule's state; the rates are in the optimizer's."""
+        return {key: getattr(self, key) for key in self.kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`. Raises GraphError for another state."""
+        name = f"{type(self).__name__}.load_state_dict"
+        if not isinstance(state, Mapping) or set(state) != set(self.kept):
+            raise GraphError(f"{name}: needs a dictionary of " + ", ".join(f'"{key}"' for key in self.kept))
+        vars(self).update(self._checked(name, state))
+
+    def _checked(self, owner: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The state as it is used. Raises GraphError for wrong values."""
+        return state
+
+
+class LRScheduler(Schedule):
+    """Base of the schedules that are a function of the step. Making one sets the optimizer's rates to those of step 0.
+
+    Attributes:
+        lr_at: (base_lr, n) -> the learning rate after n calls of `step`, for a group whose initial rate is base_lr.
+        base_lrs: each parameter group's initial rate, the one that was last set by hand.
+    """
+
+    kept = ("last_epoch", "base_lrs")
+
+    def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float], last_epoch: int = -1) -> None:
+        """Begins with the step behind `last_epoch`. Raises GraphError for an argument that is no optimizer."""
+        super().__init__(optimizer)
+        self.lr_at = lr_at
+        self.base_lrs: list[float] = []
+        self.last_epoch = integer(type(self).__name__, "last_epoch", last_epoch, -1)
+        self.step()
 
     def step(self) -> None:
         """Set the next learning rate; call it after each epoch, or after each batch, in whichever unit the schedule
-        counts.
-        """
+        counts."""
         self.last_epoch += 1
         self._set()
 
-    def get_last_lr(self) -> list[float]:
-        """The learning rate of each parameter group, as the schedule set it."""
-        return list(self._last_lr)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The schedule's state: "last_epoch" and "base_lrs"."""
-        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`, and set the learning rates of its step. Raises GraphError for another state."""
-        name = f"{type(self).__name__}.load_state_dict"
-        if not isinstance(state, Mapping) or set(state) != {"last_epoch", "base_lrs"}:
-            raise GraphError(f'{name}: needs a dictionary of "last_epoch" and "base_lrs"')
-        given = state["base_lrs"]
-        if not isinstance(given, (list, tuple)) or len(given) != len(self.base_lrs):
-            raise GraphError(f"{name}: base_lrs must be a list of {len(self.base_lrs)}, one per parameter group")
-        base_lrs = [number(name, "base_lrs", lr) for lr in given]
-        self.last_epoch = integer(name, "last_epoch", state["last_epoch"], 0)
-        self.base_lrs = base_lrs
+        super().load_state_dict(state)
         self._set()
 
+    def _checked(self, owner: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        given, count = state["base_lrs"], len(self.base_lrs)
+        if not isinstance(given, (list, tuple)) or len(given) != count:
+            raise GraphError(f"{owner}: base_lrs must be a list of {count}, one per parameter group")
+        base_lrs = [number(owner, "base_lrs", lr) for lr in given]
+        return {"last_epoch": integer(owner, "last_epoch", state["last_epoch"], 0), "base_lrs": base_lrs}
+
     def _set(self) -> None:
-        """Gives each group the learning rate of the present epoch."""
-        self.base_lrs += [group.initial_lr for group in self.optimizer.groups[len(self.base_lrs) :]]  # joined since
-        self._last_lr = [self.lr_at(base_lr, self.last_epoch) for base_lr in self.base_lrs]
-        for group, lr in zip(self.optimizer.groups, self._last_lr, strict=True):
-            group.schedule_lr(lr)
+        """Sets each group's rate to that of this step; a group that has joined since begins with its own."""
+        groups = self.optimizer.param_groups
+        self.base_lrs = [*self.base_lrs, *(group["initial_lr"] for group in groups[len(self.base_lrs) :])]
+        for group, base_lr in zip(groups, self.base_lrs, strict=True):
+            group.change({"lr": self.lr_at(base_lr, self.last_epoch)})
 
 
 class LambdaLR(LRScheduler):
@@ -88,27 +110,12 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, lambda lr, n: lr * number("LambdaLR", f"lr_lambda({n})", lr_lambda(n)), last_epoch)
 
 
-class LinearLR(LRScheduler):
-    """From base_lr * start_factor in a straight line to base_lr * end_factor at step `total_iters`: a warm-up."""
+class ExponentialLR(LRScheduler):
+    """base_lr * gamma^epoch."""
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ) -> None:
-        first = number("LinearLR", "start_factor", start_factor, most=1)
-        last = number("LinearLR", "end_factor", end_factor, most=1)
-        if not first:
-            raise GraphError("LinearLR: start_factor must be greater than 0")
-        count = integer("LinearLR", "total_iters", total_iters, 1)
-
-        def lr_at(base_lr: float, n: int) -> float:
-            return base_lr * (first + (last - first) * (min(count, n) / count))
-
-        super().__init__(optimizer, lr_at, last_epoch)
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        factor = number("ExponentialLR", "gamma", gamma)
+        super().__init__(optimizer, lambda lr, n: lr * factor**n, last_epoch)
 
 
 class StepLR(LRScheduler):
@@ -132,6 +139,21 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, lambda lr, n: lr * factor ** bisect.bisect_right(places, n), last_epoch)
 
 
+class LinearLR(LRScheduler):
+    """From base_lr * start_factor in a straight line to base_lr * end_factor at step `total_iters`: a warm-up."""
+
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        name = "LinearLR"
+        first, last = number(name, "start_factor", start_factor, most=1), number(name, "end_factor", end_factor, most=1)
+        if not first:
+            raise GraphError(f"{name}: start_factor must be greater than 0")
+        count = integer(name, "total_iters", total_iters, 1)
+        super().__init__(optimizer, lambda lr, n: lr * line(first, last, min(count, n) / count), last_epoch)
+
+
 class CosineAnnealingLR(LRScheduler):
     """From base_lr by half a cosine to eta_min at step T_max, and back (I. Loshchilov, F. Hutter: SGDR, 2017)."""
 
@@ -139,14 +161,6 @@ class CosineAnnealingLR(LRScheduler):
         name = "CosineAnnealingLR"
         half, least = integer(name, "T_max", T_max, 1), number(name, "eta_min", eta_min)
         super().__init__(optimizer, lambda lr, n: cosine(lr, least, n / half), last_epoch)
-
-
-class ExponentialLR(LRScheduler):
-    """base_lr * gamma^epoch."""
-
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        factor = number("ExponentialLR", "gamma", gamma)
-        super().__init__(optimizer, lambda lr, n: lr * factor**n, last_epoch)
 
 
 class OneCycleLR(LRScheduler):
@@ -213,11 +227,7 @@ class SequentialLR(LRScheduler):
         super().__init__(optimizer, lr_at, last_epoch)
 
 
-PLATEAU = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
-"""The state of a ReduceLROnPlateau."""
-
-
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(Schedule):
     """The rates times `factor`, after more than `patience` steps in which the metric became no better.
 
     Better is smaller than the best one, or larger with mode="max", by `threshold`: of its size ("rel") or as it is
@@ -225,11 +235,7 @@ class ReduceLROnPlateau:
     do not change by `eps` or less. Attributes: mode, best, num_bad_epochs, cooldown_counter, last_epoch.
     """
 
-    mode: str
-    best: float
-    num_bad_epochs: int
-    cooldown_counter: int
-    last_epoch: int
+    kept = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
 
     def __init__(
         self,
@@ -244,63 +250,42 @@ class ReduceLROnPlateau:
         eps: float = 1e-8,
     ) -> None:
         """Raises GraphError for an argument out of range."""
-        name = "ReduceLROnPlateau"
-        if not isinstance(optimizer, Optimizer):
-            raise GraphError(f"{name}: needs an optimizer, not {type(optimizer).__name__}")
-        self.optimizer = optimizer
-        self.mode = word(name, "mode", mode, ("min", "max"))
+        super().__init__(optimizer)
+        name, count = "ReduceLROnPlateau", len(optimizer.param_groups)
+        self.mode: str = word(name, "mode", mode, ("min", "max"))
         self._sign = 1 if self.mode == "min" else -1
         self._factor, self._eps = number(name, "factor", factor, below=1.0), number(name, "eps", eps)
         self._patience, self._cooldown = integer(name, "patience", patience, 0), integer(name, "cooldown", cooldown, 0)
         self._is_relative = word(name, "threshold_mode", threshold_mode, ("rel", "abs")) == "rel"
         self._threshold = number(name, "threshold", threshold)
-        least = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * len(optimizer.groups)
-        if len(least) != len(optimizer.groups):
-            raise GraphError(f"{name}: {len(least)} numbers min_lr for {len(optimizer.groups)} groups")
+        least = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
+        if len(least) != count:
+            raise GraphError(f"{name}: {len(least)} numbers min_lr for {count} groups")
         self._least = [number(name, "min_lr", lr) for lr in least]
-        self.best, self.num_bad_epochs, self.cooldown_counter, self.last_epoch = self._sign * math.inf, 0, 0, 0
-
-    def __repr__(self) -> str:
-        told = f"best {self.best:g}, {self.num_bad_epochs} steps without better, rates {self.get_last_lr()}"
-        return f"<ReduceLROnPlateau at step {self.last_epoch}, {told}>"
+        self.best: float = self._sign * math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
 
     def step(self, metrics: Any) -> None:
         """Count an epoch with this metric, a number or a tensor of one, and change the rates where it is time. Raises
         GraphError for a metric that is no number."""
         try:
-            found = float(metrics)
+            metric = float(metrics)
         except (TypeError, ValueError):
             raise GraphError(f"ReduceLROnPlateau.step: the metric must be a number, not {metrics!r}") from None
         self.last_epoch += 1
         margin = self._sign * self._threshold
         bound = self.best * (1 - margin) if self._is_relative else self.best - margin
-        if self._sign * found < self._sign * bound:
-            self.best = found
-            self.num_bad_epochs = 0
+        if self._sign * metric < self._sign * bound:
+            self.best, self.num_bad_epochs = metric, 0
         else:
             self.num_bad_epochs += 1
         if self.cooldown_counter:
             self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
         if self.num_bad_epochs > self._patience:
-            for group, least in zip(self.optimizer.groups, self._least, strict=True):
-                if group.lr - (lr := max(group.lr * self._factor, least)) > self._eps:
-                    group.schedule_lr(lr)
-            self.cooldown_counter = self._cooldown
-            self.num_bad_epochs = 0
-
-    def get_last_lr(self) -> list[float]:
-        """The learning rate of each parameter group."""
-        return [group.lr for group in self.optimizer.groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The counts and the best metric; the rates are in the optimizer's."""
-        return {key: getattr(self, key) for key in PLATEAU}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`. Raises GraphError for another state."""
-        if not isinstance(state, Mapping) or set(state) != set(PLATEAU):
-            raise GraphError(f"ReduceLROnPlateau.load_state_dict: needs a dictionary of {', '.join(PLATEAU)}")
-        vars(self).update(state)
+            for group, least in zip(self.optimizer.param_groups, self._least, strict=True):
+                if group["lr"] - (lr := max(group["lr"] * self._factor, least)) > self._eps:
+                    group.change({"lr": lr})
+            self.cooldown_counter, self.num_bad_epochs = self._cooldown, 0
 
 
 def line(start: float, stop: float, way: float) -> float:

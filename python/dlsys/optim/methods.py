@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from .. import autodiff as ad
-from ..checks import flag, number
 from ..errors import GraphError
-from .optimizer import Nodes, Optimizer, State, with_decay, zeros
-
-Made = TypeVar("Made", bound=Optimizer)
+from ..graph import Node
+from .groups import Settings
+from .optimizer import Optimizer, State, Updated
 
 
 class SGD(Optimizer):
@@ -31,33 +29,29 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        **neutral: Any,
     ) -> None:
-        """See `Optimizer`. momentum, weight_decay: >= 0; nesterov needs a momentum. dampening: 0, others are not
-        supported. Raises GraphError for an argument out of range."""
-        if number("SGD", "dampening", dampening):
-            raise GraphError(f"SGD: dampening must be 0, not {dampening!r}: others are not supported")
-        super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
+        """momentum, weight_decay: >= 0; nesterov needs a momentum. dampening: 0, others are not supported. Raises
+        GraphError for an argument out of range."""
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
+        super().__init__(params, defaults, dampening=dampening, **neutral)
 
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        checked = {key: number("SGD", key, options[key]) for key in ("momentum", "weight_decay")}
-        nesterov = flag("SGD", "nesterov", options["nesterov"])
-        if nesterov and not checked["momentum"]:
+    def check(self, settings: Settings) -> dict[str, Any]:
+        checked = super().check(settings)
+        if checked.get("nesterov") and not checked["momentum"]:
             raise GraphError("SGD: nesterov requires a momentum")
-        return {**checked, "nesterov": nesterov}
+        return checked
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        return {"momentum_buffer": zeros(parameter)} if options["momentum"] else {}
+    def initial(self, group: Settings) -> dict[str, float]:
+        return {"momentum_buffer": 0.0} if group["momentum"] else {}
 
-    def _update(
-        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
-    ) -> tuple[ad.Node, Nodes]:
-        gradient = with_decay(parameter, gradient, options["weight_decay"])
-        momentum = options["momentum"]
-        if "momentum_buffer" not in state:
-            return parameter - gradient * scalars["lr"], {}
-        buffer = state["momentum_buffer"] * momentum + gradient
-        direction = gradient + buffer * momentum if options["nesterov"] else buffer
-        return parameter - direction * scalars["lr"], {"momentum_buffer": buffer}
+    def update(self, p: Node, g: Node, state: State, lr: Node, step: Node, group: Settings) -> Updated:
+        g = with_decay(p, g, group)
+        if not group["momentum"]:
+            return p - g * lr, {}
+        buffer = state["momentum_buffer"] * group["momentum"] + g
+        direction = g + buffer * group["momentum"] if group["nesterov"] else buffer
+        return p - direction * lr, {"momentum_buffer": buffer}
 
 
 class Adam(Optimizer):
@@ -79,50 +73,30 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        **neutral: Any,
     ) -> None:
-        """See `Optimizer`. betas: the decay of the running means of the gradient and of its square in a step, each in
-        [0, 1). eps, weight_decay: >= 0. amsgrad: whether v is the largest so far (S. J. Reddi et al.: On the
-        Convergence of Adam, ICLR 2018). Raises GraphError for an argument out of range."""
-        super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad})
+        """betas: the decay of the running means of the gradient and of its square in a step, each in [0, 1). eps,
+        weight_decay: >= 0. amsgrad: whether v is the largest so far (S. J. Reddi et al.: On the Convergence of Adam,
+        ICLR 2018). Raises GraphError for an argument out of range."""
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        super().__init__(params, defaults, **neutral)
 
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        name, betas = type(self).__name__, options["betas"]
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise GraphError(f"{name}: betas must be two numbers, not {betas!r}")
-        checked: dict[str, Any] = {key: number(name, key, options[key]) for key in ("eps", "weight_decay")}
-        checked["amsgrad"] = flag(name, "amsgrad", options["amsgrad"])
-        return checked | {"betas": tuple(number(name, "betas", beta, below=1.0) for beta in betas)}
+    def initial(self, group: Settings) -> dict[str, float]:
+        return {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, **({"max_exp_avg_sq": 0.0} if group["amsgrad"] else {})}
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        return {
-            "step": np.zeros((), parameter.dtype),
-            "exp_avg": zeros(parameter),
-            "exp_avg_sq": zeros(parameter),
-            **({"max_exp_avg_sq": zeros(parameter)} if options["amsgrad"] else {}),
-        }
-
-    def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
-        # The order of the paper's section 2: both corrections go into the step size and eps, which are of shape (),
-        # so that an element costs one root and one division.
-        assert step is not None
-        root = ad.sqrt_op(one_minus_power(options["betas"][1], step))
-        size = lr * root / one_minus_power(options["betas"][0], step)
-        shrink = {"shrink": lr * -options["weight_decay"] + 1.0} if self.decoupled and options["weight_decay"] else {}
-        return {"step_size": size, "eps": root * options["eps"], **shrink}
-
-    def _update(
-        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
-    ) -> tuple[ad.Node, Nodes]:
-        beta1, beta2 = options["betas"]
+    def update(self, p: Node, g: Node, state: State, lr: Node, step: Node, group: Settings) -> Updated:
+        beta1, beta2 = group["betas"]
+        size, eps, shrink = scalars_of_adam(lr, step, beta1, beta2, group["eps"], group["weight_decay"])
         if not self.decoupled:
-            gradient = with_decay(parameter, gradient, options["weight_decay"])
-        mean = state["exp_avg"] * beta1 + gradient * (1 - beta1)
-        square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
-        shrunk = parameter * scalars["shrink"] if "shrink" in scalars else parameter
+            g = with_decay(p, g, group)
+        elif group["weight_decay"]:
+            p = p * shrink
+        mean = state["exp_avg"] * beta1 + g * (1 - beta1)
+        square = state["exp_avg_sq"] * beta2 + g * g * (1 - beta2)
         changed = {"exp_avg": mean, "exp_avg_sq": square}
-        if options["amsgrad"]:
+        if group["amsgrad"]:
             square = changed["max_exp_avg_sq"] = ad.maximum_op(state["max_exp_avg_sq"], square)
-        return shrunk - mean * scalars["step_size"] / (ad.sqrt_op(square) + scalars["eps"]), changed
+        return p - mean * size / (ad.sqrt_op(square) + eps), changed
 
 
 class AdamW(Adam):
@@ -139,9 +113,10 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
+        **neutral: Any,
     ) -> None:
         """As `Adam`."""
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **neutral)
 
 
 class RMSprop(Optimizer):
@@ -160,27 +135,24 @@ class RMSprop(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum: float = 0.0,
+        **neutral: Any,
     ) -> None:
-        """See `Optimizer`. alpha: the decay of the running mean of the squares in a step. eps, weight_decay, momentum:
-        >= 0. Raises GraphError for an argument out of range."""
-        options = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
-        super().__init__(params, lr, options)
+        """alpha: the decay of the running mean of the squares in a step. eps, weight_decay, momentum: >= 0. Raises
+        GraphError for an argument out of range."""
+        defaults = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
+        super().__init__(params, defaults, **neutral)
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        names = ["square_avg", "momentum_buffer"] if options["momentum"] else ["square_avg"]
-        return {name: zeros(parameter) for name in names}
+    def initial(self, group: Settings) -> dict[str, float]:
+        return {"square_avg": 0.0, **({"momentum_buffer": 0.0} if group["momentum"] else {})}
 
-    def _update(
-        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
-    ) -> tuple[ad.Node, Nodes]:
-        alpha = options["alpha"]
-        gradient = with_decay(parameter, gradient, options["weight_decay"])
-        square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
-        direction = gradient / (ad.sqrt_op(square) + options["eps"])
-        if "momentum_buffer" not in state:
-            return parameter - direction * scalars["lr"], {"square_avg": square}
-        buffer = state["momentum_buffer"] * options["momentum"] + direction
-        return parameter - buffer * scalars["lr"], {"square_avg": square, "momentum_buffer": buffer}
+    def update(self, p: Node, g: Node, state: State, lr: Node, step: Node, group: Settings) -> Updated:
+        g = with_decay(p, g, group)
+        square = state["square_avg"] * group["alpha"] + g * g * (1 - group["alpha"])
+        direction = g / (ad.sqrt_op(square) + group["eps"])
+        if not group["momentum"]:
+            return p - direction * lr, {"square_avg": square}
+        buffer = state["momentum_buffer"] * group["momentum"] + direction
+        return p - buffer * lr, {"square_avg": square, "momentum_buffer": buffer}
 
 
 class Adagrad(Optimizer):
@@ -198,29 +170,47 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        **neutral: Any,
     ) -> None:
-        """See `Optimizer`. lr_decay, weight_decay, eps: >= 0. initial_accumulator_value: v before the first step, >= 0.
-        Raises GraphError for an argument out of range."""
-        options = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
-        super().__init__(params, lr, options | {"initial_accumulator_value": initial_accumulator_value})
+        """lr_decay, weight_decay, eps: >= 0. initial_accumulator_value: v before the first step, >= 0. Raises
+        GraphError for an argument out of range."""
+        defaults = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
+        super().__init__(params, defaults | {"initial_accumulator_value": initial_accumulator_value}, **neutral)
 
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        first = options["initial_accumulator_value"]
-        return {"step": np.zeros((), parameter.dtype), "sum": zeros(parameter) + zeros(parameter).dtype.type(first)}
+    def initial(self, group: Settings) -> dict[str, float]:
+        return {"step": 0.0, "sum": group["initial_accumulator_value"]}
 
-    def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
-        assert step is not None
-        return {"lr": lr / ((step - 1.0) * options["lr_decay"] + 1.0) if options["lr_decay"] else lr}
-
-    def _update(
-        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
-    ) -> tuple[ad.Node, Nodes]:
-        gradient = with_decay(parameter, gradient, options["weight_decay"])
-        total = state["sum"] + gradient * gradient
-        return parameter - gradient * scalars["lr"] / (ad.sqrt_op(total) + options["eps"]), {"sum": total}
+    def update(self, p: Node, g: Node, state: State, lr: Node, step: Node, group: Settings) -> Updated:
+        g, rate = with_decay(p, g, group), rate_of_adagrad(lr, step, group["lr_decay"]) if group["lr_decay"] else lr
+        total = state["sum"] + g * g
+        return p - g * rate / (ad.sqrt_op(total) + group["eps"]), {"sum": total}
 
 
-def one_minus_power(beta: float, step: ad.Node) -> ad.Node:
+def with_decay(p: Node, g: Node, group: Settings) -> Node:
+    """The gradient of the loss plus weight_decay / 2 * |p|^2."""
+    return g + p * group["weight_decay"] if group["weight_decay"] else g
+
+
+# What all elements of all parameters of a group read: nodes of shape (), which are made once for a step.
+
+
+@functools.lru_cache(maxsize=8)
+def rate_of_adagrad(lr: Node, step: Node, lr_decay: float) -> Node:
+    """lr / (1 + (step - 1) lr_decay)."""
+    return lr / ((step - 1.0) * lr_decay + 1.0)
+
+
+@functools.lru_cache(maxsize=8)
+def scalars_of_adam(
+    lr: Node, step: Node, beta1: float, beta2: float, eps: float, weight_decay: float
+) -> tuple[Node, Node, Node]:
+    """Adam's step size and eps, both with the bias corrections, in the order of the paper's section 2, so that an
+    element costs one root and one division; and the factor of decoupled weight decay."""
+    root = ad.sqrt_op(one_minus_power(beta2, step))
+    return lr * root / one_minus_power(beta1, step), root * eps, lr * -weight_decay + 1.0
+
+
+def one_minus_power(beta: float, step: Node) -> Node:
     """1 - beta^step to the rounding of step's dtype: subtracted from 1 as it stands, 0.999^1 would lose five of
     float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
     tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))

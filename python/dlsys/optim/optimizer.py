@@ -1,167 +1,227 @@
-"""The base of all optimizers: groups of parameters, learning rates, state, and the node that updates them.
+"""The base of all optimizers: groups of parameters, their state, and the steps that change both.
 
-`minimize` and `update` compute nothing: they add the step to the graph, as assignments to the parameters and to the
-optimizer's state, which are Parameters too. Evaluating the node that they return takes the step.
+A subclass has one formula, `update`, which computes a parameter's new value. `minimize` puts it into a graph, as
+assignments to the parameters and to the state, which are Parameters too: evaluating the node that it returns takes the
+step. `step` takes one now, with the gradients that `backward` has left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import has_no_effect, number
+from ..checks import flag, has_no_effect, number
+from ..devices import copied
 from ..errors import DTypeError, GraphError, ShapeError
+from ..graph import Node
 from ..ops.state import WithUpdates
 from ..scopes import scopes
+from ..tensors import is_leaf, leaf
 from ..tensors.differentiate import zero_gradients
+from ..tensors.state import changing
+from ..tensors.values import array_of
+from .apply import Values, apply_now, assigned
 from .averages import averages
-from .groups import ParameterGroup, as_groups, as_parameters, described
-from .stepping import Stepping
+from .groups import ParameterGroup, Settings, listed, merged, require_neutral
 
-IDLE: dict[str, bool | int | None] = {
-    **dict.fromkeys(("params", "param_names", "foreach", "fused", "capturable", "differentiable"), None),
-    **dict.fromkeys(("amsgrad", "maximize", "centered"), False),
-    "decoupled_weight_decay": None, "dampening": 0,
-}
-"""Keys of PyTorch's groups that have no effect here, with the only accepted value; None accepts any value."""
-Nodes = dict[str, ad.Node]
-State = dict[str, ad.Parameter]
-Settings = tuple[float, float, dict[str, Any]]
-"""Of a group: lr, initial_lr, options."""
+State = Mapping[str, Node]
+Updated = tuple[Node, dict[str, Node]]
+"""A parameter's new value, and that of its state."""
 
 
 class Optimizer:
-    """Base of the optimizers; a subclass defines its state and its step.
+    """Base of the optimizers. A subclass defines `update`, and `initial` if it has state.
 
     Attributes:
-        groups: the parameter groups, also called `param_groups`. defaults: the settings of groups that do not give
-            their own.
+        param_groups: the parameter groups. defaults: the settings of groups that do not give their own.
         state: for each parameter the optimizer's state by PyTorch's names, Parameters of its dtype: "exp_avg" and
             others have its shape; "step", of shape (), is shared by all parameters of a group and dtype.
     """
 
-    def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
+    def __init__(self, params: Iterable[Any], defaults: Settings, **neutral: Any) -> None:
         """Args:
-            params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
+            params: Parameters, or dictionaries {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
-            lr: the learning rate; changed by `lr = ...` or a schedule. lr, options: the settings of groups that do not
-                give their own.
+            defaults: "lr", and the other settings, of groups that do not give their own.
+            neutral: PyTorch's arguments that change no result, see `groups.NEUTRAL`.
 
         Raises GraphError for other arguments, an empty list, a parameter given twice, a setting that is unknown or out
         of range.
         """
-        if not isinstance(options, Mapping):
-            raise GraphError(f"{type(self).__name__}: the options must be a dictionary, not {described(options)}")
-        self.defaults: dict[str, Any] = {"lr": lr, **options}
-        self.groups: list[ParameterGroup] = []
-        self.state: dict[ad.Parameter, State] = {}
-        self._stepping = Stepping()
-        for given in as_groups(type(self).__name__, params):
-            self.add_param_group(given)
+        require_neutral(type(self).__name__, neutral)
+        self.defaults: dict[str, Any] = dict(defaults)
+        self.param_groups: list[ParameterGroup] = []
+        self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
+        given = listed(type(self).__name__, params, "Parameters or groups")
+        for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
+            self.add_param_group(group)
 
-    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Add a group, a dict as in the constructor's `params`. It is not part of nodes that `update` and `minimize`
-        have returned before. Raises GraphError as the constructor does."""
-        name = type(self).__name__
-        members = as_parameters(name, param_group)
-        if unknown := sorted(param_group.keys() - self.defaults.keys() - {"params"}):
-            raise GraphError(f"{name}: a parameter group has unknown settings: {', '.join(unknown)}")
-        for i, parameter in enumerate(members):
-            if parameter in self.state or parameter in set(members[:i]):
+    def add_param_group(self, param_group: Settings) -> None:
+        """Add a group, a dictionary as in the constructor's `params`. It is not part of nodes that `minimize` has
+        returned before. Raises GraphError as the constructor does."""
+        name, known = type(self).__name__, set[Any](self.parameters)
+        if not isinstance(param_group, Mapping) or "params" not in param_group:
+            raise GraphError(f'{name}: a parameter group must be a dictionary with the key "params"')
+        given, parameters = param_group["params"], list[Any]()
+        for item in listed(name, [given] if is_leaf(given) else given, "Parameters"):
+            parameter = item[1] if isinstance(item, tuple) and len(item) == 2 else item  # of `named_parameters`
+            if not is_leaf(parameter):
+                computed = f"{parameter.name}, which is computed," if isinstance(parameter, Node) else f"{parameter!r}"
+                raise GraphError(f"{name}: {computed} is not a Parameter")
+            if parameter in known:
                 raise GraphError(f"{name}: parameter {parameter.name} is given twice")
-        settings = {key: param_group.get(key, value) for key, value in self.defaults.items()}
-        group = ParameterGroup(name, members, settings.pop("lr"), self._accept)
-        self._accept(group, settings)
-        self.groups.append(group)
-
-    def _accept(self, group: ParameterGroup, options: dict[str, Any]) -> None:
-        """Set a group's options, and add the state that its parameters need for them. Raises GraphError."""
-        group.data |= self._checked(options)
-        for parameter in group.parameters:
-            state = self.state.setdefault(parameter, {})
-            for key, value in self._init(parameter, group.options).items():
-                if key == "step":  # one counter for a group and dtype
-                    state[key] = group.steps.setdefault(parameter.dtype, ad.Parameter(value, key, False))
-                elif key not in state:
-                    state[key] = ad.Parameter(value, f"{parameter.name}.{key}", False)
-
-    @property
-    def param_groups(self) -> list[ParameterGroup]:
-        """PyTorch's name for `groups`; a group is also a dictionary: `param_groups[0]["lr"] = 0.1`."""
-        return self.groups
+            known.add(parameter)
+            parameters.append(parameter)
+        settings = {"lr": self.defaults["lr"], "initial_lr": self.defaults["lr"], **self.defaults}
+        self.param_groups.append(ParameterGroup(parameters, merged(name, settings, param_group), self.check))
 
     @property
     def parameters(self) -> list[ad.Parameter]:
-        """All parameters, in the user's order: that of `update`'s gradients."""
-        return [parameter for group in self.groups for parameter in group.parameters]
+        """All parameters, in the user's order."""
+        return [parameter for group in self.param_groups for parameter in group["params"]]
 
     @property
     def lr(self) -> float:
         """The learning rate of the first group; setting it sets that of all groups. The next run reads it, and nothing
         is compiled again."""
-        return self.groups[0].lr
+        return self.param_groups[0]["lr"]
 
     @lr.setter
-    def lr(self, value: Any) -> None:
-        for group in self.groups:
-            group.lr = value
+    def lr(self, value: float) -> None:
+        for group in self.param_groups:
+            group["lr"] = value
 
     def __repr__(self) -> str:
-        """One line for each group, with its settings."""
-        return "\n".join([f"{type(self).__name__}:", *(f"  {group!r}" for group in self.groups)])
+        return "\n".join([f"{type(self).__name__}:", *(f"  {group!r}" for group in self.param_groups)])
 
-    def minimize(self, loss: ad.Node) -> ad.Node:
+    # What a subclass defines -----------------------------------------------------------------------------------
+
+    def update(self, p: Node, g: Node, state: State, lr: Node, step: Node, group: Settings) -> Updated:
+        """The new value of a parameter and of its state, from its value p, its gradient g and its state.
+
+        lr: the learning rate, of shape (). step: which step it is, 1 at first, of shape (). group: the other settings.
+        Where the formula is elementwise in p, g and the state, it becomes part of the kernel that computes the
+        gradient. A setting of zero should add no node.
+        """
+        raise NotImplementedError
+
+    def initial(self, group: Settings) -> dict[str, float]:
+        """The names of a parameter's state, and the number with which each is filled at first. Arrays have the
+        parameter's shape; "step", of shape (), counts the steps of the group."""
+        return {}
+
+    def check(self, settings: Settings) -> dict[str, Any]:
+        """The settings as they are used: "nesterov" and "amsgrad" are flags, "betas" two numbers in [0, 1), all others
+        numbers >= 0. Raises GraphError."""
+        name, found = type(self).__name__, dict[str, Any]()
+        for key, value in settings.items():
+            if key in ("nesterov", "amsgrad"):
+                found[key] = flag(name, key, value)
+            elif key != "betas":
+                found[key] = number(name, key, value)
+            elif isinstance(value, (tuple, list)) and len(value) == 2:
+                found[key] = tuple(number(name, key, beta, below=1.0) for beta in value)
+            else:
+                raise GraphError(f"{name}: betas must be two numbers, not {value!r}")
+        return found
+
+    # Steps -----------------------------------------------------------------------------------------------------
+
+    def new_values(self, gradients: Values) -> Values:
+        """The nodes of a step's results: the new value of each parameter that has a gradient, and of its state."""
+        values: dict[ad.Parameter, Node] = {}
+        for group in self.param_groups:
+            shared: dict[str, tuple[Node, Node]] = {}
+            for parameter in group["params"]:
+                if (gradient := gradients.get(parameter)) is None:
+                    continue
+                state, dtype = self._state_of(parameter, group), parameter.dtype
+                if dtype not in shared:
+                    rate, steps = group.leaves(dtype)
+                    shared[dtype] = rate, steps + 1.0
+                    values |= {steps: shared[dtype][1]} if "step" in state else {}
+                value, changed = self.update(parameter, gradient, state, *shared[dtype], group.compiled)
+                values |= {state[key]: node for key, node in changed.items()}
+                values[parameter] = value
+        return values
+
+    def _state_of(self, parameter: ad.Parameter, group: ParameterGroup) -> dict[str, ad.Parameter]:
+        """The parameter's state, with what the group's settings need."""
+        state, dtype = self.state.setdefault(parameter, {}), parameter.dtype
+        for key, value in self.initial(group.compiled).items():
+            if key == "step":
+                state[key] = group.leaves(dtype)[1]
+            elif key not in state:
+                state[key] = ad.Parameter(np.full(parameter.shape, value, dtype), f"{parameter.name}.{key}", False)
+        return state
+
+    def gradients(self, loss: Node) -> dict[ad.Parameter, Node]:
+        """The gradient of `sum(loss)` for each parameter that requires one and on which the loss depends. In a group
+        of processes the mean of their gradients."""
+        reached = set(ad.find_topo_sort([loss]))
+        wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
+        return dict(zip(wanted, averages.mean(self, ad.gradients(loss, wanted)), strict=True))
+
+    def apply_gradients(self, gradients: Values) -> Node:
+        """A node whose evaluation takes one step with these gradients, of some or all parameters; the others stay as
+        they are. Raises GraphError for other arguments. Wrong shapes and dtypes are an error at the evaluation."""
+        name = f"{type(self).__name__}.apply_gradients"
+        if not isinstance(gradients, Mapping) or not gradients.keys() <= set(self.parameters):
+            raise GraphError(f"{name}: needs a dictionary of the optimizer's parameters and their gradients")
+        for gradient in gradients.values():
+            if not isinstance(gradient, Node):
+                raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
+        return assigned(self.new_values(gradients))
+
+    def minimize(self, loss: Node) -> Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
         Parameters on which the loss does not depend, or that require no gradient, are not changed. In a group of
         processes (`dlsys.distributed`) the step is down the mean of their gradients. Raises GraphError for a loss that
         is no node, or that depends on none of the parameters.
         """
-        if not isinstance(loss, ad.Node):
-            raise GraphError(f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}")
+        name = f"{type(self).__name__}.minimize"
+        if not isinstance(loss, Node):
+            raise GraphError(f"{name}: the loss must be a node, not {type(loss).__name__}")
         self._warn_of_autocast("minimize")
-        found = self.gradients(loss)
-        if all(gradient is None for gradient in found):
+        gradients = self.gradients(loss)
+        if not gradients:
             names = ", ".join(parameter.name for parameter in self.parameters[:3])
-            more = ", ..." if len(self.parameters) > 3 else ""
-            told = f"{loss.name} depends on none of the parameters {names}{more} that require a gradient"
-            raise GraphError(f"{type(self).__name__}.minimize: {told} (made at {loss.location})")
-        step = self.update(found)
+            told = f"depends on no parameter that requires a gradient, of {names}, ..."
+            raise GraphError(f"{name}: {loss.name} {told} (made at {loss.location})")
+        step = self.apply_gradients(gradients)
         # Updates of state by the loss, such as running means, belong to the step even if the loss is not evaluated.
-        updates = [n for n in ad.find_topo_sort([loss]) if isinstance(n.op, WithUpdates)]
-        assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
-        return ad.group([step, *assigns]) if assigns else step
-
-    def gradients(self, loss: ad.Node) -> list[ad.Node | None]:
-        """The gradients of `sum(loss)` in the order of `parameters`; None for parameters that require none, and for
-        those on which the loss does not depend. In a group of processes their means."""
-        reached = set(ad.find_topo_sort([loss]))
-        wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
-        gradients = averages.mean(self, ad.gradients(loss, wanted))
-        found = dict(zip(wanted, gradients, strict=True))
-        return [found.get(parameter) for parameter in self.parameters]
+        updates = [node for node in ad.find_topo_sort([loss]) if isinstance(node.op, WithUpdates)]
+        return ad.group([step, *dict.fromkeys(one for node in updates for one in node.inputs[1:])]) if updates else step
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step now, with the gradients in the parameters' `grad`; parameters without one are not changed.
 
         `closure` is called first, to compute the loss and its gradients, and its result returned. Raises GraphError
         for a closure that cannot be called, ShapeError for a gradient of another shape than its parameter's."""
+        name = f"{type(self).__name__}.step"
         if closure is not None and not callable(closure):
-            told = f"takes a function that computes the loss, or nothing, not {described(closure)}"
-            raise GraphError(f"{type(self).__name__}.step: {told}")
+            raise GraphError(f"{name}: takes a function that computes the loss, not a {type(closure).__name__}")
         loss = None if closure is None else closure()
         self._warn_of_autocast("step")
-        parameters = self.parameters
-        for parameter in parameters:
-            grad = parameter.grad  # another thread may take it away
-            if grad is not None and tuple(grad.shape) != parameter.shape:
-                own = f"{parameter.name} has shape {parameter.shape}"
-                raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(grad.shape)}")
-        self._stepping.take(self.groups, self._averaged_step)
+        with changing:
+            gradients = {p: grad for p in self.parameters if (grad := p.grad) is not None}
+            for parameter, grad in gradients.items():
+                if grad.shape != parameter.shape:
+                    told = f"{parameter.name} has shape {parameter.shape}, its grad {grad.shape}"
+                    raise ShapeError(f"{name}: {told}")
+            if gradients:
+                settings = tuple(tuple(group.compiled.items()) for group in self.param_groups)
+                apply_now(self, gradients, self._averaged, (settings, averages.count()))
         return loss
+
+    def _averaged(self, gradients: Values) -> Values:
+        """As `new_values`, in a group of processes by the means of their gradients."""
+        means = averages.mean(self, [*gradients.values()])
+        return self.new_values(dict(zip(gradients, means, strict=True)))
 
     def _warn_of_autocast(self, method: str) -> None:
         """Warns that parameters on a CPU make nothing of an `autocast` around."""
@@ -173,182 +233,79 @@ class Optimizer:
         """Set the parameters' `grad` to None, or to zeros."""
         zero_gradients(self.parameters, set_to_none)
 
-    def update(self, gradients: Iterable[ad.Node | None]) -> ad.Node:
-        """A node whose evaluation takes one step with these gradients, in the order of `parameters`; None leaves a
-        parameter as it is. Raises GraphError for another number of gradients and for gradients that are no nodes. Wrong
-        shapes and dtypes are an error when the node is evaluated."""
-        name, parameters = f"{type(self).__name__}.update", self.parameters
-        if isinstance(gradients, (ad.Node, np.ndarray)) or not isinstance(gradients, Iterable):
-            raise GraphError(f"{name}: needs a list of gradients, not {described(gradients)}")
-        gradients = list(gradients)
-        if len(gradients) != len(parameters):
-            raise GraphError(f"{name}: {len(gradients)} gradients for {len(parameters)} parameters")
-        for gradient in gradients:
-            if gradient is not None and not isinstance(gradient, ad.Node):
-                raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
-        return self._step(dict(zip(parameters, gradients, strict=True)), {})
-
-    def _averaged_step(
-        self, gradient_of: Mapping[ad.Parameter, ad.Node], target_of: Mapping[ad.Parameter, ad.Parameter]
-    ) -> ad.Node:
-        """As `_step`, in a group of processes by the means of their gradients."""
-        means = averages.mean(self, [*gradient_of.values()])
-        return self._step(dict(zip(gradient_of, means, strict=True)), target_of)
-
-    def _step(
-        self, gradient_of: Mapping[ad.Parameter, ad.Node | None], target_of: Mapping[ad.Parameter, ad.Parameter]
-    ) -> ad.Node:
-        """As `update`; a new value is assigned to the parameter, or to `target_of[parameter]`, if there is one."""
-        assigns: list[ad.Node] = []
-        for group in self.groups:
-            scalars: dict[str, Nodes] = {}
-            for parameter in group.parameters:
-                gradient, state, dtype = gradient_of.get(parameter), self.state[parameter], parameter.dtype
-                if gradient is None:
-                    continue
-                options = group.options
-                if dtype not in scalars:
-                    step = state["step"] + 1.0 if "step" in state else None
-                    scalars[dtype] = self._scalars(group.rates[dtype], step, options)
-                    assigns += [ad.assign(state["step"], step)] if step is not None else []
-                value, changed = self._update(parameter, gradient, state, scalars[dtype], options)
-                assigns += [ad.assign(state[key], node) for key, node in changed.items()]
-                assigns.append(ad.assign(target_of.get(parameter, parameter), value))
-        return ad.group(assigns)
+    # State -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """As PyTorch's: {"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, ...]},
-        ...]}. The arrays are copies; a parameter is its number in the order of `parameters`, without its value."""
-        number = {parameter: i for i, parameter in enumerate(self.parameters)}
-        state = {
-            number[p]: {key: np.array(self.state[p][key]) for key in self._init(p, group.options)}
-            for group in self.groups
-            for p in group.parameters
-        }
-        groups = [{**group, "params": [number[parameter] for parameter in group.parameters]} for group in self.groups]
-        return {"state": {i: values for i, values in state.items() if values}, "param_groups": groups}
+        """As PyTorch's: {"state": {0: {"exp_avg": tensor, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, ...]},
+        ...]}. The tensors are copies; a parameter is its number in the order of `parameters`, without its value."""
+        number_of = {parameter: i for i, parameter in enumerate(self.parameters)}
+        state: dict[int, dict[str, Any]] = {}
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                own = self._state_of(parameter, group)
+                kept = {key: leaf(copied(array_of(own[key])), name=key) for key in self.initial(group.compiled)}
+                state |= {number_of[parameter]: kept} if kept else {}
+        groups = [{**group, "params": [number_of[p] for p in group["params"]]} for group in self.param_groups]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set the groups' settings and the state from a `state_dict` of this class or PyTorch's, with as many
-        parameters.
+        parameters in each group.
 
-        Settings that are not given stay as they are. A parameter without state gets the initial state. If a group's
-        parameters have different counts of steps, the group takes the largest. All settings but the learning rates are
-        compiled into a step: load before `minimize` or `update`.
+        Settings that are not given stay as they are. A parameter without state begins anew. If a group's parameters
+        have different counts of steps, the group takes the largest. All settings but the learning rates are compiled
+        into a step: load before `minimize`.
 
-        Raises GraphError, which names missing and unexpected keys, ShapeError and DTypeError for a value that does not
-        fit; then nothing is changed.
+        Raises GraphError for other groups, settings and names, ShapeError and DTypeError for a value that does not fit;
+        then nothing is changed.
         """
         name = f"{type(self).__name__}.load_state_dict"
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
-            raise GraphError(f'{name}: needs a dictionary of "state" and "param_groups", as state_dict gives it')
+            raise GraphError(f'{name}: needs a dictionary of "state" and "param_groups", as state_dict returns it')
         groups, state = state_dict["param_groups"], state_dict["state"]
-        if not isinstance(state, Mapping) or not all(isinstance(value, Mapping) for value in state.values()):
+        if not isinstance(state, Mapping) or not all(isinstance(kept, Mapping) for kept in state.values()):
             raise GraphError(f"{name}: state must be a dictionary of dictionaries")
-        settings = [self._settings(name, *pair) for pair in zip(self.groups, self._matching(name, groups), strict=True)]
-        values = self._values(name, settings, [place for group in groups for place in group.get("params", ())], state)
-        for group, (lr, initial_lr, options) in zip(self.groups, settings, strict=True):
-            group.lr = initial_lr
-            group.schedule_lr(lr)
-            self._accept(group, options)
-            for step in group.steps.values():
-                step.value = 0.0
-        for parameter, found in zip(self.parameters, values, strict=True):
-            for key, value in found.items():
-                own = self.state[parameter][key]
-                if key == "step":
-                    own.value = max(own.value, value)
-                else:
-                    own.value = value
-
-    def _matching(self, name: str, groups: Any) -> Sequence[Mapping[str, Any]]:
-        """The groups of a state that has as many parameters in each as this optimizer. Raises GraphError."""
-        if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
-            raise GraphError(f"{name}: param_groups must be a list of dictionaries")
-        for places in (group.get("params", []) for group in groups):
-            if not isinstance(places, Sequence) or not all(isinstance(place, (int, str)) for place in places):
-                raise GraphError(f"{name}: the params of param_groups must be lists of parameters' numbers")
-        own = [len(group.parameters) for group in self.groups]
-        counts = [len(group["params"]) if "params" in group else None for group in groups]
-        if len(counts) != len(own) or any(n not in (None, m) for n, m in zip(counts, own, strict=True)):
-            raise GraphError(f"{name}: the optimizer's groups have {own} parameters, the state's {counts}")
-        return groups
-
-    def _settings(self, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
-        """A group's lr, initial_lr and options: those that are given, its own for the others. Raises GraphError."""
-        for key, default in IDLE.items():
-            value = given.get(key, default)
-            if default is not None and key not in group and (isinstance(value, np.ndarray) or value != default):
-                raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not supported")
-        if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
-            raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
-        lr = number(name, "lr", given.get("lr", group.lr))
-        initial_lr = number(name, "initial_lr", given.get("initial_lr", lr if "lr" in given else group.initial_lr))
-        return lr, initial_lr, self._checked({key: given.get(key, value) for key, value in group.options.items()})
-
-    def _values(
-        self, name: str, settings: list[Settings], places: list[Any], state: Mapping[Any, Mapping[str, Any]]
-    ) -> list[dict[str, np.ndarray]]:
-        """The state of each parameter, of a state's entries for the parameters of these numbers. Raises GraphError,
-        ShapeError, DTypeError."""
-        parameters = [(p, own[2]) for group, own in zip(self.groups, settings, strict=True) for p in group.parameters]
-        places = places or list(range(len(parameters)))
-        missing, unexpected = [], [f"state.{place}" for place in state if place not in places]
-        found: list[dict[str, np.ndarray]] = []
-        for place, (parameter, options) in zip(places, parameters, strict=True):
-            starts = self._init(parameter, options)
-            given = state.get(place) or starts
-            missing += [f"state.{place}.{key}" for key in starts if key not in given]
-            # PyTorch counts the steps of every optimizer, here those do that need it, and has None for no momentum
-            extra = [key for key, value in given.items() if key not in starts and key != "step" and value is not None]
-            unexpected += [f"state.{place}.{key}" for key in extra]
-            values = {key: start if given.get(key) is None else given[key] for key, start in starts.items()}
-            found.append({k: fitting(f"{name}: state.{place}.{k}", v, starts[k].shape) for k, v in values.items()})
-        if missing or unexpected:
-            parts = [("missing", missing), ("unexpected", unexpected)]
-            raise GraphError(f"{name}: " + "; ".join(f"{kind} keys: {', '.join(keys)}" for kind, keys in parts if keys))
-        return found
-
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """A group's options, checked: by default numbers >= 0. Raises GraphError."""
-        return {key: number(type(self).__name__, key, value) for key, value in options.items()}
-
-    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        """The state of a parameter before its first step, by PyTorch's names, each of its shape and dtype; "step", of
-        shape (), counts the steps of the group."""
-        return {}
-
-    def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
-        """The nodes of shape () that a group's parameters of one dtype share. step: which step is being taken, 1 at
-        first; None where `_init` has none."""
-        return {"lr": lr}
-
-    def _update(
-        self, parameter: ad.Node, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
-    ) -> tuple[ad.Node, Nodes]:
-        """The parameter's new value and that of its state, but for "step"; `state` holds the old ones.
-
-        Elementwise in the gradient, with scalars of shape (): so the compiler can make it part of the kernel that
-        computes the gradient. What an option of zero switches off adds no node.
-        """
-        raise NotImplementedError
+        places = places_of(name, groups, [len(group["params"]) for group in self.param_groups])
+        if unknown := [str(place) for place in state if place not in places]:
+            raise GraphError(f"{name}: the state has parameters that are in none of its groups: {', '.join(unknown)}")
+        settings = [self.check(merged(name, *pair)) for pair in zip(self.param_groups, groups, strict=True)]
+        owners = [(p, new) for group, new in zip(self.param_groups, settings, strict=True) for p in group["params"]]
+        values: dict[tuple[ad.Parameter, str], np.ndarray] = {}
+        for place, (parameter, new) in zip(places, owners, strict=True):
+            first = self.initial(new)
+            # PyTorch counts the steps of every optimizer, here those do that need it; it has None for no momentum.
+            pairs = state.get(place, {}).items()
+            given = {key: value for key, value in pairs if value is not None and (key in first or key != "step")}
+            if given and given.keys() != first.keys():
+                known = ", ".join(first) or "nothing"
+                raise GraphError(f"{name}: state.{place} must have {known}, not {', '.join(map(str, given))}")
+            for key, value in first.items():
+                shape = () if key == "step" else parameter.shape
+                array = np.asarray(given[key]) if given else np.full(shape, value)
+                values[parameter, key] = fitting(f"{name}: state.{place}.{key}", array, shape)
+        for group, new in zip(self.param_groups, settings, strict=True):
+            group.change(new)
+            steps = [values[parameter, "step"] for parameter in group["params"] if (parameter, "step") in values]
+            for parameter in group["params"]:
+                for key, kept in self._state_of(parameter, group).items():
+                    if (parameter, key) in values:
+                        kept.value = max(steps) if key == "step" else values[parameter, key]
 
 
-def zeros(parameter: ad.Parameter) -> np.ndarray:
-    """Zeros of the parameter's shape and dtype."""
-    return np.zeros(parameter.shape, parameter.dtype)
+def places_of(owner: str, groups: Any, counts: list[int]) -> list[Any]:
+    """The parameters' numbers in a state's groups, each of which has as many as `counts` says. Raises GraphError."""
+    are_groups = isinstance(groups, (list, tuple)) and all(isinstance(group, Mapping) for group in groups)
+    lists = [group.get("params") for group in groups] if are_groups else []
+    found = [len(one) if isinstance(one, (list, tuple)) else None for one in lists]
+    if found != counts:
+        raise GraphError(f"{owner}: the optimizer's groups have {counts} parameters, the state's {found}")
+    return [place for one in lists for place in one]
 
 
-def fitting(place: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of numbers of that shape. Raises DTypeError, ShapeError."""
-    array = np.asarray(value)
+def fitting(place: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array. Raises DTypeError and ShapeError for one that is not of numbers, or of another shape."""
     if array.dtype.kind not in "fiub":
         raise DTypeError(f"{place} is {array.dtype}, not an array of numbers")
     if array.shape != shape:
         raise ShapeError(f"{place} has shape {shape}, the value {array.shape}")
     return array
-
-
-def with_decay(parameter: ad.Node, gradient: ad.Node, weight_decay: float) -> ad.Node:
-    """The gradient of the loss plus weight_decay / 2 * |parameter|^2."""
-    return gradient + parameter * weight_decay if weight_decay else gradient

@@ -161,9 +161,9 @@ class Steps:
         if training and self.optimizer is not None:
             gradients = self.optimizer.gradients(loss)
             if self.clip_norm is not None:
-                clipped = iter(clip_grad_norm([g for g in gradients if g is not None], self.clip_norm))
-                gradients = [None if g is None else next(clipped) for g in gradients]
-            values.append(self.optimizer.update(gradients))
+                clipped = clip_grad_norm([*gradients.values()], self.clip_norm)
+                gradients = dict(zip(gradients, clipped, strict=True))
+            values.append(self.optimizer.apply_gradients(gradients))
         device = next((parameter.device for parameter in self.model.parameters()), None)
         return ad.Executor(values, device), variables
 

@@ -1,0 +1,79 @@
+"""The norm of gradients, and gradients clipped to a norm or to a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..checks import number
+from ..errors import GraphError
+from ..tensors import is_leaf, leaf
+from ..tensors.values import arrays_of
+from .averages import averages
+
+
+def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
+    """The Euclidean norm of all gradients together, of shape (). They must have one dtype. Raises GraphError for what
+    is no list of one node or more."""
+    nodes = isinstance(gradients, (list, tuple)) and all(isinstance(gradient, ad.Node) for gradient in gradients)
+    if not nodes or not gradients:
+        raise GraphError(f"global_norm: needs a list of one gradient or more, not a {type(gradients).__name__}")
+    squares: list[ad.Node] = [ad.reducesum_op(gradient * gradient) for gradient in gradients]
+    return ad.sqrt_op(ad.sum_node_list(squares))
+
+
+def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Node]:
+    """The gradients scaled by min(1, max_norm / (norm + 1e-6)), where norm is their `global_norm`, as by
+    torch.nn.utils.clip_grad_norm_. Raises GraphError for a max_norm that is no number >= 0."""
+    limit, norm = number("clip_grad_norm", "max_norm", max_norm), global_norm(gradients)
+    if any(is_leaf(value) and getattr(value, "requires_grad", False) for value in gradients):
+        raise GraphError("clip_grad_norm: takes gradients, not parameters: clip_grad_norm_ takes those")
+    return _scaled(gradients, norm, limit)
+
+
+def _scaled(gradients: Sequence[ad.Node], norm: ad.Node, limit: float) -> list[ad.Node]:
+    """The gradients times limit / max(limit, norm + 1e-6), which is exactly 1 where nothing is clipped."""
+    scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
+    return [gradient * scale for gradient in gradients]
+
+
+def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
+    """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
+    Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
+    GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
+    where `grad` is of this process alone."""
+    if averages.count() > 1:
+        told = "each process has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
+        raise GraphError(f"clip_grad_norm_: {told}")
+    clips = not (isinstance(max_norm, float) and max_norm == math.inf)
+    limit = number("clip_grad_norm_", "max_norm", max_norm if clips else 0.0)
+    left = _with_gradients("clip_grad_norm_", parameters)
+    if not left:
+        return np.float64(0.0)
+    gradients = [parameter.grad for parameter in left]
+    norm = global_norm(gradients)
+    found, *values = arrays_of([norm, *(_scaled(gradients, norm, limit) if clips else [])])
+    for parameter, value in zip(left, values, strict=clips):
+        parameter.grad = leaf(value, name=parameter.grad.name)
+    return np.float64(np.asarray(found))
+
+
+def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+    """Clamp the `grad` of one or several parameters to [-clip_value, clip_value], as torch.nn.utils does. Raises
+    GraphError as `clip_grad_norm_` does."""
+    limit = number("clip_grad_value_", "clip_value", clip_value)
+    left = _with_gradients("clip_grad_value_", parameters)
+    for parameter, value in zip(left, arrays_of([p.grad.clamp(-limit, limit) for p in left]), strict=True):
+        parameter.grad = leaf(value, name=parameter.grad.name)
+
+
+def _with_gradients(owner: str, parameters: Any) -> list[Any]:
+    """Those of one or several parameters that have a `grad`. Raises GraphError for what are no parameters."""
+    given: Any = [parameters] if isinstance(parameters, ad.Node) else parameters
+    if isinstance(given, np.ndarray) or not isinstance(given, Iterable) or not all(map(is_leaf, given := list(given))):
+        raise GraphError(f"{owner}: takes parameters, not {type(parameters).__name__}")
+    return [parameter for parameter in given if parameter.grad is not None]
