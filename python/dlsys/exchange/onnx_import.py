@@ -33,7 +33,6 @@ BUFFERS = "dlsys.buffers"
 """The property of a model of `to_onnx` that has the names of the values that are not trained, a line each."""
 MOST_BYTES = 2**31
 """Of a model's file: protobuf reads no more. Values may lie in other files beside it."""
-_MOST_LEVELS = 4  # of operators that ONNX defines by others, and these by others
 _LARGE = 1024  # elements of a constant that is one leaf for all that read it, also where an array is taken
 _MOST_TEXT = 400  # characters of a message of ONNX's
 _STATISTICS = {"BatchNormalization": slice(3, 5)}
@@ -92,7 +91,7 @@ def from_onnx(model: Any) -> tuple[OnnxNetwork, dict[str, Parameter]]:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         if _opset(proto) < OLDEST:
             proto = onnx.version_converter.convert_version(proto, CONVERTED)
-        proto = _defined_by_others(onnx, proto)
+        proto = _inlined(onnx, proto)
         unknown = [(at, n) for at, n in enumerate(proto.graph.node) if not _is_known(n)]
         names = ((f"{n.domain}.{n.op_type}" if n.domain else n.op_type, n.name or f"node {at}") for at, n in unknown)
         if text := no_operator_for(names):
@@ -136,30 +135,21 @@ def _is_known(node: Any) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in OPERATORS
 
 
-def _defined_by_others(onnx: Any, proto: Any) -> Any:
-    """The model with those of ONNX's operators that ONNX itself defines as functions of others, and that have no
-    function here, in terms of these others."""
-
-    def schema(node: Any) -> Any:
-        if _is_known(node) or node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, _opset(proto), ""):
-            return None
-        stated = onnx.defs.get_schema(node.op_type, _opset(proto), "")
-        return stated if stated.has_function or stated.has_context_dependent_function else None
-
-    for _ in range(_MOST_LEVELS):
-        wanted = [(node, of_node) for node in proto.graph.node if (of_node := schema(node)) is not None]
-        if not wanted:
-            break
-        for node, of_node in wanted:  # the inliner knows nothing of attributes that are left out
-            names = {item.name for item in node.attribute}
-            defaults = (attribute.default_value for attribute in of_node.attributes.values())
+def _inlined(onnx: Any, proto: Any) -> Any:
+    """The model with those operators that have no row here, and that ONNX itself defines as functions of others, in
+    terms of these others."""
+    opset = _opset(proto)
+    unknown = [node for node in proto.graph.node if not _is_known(node)]
+    for node in unknown:  # the inliner knows nothing of attributes that are left out
+        if node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type, opset, ""):
+            names, schema = {item.name for item in node.attribute}, onnx.defs.get_schema(node.op_type, opset, "")
+            defaults = (attribute.default_value for attribute in schema.attributes.values())
             node.attribute.extend(value for value in defaults if value.name and value.name not in names)
-        kinds = sorted({("", node.op_type) for node, _ in wanted})
-        try:
-            proto = onnx.inliner.inline_selected_functions(proto, kinds, False, True)
-        except Exception:  # noqa: BLE001  # the inliner's own, for inputs that are left out
-            break
-    return proto
+    try:
+        rows = [("", name) for name in OPERATORS]
+        return onnx.inliner.inline_selected_functions(proto, rows, True, True) if unknown else proto
+    except Exception:  # noqa: BLE001  # of the inliner, for inputs that are left out
+        return proto
 
 
 class Step(NamedTuple):
