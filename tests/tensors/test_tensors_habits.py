@@ -205,6 +205,8 @@ def test_bytes_are_written_fed_and_cast() -> None:
         np.testing.assert_allclose(scaled, PIXELS / np.float32(255), rtol=1e-6)
         assert (shifted == PIXELS.astype(np.int64) - 300).all() and total == PIXELS.sum()
         free = ad.Variable("x")
+        zeros, ones = ad.Executor([dl.zeros_like(free), dl.ones_like(free)], ctx).run({free: np.array([True])}, True)
+        assert zeros.dtype == ones.dtype == bool and ones and not zeros
         (cast,) = ad.Executor([ad.cast_op(free, "uint8")], ctx).run({free: np.array([0.9, 1.5, 254.9, 3.0])})
         assert np.asarray(cast).tolist() == [0, 1, 254, 3]
     loader = dl.data.DataLoader(dl.data.TensorDataset(PIXELS, np.arange(3)), 2)

@@ -16,7 +16,7 @@ from ..checks import extents, flag, integer, too_large
 from ..devices import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
-from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op
+from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, oneslike_op, zeroslike_op
 from ..ops import leaf as leaf_of
 from .typing import Device, DType, Nested, Size, SupportsDLPack
 
@@ -251,7 +251,7 @@ def _like(x: Nested, fill: int, dtype: DType, requires_grad: bool, device: Devic
     node = x if isinstance(x, Node) else tensor(x)
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
-        made = zeroslike_op(node) + fill
+        made = (oneslike_op if fill else zeroslike_op)(node)
         return made if dtype is None else made.to(dtype)
     known = dtype_of(node) if dtype is None else dtype
     return full(shape, fill, dtype=known, requires_grad=requires_grad, device=device)

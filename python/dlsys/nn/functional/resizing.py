@@ -14,7 +14,7 @@ from ...checks import flag, integer, integers, number, real, word
 from ...errors import GraphError, ShapeError
 from ...ops.replay import function
 from ...tensors import Tensor, tensor
-from ...tensors.arguments import node_of
+from ...tensors.arguments import node_of, require_float
 
 
 @function()
@@ -55,14 +55,15 @@ def interpolate(
     """x (N, C, *space) with its space in another size, given or `scale_factor` times its own.
 
     Args:
-        mode: "nearest" takes the element before each place, "bilinear", of two axes, weighs the two beside it along
-            each axis.
+        mode: "nearest" takes the element before each place, "bilinear", of floats and two axes, weighs the two beside
+            it along each axis.
         align_corners: whether the outermost elements, not their edges, keep their places; of "bilinear".
         recompute_scale_factor: whether the distance of places is that of the sizes, not 1 / scale_factor.
 
-    Raises GraphError, ShapeError.
+    Raises DTypeError, GraphError, ShapeError.
     """
-    word("interpolate", "mode", mode, ("nearest", "bilinear"))
+    if word("interpolate", "mode", mode, ("nearest", "bilinear")) == "bilinear":
+        require_float("interpolate", input)
     shape = input.shape
     space = shape[2:]
     if not space or 0 in space or (mode == "bilinear" and len(space) != 2):
