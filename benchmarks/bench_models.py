@@ -65,7 +65,7 @@ def measured(key: str, names: list[str], rounds: int) -> dict[str, Any]:
     infer = {name: one.infer for name, one in made.items() if one.infer is not None}
     figures["infer"] = common.alternate(infer, rounds, LEAST)
     plan = made["dlsys"].step.latest_plan()
-    figures["kernels"] = len(plan.program.groups)
+    figures["kernels"] = len(plan.groups)
     figures["arena"] = [plan.memory.bytes_unplanned, plan.memory.bytes_planned, plan.memory.lower_bound]
     return figures
 

@@ -83,7 +83,8 @@ class Drawn:
                 values = values_read(inner, {**self.values, **new})
                 inner.op.infer_shape(inner, [value.shape for value in values])
                 inner.op.infer_dtype(inner, [str(value.dtype) for value in values])
-                if (of := inner.op.index_range(inner, [value.shape for value in values])) is not None:
+                if inner.op.index_range is not None:
+                    of = inner.op.index_range(inner, [value.shape for value in values])
                     require_in_range(inner, of, values[of.position])
                 with np.errstate(all="ignore"):
                     new[inner] = numpy_value(inner, values)

@@ -252,7 +252,7 @@ def typed_graph(
     given = [stands_for.get(node, node) for node in fed]
     roots = [node for node in outputs if node is not None] + [value for _, value in updates]
     order = find_topo_sort(roots)
-    computed = tuple(node for node in order if node not in set(given))
+    computed = tuple(node for node in order if node not in set(given) and not node.op.immediate)
     current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(given), current)
 

@@ -271,3 +271,30 @@ def test_a_tensor_is_made_without_the_compiler() -> None:
     told = python("-c", program, cwd=PACKAGE.parent).stdout
     loaded = {name.split(".")[1] for name in told.split() if name.startswith("dlsys.")}
     assert "tensors" in loaded and not loaded & {"compiler", "executor", "inspect", "kernels", "planner", "schedule"}
+
+
+EXTENSIONS = (
+    *("cli", "data", "deploy", "distributed", "exchange", "needle", "relax", "rpc", "training"),
+    *("inspect.draw", "inspect.notebook", "inspect.profile", "inspect.trace", "schedule.cuda"),
+)
+BY_CORE = {  # what of them the core still imports, most of it when a method is first called
+    "inspect.stages -> inspect.draw", "inspect.stages -> inspect.profile", "inspect.stages -> inspect.trace",
+    "tensors.base -> inspect.notebook", "schedule -> schedule.cuda", "kernels.build -> schedule.cuda.nvrtc",
+    "kernels.kernel -> schedule.cuda.nvrtc",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_core_imports_no_extension() -> None:
+    paths = {module_name(path, PACKAGE): path for path in PACKAGE.rglob("*.py")}
+
+    def is_extension(name: str) -> bool:
+        return any(f"{name}.".startswith(f"{one}.") for one in EXTENSIONS)
+
+    found = set()
+    for name, path in paths.items():
+        if not is_extension(name) and name not in (*COMPUTED, "__main__"):
+            for _, imported, _ in imports_of(path, PACKAGE):
+                reached = resolve(imported, PACKAGE.name, set(paths))
+                found |= {f"{name} -> {target}" for target in reached if is_extension(target)}
+    assert found == BY_CORE

@@ -5,22 +5,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .compiler import (
-    Arena,
-    Plan,
-    TypedGraph,
-    analyse,
-    feed_type,
-    make_program,
-    needed_feeds,
-    select,
-    unrolled,
-)
+from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_plan, needed_feeds, select, unrolled
 from .compiler.indices import fed_indices
 from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, named, to_array
 from .devices.panels import panel_columns
@@ -34,9 +24,8 @@ from .planner import MemoryPlan
 from .system import collecting_later
 
 MOST_KEYS = 64  # sets of fed nodes whose needed nodes are cached
-MOST_PLANS, MOST_BYTES = 256, 512 << 20  # of the plans that an executor caches; see `Plan.nbytes`
+MOST_PLANS = 256  # that an executor caches
 MOST_SHOWN = 4  # nodes that an executor's repr names
-COPIES = 4  # of a feed from host memory, for a GPU: two on the device and two in pinned memory
 Signature = tuple[tuple[int, Shape, str], ...]
 
 
@@ -45,9 +34,9 @@ class Executor(Stages):
 
     There is one plan (shapes, memory, kernels) per signature, which is the set of fed nodes with their shapes and
     dtypes. After the first run with a signature, `run` neither compiles nor allocates device memory. The plans used
-    last are cached: up to 256, of up to 512 MiB, not counting kernels and the arena, which all plans share. A plan
-    that was dropped is made again, with the kernels that the process has. Any node may be fed, not only a variable:
-    nodes that only it needs are then not computed. An executor may be used from several threads, which take turns.
+    last are cached, up to 256; kernels and the arena are shared by all plans. A plan that was dropped is made again,
+    with the kernels that the process has. Any node may be fed, not only a variable: nodes that only it needs are then
+    not computed. An executor may be used from several threads, which take turns.
 
     Attributes:
         eval_node_list: the nodes, in the order of `run`'s results.
@@ -89,6 +78,7 @@ class Executor(Stages):
         self._has_run = False
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
+        self._is_numpy = self.ctx.kind == "numpy"
         self._columns = panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # the fed nodes that are needed, by the ids of all
@@ -160,7 +150,7 @@ class Executor(Stages):
         lock.acquire()  # `with` would take 50 ns longer
         try:
             plan = self._current
-            results = None if plan is None else plan.run_again(feed_dict)
+            results = None if plan is None or self._is_numpy else plan.run(feed_dict)
             if results is None:
                 results = self._run(feed_dict)
             if convert_to_numpy_ret_vals:
@@ -172,7 +162,7 @@ class Executor(Stages):
     def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
         """As `run`, with results in memory of their own. Indices are not checked: those of tensors have been."""
         with self._lock:
-            results = None if self._current is None else self._current.run_again(feed_dict, checks=False)
+            results = None if self._current is None else self._current.run(feed_dict, checks=False)
             if results is None:
                 results = self._run(feed_dict, checks=False)
             found = [copied(value) if isinstance(value, Array) else value for value in results]
@@ -181,14 +171,17 @@ class Executor(Stages):
             return found
 
     def _run(self, feed_dict: Mapping[Node, Any], checks: bool = True) -> list[Any]:
-        """A run that looks up the plan and converts each feed; `run` calls it if `Plan.run_again` cannot be used."""
+        """A run that looks up the plan and converts each feed, where the latest plan does not take the feeds as they
+        are."""
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
         plan, feeds = self._prepare(feed_dict)
         if checks:
             plan.require_in_range(feed_dict)
         self._begin()
-        return plan.run(feeds, alone=len(feeds) == len(feed_dict))
+        results = plan.run(feeds, checks=False)
+        assert results is not None, "these feeds have the plan's types"
+        return results
 
     def _begin(self) -> None:
         """Before the first run: take back the changes of state that wait in this graph, since each run makes them."""
@@ -265,10 +258,10 @@ class Executor(Stages):
             with collecting_later():
                 graph = analyse(self.topo_order, self.eval_node_list, fed)
                 graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
-                program = make_program(graph, self.passes, self._columns, self.ctx.kind)
-                indices = fed_indices(graph, {graph.leaf_of(node): node for node in fed})
                 leaves = {node: graph.leaf_of(node) for node in fed}
-                plan = Plan(program, self.ctx, self._arena, indices, leaves)
+                indices = fed_indices(graph, {leaf: node for node, leaf in leaves.items()})
+                plan = make_plan(graph, self.passes, self._columns, self.ctx.kind)
+                plan = replace(plan, ctx=self.ctx, arena=self._arena, indices=indices, leaves=leaves)
             self._plans[signature], self._analysed[plan] = plan, graph
             self._planned_before += 1
             if self.ctx.kind != "numpy":
@@ -280,29 +273,19 @@ class Executor(Stages):
                 self._current.rest()
             self._current = plan
             graph = self._analysed[plan]
-            now = {node: graph.typed(node) for node in self.topo_order}
-            self.node_to_shape_map = {node: one.shape for node, one in now.items() if one is not None}
-            self.node_to_dtype_map = {node: one.dtype for node, one in now.items() if one is not None}
+            types = graph.types(self.topo_order)
+            self.node_to_shape_map = {node: of.shape for node, of in types.items()}
+            self.node_to_dtype_map = {node: of.dtype for node, of in types.items()}
         return plan
 
     def _drop_plans(self) -> None:
-        """Drop the plans used longest ago until the rest is within the limits, and arrays for feeds that none needs."""
-        nbytes = {signature: self._nbytes(signature, plan) for signature, plan in self._plans.items()}
-        total = sum(nbytes.values())
-        while len(self._plans) > 1 and (len(self._plans) > MOST_PLANS or total > MOST_BYTES):
-            signature, plan = self._plans.popitem(last=False)
-            total -= nbytes[signature]
+        """Drop the plan used longest ago if there are too many, and arrays for feeds that no other plan needs."""
+        if len(self._plans) > MOST_PLANS:
+            _, plan = self._plans.popitem(last=False)
             del self._analysed[plan]
             self._compiled_before += plan.is_compiled
-        if len(self._plans) < len(nbytes):
             fed = {(self.topo_order[at], shape, dtype) for signature in self._plans for at, shape, dtype in signature}
             self._held = {key: staging for key, staging in self._held.items() if key in fed}
-
-    def _nbytes(self, signature: Signature, plan: Plan) -> int:
-        """Bytes of a plan, and on a GPU of the arrays for its feeds."""
-        if self.ctx.kind != "cuda":
-            return plan.nbytes
-        return plan.nbytes + sum(COPIES * prod(shape) * np.dtype(dtype).itemsize for _, shape, dtype in signature)
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
         """The feeds that the run needs, with their nodes, in topological order. Others are not read, so that one
@@ -390,8 +373,8 @@ def _remade(kind: type[Executor], order: list[Node], nodes: list[Node], ctx: str
 
 
 def _by_user_node(plan: Plan, found: Mapping[Node, Any], users: Container[Node]) -> dict[Node, Any]:
-    """`found` by the user's nodes for which the program's nodes stand, and by those that stand for none."""
-    current = plan.program.graph.current
+    """`found` by the user's nodes for which the graph's nodes stand, and by those that stand for none."""
+    current = plan.graph.current
     of_users = {node: found[now] for node, now in current.items() if now in found and node in users}
     standing = {current[node] for node in of_users}
     return {**{node: value for node, value in found.items() if node in users or node not in standing}, **of_users}

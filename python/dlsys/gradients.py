@@ -13,7 +13,7 @@ from .ops.moves import joined_gradients, sum_to
 from .ops.primitive import Primitive
 from .ops.replay import function
 from .ops.state import WithGradient
-from .scopes import precision, scopes
+from .scopes import scopes
 
 
 def sum_node_list(node_list: Sequence[Node]) -> Node:
@@ -122,7 +122,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     grads: dict[Node, Node] = {}
     for node in reversed(order):
         if node in partials:
-            with scopes.inside("differentiated", node), precision(node.attrs.get("precision")):
+            with scopes.inside(differentiated=node, precision=node.attrs.get("precision")):
                 grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node)))
                 if not (node.no_grad or dependent.isdisjoint(node.inputs)):
                     give(node.inputs, input_gradients(node, grad))

@@ -90,6 +90,8 @@ class Op:
     by_numpy: ClassVar[bool] = False
     """Whether its kernel is the reference, which runs on the host and has no formula. Such a kernel computes one node.
     """
+    index_range: Callable[[Node, Sequence[Shape]], IndexRange] | None = None
+    """From a node and its inputs' shapes: which input holds indices, and in what range. None if none does."""
     never: ClassVar[str] = ""
     """Why it has no formula, for errors; empty if it has one."""
     builtin: ClassVar[bool] = False
@@ -196,10 +198,6 @@ class Op:
         """The gradient of sum(node * out_grad) with respect to each input of `node` that is no number; needle's
         name."""
         return hooks.gradient_as_tuple(out_grad, node)
-
-    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
-        """Which of its inputs holds indices, and in what range; None if none does."""
-        return None
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         """How many operations the node takes; a multiply-add is two."""

@@ -4,24 +4,29 @@ A program is a sequence of steps, each of which writes one value. A value is liv
 last that reads it, both included: a kernel's output must not overlap its inputs, unless the kernel may run in place and
 the input is not read afterwards. Values that share memory on purpose (views, in-place results) form one buffer,
 live from the first write to the last read. Buffers that are never live at the same step may overlap in the arena.
+Arrays that a run is given, feeds and parameters, are not in the arena; values may be views of them, or written into
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .errors import PlanError
 
+Id: TypeAlias = Any
+"""The caller's name for a value, hashable."""
 ALIGNMENT = 64
 """Bytes; every buffer begins at a multiple (a cache line, the widest vector register)."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value that a step writes.
+    """A value that a step writes, or an array that the run is given.
 
     Attributes:
         id: the caller's name for it, unique; printed by `str`.
@@ -32,15 +37,19 @@ class Value:
         in_place: values of all their buffer's bytes that its kernel may overwrite if nothing reads them after `first`:
             those that it reads at the index that it writes, and at no other.
         offset: where an alias begins in that value, in bytes.
+        into: the given array into whose memory it is written.
+        given: whether it is such an array; it is there from step -1 on.
     """
 
-    id: Hashable
+    id: Id
     nbytes: int
     first: int
     last: int
-    alias: Hashable | None = None
-    in_place: tuple[Hashable, ...] = ()
+    alias: Id | None = None
+    in_place: tuple[Id, ...] = ()
     offset: int = 0
+    into: Id | None = None
+    given: bool = False
 
 
 @dataclass
@@ -61,7 +70,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Which value is where in the arena, and when; `print` it.
+    """Which value is where, and when; `print` it.
 
     Attributes:
         buffers: in order of the step that first writes them.
@@ -70,21 +79,32 @@ class MemoryPlan:
         bytes_unplanned: the memory that one buffer per value would take.
         bytes_planned: the arena's size.
         lower_bound: the most bytes that are live at one step; no arena can be smaller.
+        values: all of them, by id.
+        outside: each value that is not in the arena: the given array in which it is, and from which byte on.
     """
 
     buffers: tuple[Buffer, ...]
-    buffer_of: dict[Hashable, Buffer]
+    buffer_of: dict[Id, Buffer]
     bytes_unplanned: int
     bytes_planned: int
     lower_bound: int
-    within: dict[Hashable, int] = field(default_factory=dict)
+    within: dict[Id, int] = field(default_factory=dict)
+    values: dict[Id, Value] = field(default_factory=dict)
+    outside: dict[Id, tuple[Id, int]] = field(default_factory=dict)
 
-    def offset(self, value: Hashable) -> int:
-        """Where a value begins in the arena, in bytes."""
-        return self.buffer_of[value].offset + self.within.get(value, 0)
+    def at(self, value: Id) -> tuple[Any, int]:
+        """The given array in which a value is, None for the arena, and from which byte on."""
+        return (None, self.offset(value)) if value in self.buffer_of else self.outside[value]
+
+    def offset(self, value: Id) -> int:
+        """Where a value begins in the arena, or in the given array, in bytes."""
+        if value in self.buffer_of:
+            return self.buffer_of[value].offset + self.within.get(value, 0)
+        return self.outside[value][1]
 
     def check(self) -> None:
-        """Prove that no value loses a byte that is still read, however the plan was made.
+        """Prove that no value loses a byte that is still read, however the plan was made: in the arena, and in the
+        arrays that a run is given and overwrites.
 
         Values may have bytes in common if they are never needed at the same step, if they are views of one value, or if
         one is computed in the place of an input, which must be allowed (`Value.in_place`), of the same size, and not
@@ -92,14 +112,15 @@ class MemoryPlan:
 
         Raises PlanError, with the two values, their bytes and their steps.
         """
-        values = {value.id: value for buffer in self.buffers for value in buffer.values}
-        root: dict[Hashable, Value] = {}  # in whose memory a value is
-        for value in sorted(values.values(), key=lambda value: value.first):
+        root: dict[Id, Value] = {}  # of which it is a view
+        for value in sorted(self.values.values(), key=lambda value: value.first):
             root[value.id] = value if value.alias is None else root[value.alias]
             start = 0 if value.alias is None else self.offset(value.alias) + value.offset
-            end = self.offset(value.id) + value.nbytes
-            if end > self.bytes_planned or (value.alias is not None and self.offset(value.id) != start):
-                raise PlanError(f"{_place_of(value, self)} is not where it belongs: the arena has {self.bytes_planned}")
+            base, begin = self.at(value.id)
+            size = self.bytes_planned if base is None else self.values[base].nbytes
+            if begin + value.nbytes > size or (value.alias is not None and begin != start):
+                array = "the arena" if base is None else f"{getattr(base, 'name', base)}"
+                raise PlanError(f"{_place_of(value, self)} is not where it belongs: {array} has {size}")
 
         def overwrites(old: Value, new: Value) -> bool:
             """Whether a value, or what it is a view of, may be computed where another one is last read."""
@@ -107,9 +128,13 @@ class MemoryPlan:
             same = old.nbytes == new.nbytes and self.offset(old.id) == self.offset(new.id)
             return same and old.last == new.first and old.id in set(new.in_place)  # == of nodes makes nodes
 
-        near: list[Value] = []  # those whose bytes reach beyond the last one's first byte
-        for b in sorted(values.values(), key=lambda value: self.offset(value.id)):
-            near = [a for a in near if self.offset(a.id) + a.nbytes > self.offset(b.id)]
+        by_array: dict[Any, list[Value]] = {}
+        for value in sorted(self.values.values(), key=lambda value: self.offset(value.id)):
+            by_array.setdefault(self.at(value.id)[0], []).append(value)
+        near: list[Value] = []  # those of an array whose bytes reach beyond the last one's first byte
+        for b in (value for values in by_array.values() for value in values):
+            same = [a for a in near if self.at(a.id)[0] is self.at(b.id)[0]]
+            near = [a for a in same if self.offset(a.id) + a.nbytes > self.offset(b.id)]
             for a in near if b.nbytes else ():
                 together = a.first <= b.last and b.first <= a.last
                 if together and root[a.id] is not root[b.id] and not (overwrites(a, b) or overwrites(b, a)):
@@ -148,32 +173,40 @@ def table(rows: Sequence[Sequence[str]], align: str) -> str:
 
 def plan_memory(values: Sequence[Value]) -> MemoryPlan:
     """The plan for values in the order in which they are written; an alias comes after its value."""
-    buffers, buffer_of, within = _share(values)
+    outside: dict[Id, tuple[Id, int]] = {}
+    for value in values:
+        if value.given or value.into is not None:
+            outside[value.id] = value.id if value.given else value.into, 0
+        elif value.alias in outside:
+            base, start = outside[value.alias]
+            outside[value.id] = base, start + value.offset
+    inside = [value for value in values if value.id not in outside]
+    buffers, buffer_of, within = _share(inside)
     _place(buffers)
-    planned = max((buffer.offset + buffer.nbytes for buffer in buffers if buffer.nbytes), default=0)
-    unplanned = sum(value.nbytes for value in values)
-    return MemoryPlan(tuple(buffers), buffer_of, unplanned, planned, _most_alive(buffers), within)
+    planned = max([buffer.offset + buffer.nbytes for buffer in buffers if buffer.nbytes], default=0)
+    unplanned, by_id = sum([value.nbytes for value in inside]), {value.id: value for value in values}
+    return MemoryPlan(tuple(buffers), buffer_of, unplanned, planned, _most_alive(buffers), within, by_id, outside)
 
 
-def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer], dict[Hashable, int]]:
+def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Id, Buffer], dict[Id, int]]:
     """The buffers, each value's buffer, and where the value begins in it: a view is in the buffer of its value, a
     result may be in that of an input that dies."""
-    owner: dict[Hashable, Hashable] = {}
-    last: dict[Hashable, int] = {}
+    owner: dict[Id, Id] = {}
+    last: dict[Id, int] = {}
     for value in values:
         root = value.id if value.alias is None else owner[value.alias]
         owner[value.id] = root
         last[root] = max(last.get(root, value.last), value.last)
 
     buffers: list[Buffer] = []
-    buffer_of: dict[Hashable, Buffer] = {}
-    within: dict[Hashable, int] = {}
+    buffer_of: dict[Id, Buffer] = {}
+    within: dict[Id, int] = {}
     size = {value.id: value.nbytes for value in values}
     for value in values:
         if value.alias is not None:
             found, start = buffer_of[value.alias], within.get(value.alias, 0) + value.offset
         else:
-            alike = (other for other in value.in_place if size[other] == value.nbytes)
+            alike = [other for other in value.in_place if size[other] == value.nbytes]
             over = next((other for other in alike if _dies(buffer_of[other], value)), None)
             if over is None:
                 found, start = Buffer(value.nbytes, value.first, last[value.id]), 0

@@ -37,14 +37,15 @@ class _Scopes(threading.local):
         self.differentiated: Any = None
 
     @contextlib.contextmanager
-    def inside(self, setting: str, value: Any) -> Iterator[None]:
-        """Inside, a setting has this value."""
-        before = getattr(self, setting)
-        setattr(self, setting, value)
+    def inside(self, **settings: Any) -> Iterator[None]:
+        """Inside, these settings have these values."""
+        own = vars(self)
+        before = {name: own[name] for name in settings}
+        own.update(settings)
         try:
             yield
         finally:
-            setattr(self, setting, before)
+            own.update(before)
 
 
 scopes: _Scopes = _Scopes()
@@ -54,7 +55,7 @@ Setting: TypeAlias = "contextlib._GeneratorContextManager[None]"
 
 def scope(part: Any) -> Setting:
     """Nodes made inside belong to this module call, which is printed after their source line."""
-    return scopes.inside("part", part)
+    return scopes.inside(part=part)
 
 
 def is_grad_enabled() -> bool:
@@ -64,7 +65,7 @@ def is_grad_enabled() -> bool:
 
 def precision(dtype: str | None) -> Setting:
     """Products made inside may round their inputs to this dtype, see `_Scopes`."""
-    return scopes.inside("precision", dtype)
+    return scopes.inside(precision=dtype)
 
 
 @contextlib.contextmanager
@@ -93,4 +94,4 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
 
 def default_schedules() -> Setting:
     """Inside, kernels are built with TVM's default loops instead of our schedules, for comparisons."""
-    return scopes.inside("own_schedules", False)
+    return scopes.inside(own_schedules=False)

@@ -11,7 +11,6 @@ import pytest
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.compiler import NAMES, PASSES, run_passes, select
-from dlsys.compiler.passes import drop_dead, swept
 from dlsys.errors import GraphError
 from dlsys.graph import Node, Shape
 from helpers import check_form, check_reasons, error_of, evaluate, expression, typed_graph
@@ -85,32 +84,20 @@ def test_constants_are_folded() -> None:
     check_rules(
         [
             (lambda v: ops.reducesum_op(one(v.x) * 3.0) - 1.0, "full(shape=(), value=35.0)"),
-            (lambda v: ops.matmul_op(one(v.x), one(v.x) * 2.0, True), "full(shape=(4, 4), value=6.0)"),
-            (lambda v: ops.softmax_op(one(v.x)), "full(shape=(3, 4), value=0.25)"),
             (lambda v: one(v.row) / (one(v.column) * 4.0), "full(shape=(3, 4), value=0.25)"),
             (lambda v: ops.relu_gradient_op(one(v.x), one(v.x) * 7.0), "full(shape=(3, 4), value=7.0)"),
             (lambda v: ops.transpose_op(ops.reshape_op(one(v.x), (2, 6))), "full(shape=(6, 2), value=1.0)"),
             (lambda v: ops.div_byconst_op(one(v.s), 12.0) * 24.0, "full(shape=(), value=2.0)"),
-            (
-                lambda v: ops.conv2d_op(
-                    ops.reshape_op(one(v.x), (1, 1, 3, 4)), ops.reshape_op(one(v.row), (1, 1, 2, 2))
-                ),
-                "full(shape=(1, 1, 2, 3), value=4.0)",
-            ),
         ]
     )
-    # a border of zeros makes the sums differ
-    padded = ops.conv2d_op(ops.full_op((1, 1, 3, 4), 1), ops.full_op((1, 1, 2, 2), 1), padding=1)
-    assert expression(run_passes(typed_graph([padded], [], {}), PASSES).nodes[-1]).startswith("conv2d(")
 
 
 def test_folding_makes_no_large_array_and_sums_nothing_to_zero() -> None:
     big = (10**6, 10**6)
     total = ops.reducesum_op(ops.exp_op(ops.full_op(big, 0.0, "float64")) + ops.full_op(big, 1.0, "float64"))
-    product = ops.matmul_op(ops.full_op(big, 2.0), ops.full_op(big, 3.0), trans_B=True)
     nothing = ops.reducesum_op(ops.full_op((0, 3), np.inf), 0)
-    graph = run_passes(typed_graph([total, product, nothing], [], {}), ["fold", "dead"])
-    assert [node.attrs["value"] for node in graph.nodes] == [2e12, 6e6, 0.0]
+    graph = run_passes(typed_graph([total, nothing], [], {}), ["fold", "dead"])
+    assert [node.attrs["value"] for node in graph.nodes] == [2e12, 0.0]
 
 
 def test_arithmetic_with_constants() -> None:
@@ -230,7 +217,7 @@ def test_long_chains_take_one_sweep() -> None:
         node = v.x
         for _ in range(3000):
             node = step(node, v)
-        graph = drop_dead(swept(typed_graph([node], [], fed), PASSES))
+        graph = run_passes(typed_graph([node], [], fed), PASSES)
         assert len(graph.nodes) == count
 
 

@@ -61,7 +61,7 @@ def test_executors_print_reasons() -> None:
     assert told.startswith(plain + "\n") and "# the operator broadcasts by itself" in told
     assert executor.graph() == executor.graph(reasons=True)  # as it was written
     lines = told[len(plain) + 1 :].splitlines()
-    assert len(lines) == len(executor.latest_plan().program.graph.reasons)
+    assert len(lines) == len(executor.latest_plan().graph.reasons)
     assert any(line.startswith("dead: ") and line.endswith("# nothing returned depends on it") for line in lines)
     plain, told = executor.groups(), executor.groups(reasons=True)
     assert told.startswith(plain + "\n") and " joined " in told

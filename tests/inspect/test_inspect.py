@@ -41,7 +41,7 @@ def test_graph_as_written_and_after_the_passes() -> None:
     text = executor.graph(optimized=True, feed_shapes=feed)
     assert lines_with(text, f"{product}: float64[5, 4] = matmul(x, w)", "# test_inspect.py:")
     assert lines_with(text, "w: float64[3, 4] = parameter()   #")
-    (result, _) = executor.latest_plan().program.results
+    (result, _) = executor.latest_plan().results
     assert text.splitlines()[-1] == f"return {result}" and len(lines_with(text, "w <- ")) == 1
     assert "assign" in executor.graph() and "assign" not in text
     assert ad.Executor([nodes["loss"]], "numpy").graph(True, feed).endswith(f"return {nodes['loss'].name}")
@@ -51,7 +51,7 @@ def test_groups() -> None:
     executor, feed, nodes = step()
     head, *lines = executor.groups(feed).splitlines()
     assert head.split() == ["kernel", "kind", "reads", "writes"] and len(lines) == len(
-        executor.latest_plan().program.groups
+        executor.latest_plan().groups
     )
     assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
     assert len({line.index("->") for line in lines}) == 1  # aligned
@@ -94,14 +94,14 @@ def test_pictures_are_files_that_name_everything() -> None:
     for passes in (None, ["views"]):
         executor, feed, _ = step(passes)
         executor.infer_shape(feed)
-        program, memory = executor.latest_plan().program, executor.latest_plan().memory
+        plan, memory = executor.latest_plan(), executor.latest_plan().memory
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "graph.svg"
             executor.draw(file)
             shown = texts_of(file).splitlines()
-            assert {node.name for node in program.graph.nodes} | {"x", "w", "b"} <= set(shown)
+            assert {node.name for node in plan.graph.nodes} | {"x", "w", "b"} <= set(shown)
             assert {"result 0", "writes w", "writes b", "[5, 4]"} <= set(shown)
-            assert {f"{i}  {group.name}" for i, group in enumerate(program.groups)} <= set(shown)
+            assert {f"{i}  {group.name}" for i, group in enumerate(plan.groups)} <= set(shown)
             executor.draw_memory(file)
             shown = texts_of(file)
             assert all(value.id.name in shown for buffer in memory.buffers for value in buffer.values)
@@ -146,7 +146,7 @@ def test_profile() -> None:
     assert peak.call_args.args[1] == "float64" and found.runs == 3
     assert all(np.array_equal(nodes[name].value, value) for name, value in zip("wb", before, strict=True))
     assert results[0].numpy() == kept
-    groups = executor.latest_plan().program.groups
+    groups = executor.latest_plan().groups
     assert [row.name for row in found.rows] == [groups[row.groups[0][0]].name for row in found.rows]
     assert sorted(key for row in found.rows for key in row.groups) == [(number,) for number in range(len(groups))]
     first = found.rows[0]

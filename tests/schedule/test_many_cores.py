@@ -127,7 +127,7 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
         executor.infer_shape({node: value.shape for node, value in feed.items()})
         plan = executor.latest_plan()
         for key, spec in plan.specs.items():
-            _, group, *_ = plan.program.located(key)
+            group, _ = plan.located(key)
             flop = sum(
                 node.op.flop(node, [value.shape for value in node.inputs], node.shape)
                 for node in group.nodes

@@ -429,8 +429,8 @@ def test_squares_are_transposed_in_registers() -> None:
             (spec,) = executor.latest_plan().specs.values()
             wanted = np.ascontiguousarray(reference(*arrays))
             plan = executor.latest_plan()
-            fed = dict(zip(plan.program.given, plan.given, strict=True))
-            used = [feed[fed[node]] for node in plan.program.groups[0].inputs]
+            fed = {leaf: node for node, leaf in plan.leaves.items()}
+            used = [feed[fed[node]] for node in plan.groups[0].inputs]
             for cpu in ("skylake-avx512", "haswell", "x86-64"):
                 kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]
                 if dtype != "float64" and "matmul" not in spec.name:

@@ -285,7 +285,7 @@ def _check_sums_down_columns(shape: tuple[int, ...], dtype: str) -> None:
         with on_threads(threads):
             executor = ad.Executor(results)
             found.append(executor.run(feed, True))
-    groups = executor.latest_plan().program.groups
+    groups = executor.latest_plan().groups
     assert len(groups) == 1 and groups[0].kind == "rows", executor.groups()
     wanted = ad.Executor(results, "numpy").run(feed, True)
     for one, other, exact in zip(*found, wanted, strict=True):
@@ -305,8 +305,8 @@ def test_columns_of_what_a_row_needs_all_of_itself_for() -> None:
         for results in ([least, ad.sum_op(z - least, lead)], [least, ad.sum_op(ad.exp_op(z - least), lead, True)]):
             executor = ad.Executor([*results, ad.max_op(z, lead)])
             found = executor.run(feed, True)
-            assert [group.kind for group in executor.latest_plan().program.groups].count("rows") == 1
-            assert "reducesum" in next(g.name for g in executor.latest_plan().program.groups if g.kind == "rows")
+            assert [group.kind for group in executor.latest_plan().groups].count("rows") == 1
+            assert "reducesum" in next(g.name for g in executor.latest_plan().groups if g.kind == "rows")
             for one, other in zip(found, ad.Executor([*results, ad.max_op(z, lead)], "numpy").run(feed), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 

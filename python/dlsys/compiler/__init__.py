@@ -1,22 +1,27 @@
-"""From a graph to a plan: types -> passes -> aliases -> rematerialize -> fuse -> order -> plan, each printable.
+"""From a graph to a plan: types -> rules -> views -> rematerialize -> fuse -> order -> place -> plan, each printable.
 
-`types` infers shapes and dtypes and finds what a run computes, `indices` which feeds hold indices; `passes` make the
-graph simpler by the table of `rules`, which are `patterns` and what becomes of them; `aliases` finds the values that
-lie in the memory of others; `rematerialize` finds what each kernel computes that reads it; `fuse` makes groups of
-nodes, one kernel each; `order` puts them in an order that saves memory, and `lower` does all of this; `loops` lowers a
-loop's step; `messages` exchanges values with other processes; `program` holds the result and says where values lie, and
-which kernels and calls it takes, those of its loops too; `plan` gives it memory and compiled kernels. Passes and `fuse`
-tell why, see `Reason`.
+Four structures: `TypedGraph` (base.py), `Group` (groups.py), `MemoryPlan` (planner.py), `Plan` (plan.py).
+
+    types.py          a graph with the types of a run's feeds, and what of it is computed: a `TypedGraph`
+    passes.py         it becomes simpler by one sweep (base.py) of the rules (rules.py), written as patterns
+                      (patterns.py); products.py packs matrices that several products read
+    aliases.py        values that are a part of their input's memory
+    rematerialize.py  cheap values that each kernel computes that reads them
+    fuse.py           `Group`s, one kernel each; groups.py says what a kernel computes
+    order.py          an order of the groups that saves memory
+    lower.py          does these, and places each value: a `MemoryPlan`, and so a `Plan`
+    loops.py          a loop's step becomes a plan of its own
+    plan.py           calls, kernels and runs; arena.py its memory; indices.py the feeds that hold indices
 """
 
 from __future__ import annotations
 
+from .arena import Arena
 from .base import BOUNDARY, Reason, TypedGraph, value_inputs
 from .fuse import fuse
 from .groups import Group, single_groups
-from .loops import Loop, make_program, unrolled
+from .loops import Loop, make_plan, unrolled
 from .passes import NAMES, PASSES, extend, run_passes, select
-from .plan import Plan
+from .plan import Key, Plan
 from .products import Columns, pack
-from .program import Arena, Key, Program
 from .types import analyse, feed_type, needed_feeds

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from ..devices import VECTOR
 from ..graph import OPS, Node, Type, below
-from ..scopes import precision, scopes
-from ..system import lazy
+from ..scopes import scopes
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
@@ -55,13 +54,6 @@ class TypedGraph:
         values = [node for node in self.outputs if node is not None]
         return list(dict.fromkeys([*values, *(value for _, value in self.updates)]))
 
-    @lazy
-    def uses(self) -> Counter[Node]:
-        """How many computed nodes read each node's value; being a root is one use more."""
-        found = Counter(value for node in self.nodes for value in value_inputs(node))
-        found.update(self.roots)
-        return found
-
     def consumers(self) -> dict[Node, list[Node]]:
         """The computed nodes that read each node's value."""
         found: dict[Node, list[Node]] = {node: [] for node in [*self.nodes, *self.fed]}
@@ -74,24 +66,36 @@ class TypedGraph:
         """The node of `fed` that stands for one that the user feeds: of a computed one a variable."""
         return self.current.get(node, node)
 
-    def typed(self, node: Node) -> Type | None:
-        """The type of a user's node; None where it depends on what was not fed."""
-        return node.value_type or self.current.get(node, node).value_type
+    def types(self, nodes: Iterable[Node]) -> dict[Node, Type]:
+        """The types of a user's nodes, but for those that depend on what was not fed."""
+        found = {node: node.value_type or self.current.get(node, node).value_type for node in nodes}
+        return {node: of for node, of in found.items() if of is not None}
 
-    def size(self, node: Node) -> int:
-        """How many elements a node's value has."""
-        return node.value_type.size  # type: ignore[union-attr]
+
+def size_of(node: Node) -> int:
+    """How many elements a node's value has."""
+    assert node.value_type is not None
+    return node.value_type.size
+
+
+def nbytes_of(node: Node) -> int:
+    """The bytes of a node's value; 0 of a loop's, whose results have them."""
+    assert node.value_type is not None
+    return node.value_type.nbytes
 
 
 def value_inputs(node: Node) -> list[Node]:
     """The inputs that are read for their values from memory, each once, in order."""
     if node.reads is None:
-        node.reads = [value for value in dict.fromkeys(node.inputs) if not value.op.immediate]
+        reads = dict.fromkeys(node.inputs)
+        for value in node.inputs:
+            if value.op.immediate:
+                reads.pop(value, None)
+        node.reads = list(reads)
     return node.reads
 
 
-@scopes.inside("origin", None)  # both those of each node in turn
-@precision(None)
+@scopes.inside(origin=None, precision=None)  # those of each node in turn
 def rewrite(
     graph: TypedGraph,
     rule: Rule,
@@ -125,34 +129,32 @@ def rewrite(
     def settle(node: Node, origin: Node) -> Node:
         """The normal form of a node whose inputs are in normal form."""
         key = _computed(node) if merge else node
-        if (first := normal.get(key)) is None:
-            normal[key] = first = applied(node, origin)
-            known.add(first)
-        elif node.name == origin.name:
-            reasons.append(("cse", (node, first), "the same operator of the same inputs"))
-        return first
-
-    def applied(node: Node, origin: Node) -> Node:
-        """The normal form of such a node, by the rule."""
+        if (first := normal.get(key)) is not None:
+            if node.name == origin.name:
+                reasons.append(("cse", (node, first), "the same operator of the same inputs"))
+            return first
         change = rule(node, typed)
         found, reason, by = (*change, name)[:3] if isinstance(change, tuple) else (change, why, name)
+        result = node
         if found is None or found is node:
             nodes[node] = None
-            return node
-        at = len(reasons)
-        reasons.append((by, (node, found), reason))
-        result = made(found, origin)
-        if result.shape != node.shape and node.op.kind != "scan":  # a loop may have other results
-            found = Node(OPS["broadcast_shape"], [result], {"shape": node.shape})
-            reasons[at] = by, (node, found), reason
+        else:
+            at = len(reasons)
+            reasons.append((by, (node, found), reason))
             result = made(found, origin)
+            if result.shape != node.shape and node.op.kind != "scan":  # a loop may have other results
+                found = Node(OPS["broadcast_shape"], [result], {"shape": node.shape})
+                reasons[at] = by, (node, found), reason
+                result = made(found, origin)
+        normal[key] = result
+        known.add(result)
         return result
 
     def made(found: Node, origin: Node) -> Node:
         """The normal form of nodes that a rule has made."""
         settled: dict[Node, Node] = {}
         for node in below([found], known.__contains__):
-            own = _reading(node, settled)
+            own = node if settled.keys().isdisjoint(node.inputs) else _reading(node, settled)
             result = own if own.op.immediate else settle(own, origin)
             if result is not node:
                 settled[node] = result
@@ -160,9 +162,11 @@ def rewrite(
 
     for old in graph.nodes:
         scopes.origin, scopes.precision = old, old.attrs.get("precision")
-        node = _reading(old, now)
-        if node is not old and origins is not None:
-            origins[node] = old
+        node = old
+        if not now.keys().isdisjoint(old.inputs):
+            node = _reading(old, now)
+            if origins is not None:
+                origins[node] = old
         node = settle(node, old)
         if node is not old:
             now[old] = node
@@ -173,17 +177,15 @@ def rewrite(
     return replace(
         typed,
         nodes=tuple(nodes),
-        outputs=tuple(now.get(node, node) if node is not None else None for node in graph.outputs),
-        updates=tuple((parameter, now.get(value, value)) for parameter, value in graph.updates),
+        outputs=tuple([now.get(node, node) if node is not None else None for node in graph.outputs]),
+        updates=tuple([(parameter, now.get(value, value)) for parameter, value in graph.updates]),
         current={**now, **{old: now.get(node, node) for old, node in graph.current.items()}},
         reasons=(*graph.reasons, *reasons),
     )
 
 
 def _reading(node: Node, now: Mapping[Node, Node]) -> Node:
-    """The node with what stands for its inputs; made anew where that is not they themselves."""
-    if now.keys().isdisjoint(node.inputs):
-        return node
+    """The node, made anew of what stands for its inputs."""
     return Node(node.op, [now.get(value, value) for value in node.inputs], node.attrs, node.name)
 
 
@@ -200,7 +202,7 @@ def needed(
     order: Sequence[Node],
     roots: Iterable[Node],
     fed: Container[Node] = (),
-    inputs: Callable[[Node], Iterable[Node]] = value_inputs,
+    inputs: Callable[[Node], Iterable[Node]] = attrgetter("inputs"),
 ) -> set[Node]:
     """The nodes that `roots` depend on by these inputs, and the roots; behind fed nodes none. `order`: topological."""
     found = set(roots)
@@ -213,7 +215,7 @@ def needed(
 def sorted_nodes(graph: TypedGraph) -> tuple[Node, ...]:
     """Of the graph's nodes those that its roots depend on."""
     found = needed(graph.nodes, graph.roots)
-    return tuple(node for node in graph.nodes if node in found)
+    return tuple([node for node in graph.nodes if node in found])
 
 
 def drop_dead(graph: TypedGraph) -> TypedGraph:

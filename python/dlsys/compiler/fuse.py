@@ -30,16 +30,16 @@ what costs nothing is computed twice, see `rematerialize`: constants, and short 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
-from .base import Reason, TypedGraph
+from .aliases import SLICE, TRANSPOSE
+from .base import Reason, TypedGraph, size_of
 from .groups import Group, is_down_columns, is_elementwise, is_row_wise, kind_alone, loops_of, rows_of
 from .rematerialize import FEW, HERE, rematerialized
-from .views import SLICE, TRANSPOSE
 
 MOST_NODES = 48  # of a kernel: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a kernel
@@ -49,6 +49,7 @@ FUSED = ("contraction", "reduction", "rows", "elementwise")  # of two kinds the 
 READS, READ = "reads it", "computes what it reads"
 ALONE, SIBLING = "nothing else reads it", "shares an input with it"
 COMPLETE = "its sums must be complete first"
+OFTEN = "it is read many times, and would be computed each time"
 OTHER_SHAPE, OTHER_DTYPE = "its shape is another", "its dtype is another"
 PATH = "a path between them leads through other kernels"
 
@@ -66,6 +67,7 @@ class Kernel:
         reads: the values from elsewhere.
         leaving: the nodes that others read, or that are returned.
         level: larger than the levels of the kernels that it reads.
+        sums: whether it is a product or a sum that is no row's.
     """
 
     kind: str
@@ -76,6 +78,7 @@ class Kernel:
     reads: dict[Node, None] = field(default_factory=dict)
     leaving: set[Node] = field(default_factory=set)
     level: float = 0
+    sums: bool = False
 
 
 def fuse(
@@ -101,6 +104,8 @@ class Fusion:
     """The kernels of a graph while they are formed.
 
     Attributes:
+        cheap, computed, inputs: see `rematerialized`.
+        consumers: the nodes whose kernels read a value.
         kernel_of: the kernel of each node that has one.
         waiting: of each node that begins a kernel what waits for it, and the node itself.
         columns: sums that rows may take; they are placed last, when the rows are known.
@@ -111,10 +116,13 @@ class Fusion:
         self.graph, self.views = graph, views
         self.roots = set(graph.roots)
         self.index = {node: i for i, node in enumerate(graph.nodes)}
-        flow = rematerialized(graph, views)
-        self.cheap, self.computed, self.inputs, self.consumers = flow.cheap, flow.computed, flow.inputs, flow.consumers
+        self.cheap, self.computed, self.inputs = rematerialized(graph, views)
+        self.consumers: dict[Node, list[Node]] = defaultdict(list)
+        for node, read in self.inputs.items():
+            for value in read if node not in self.cheap else ():
+                self.consumers[value].append(node)
         self.loops = {node: members for members in loops_of(graph) for node in members}
-        self.row_wise = {node for node in graph.nodes if is_row_wise(node, graph)}
+        self.row_wise = {node for node in graph.nodes if is_row_wise(node)}
         self.columns = self._columns() if columns else set[Node]()
         self.kernel_of: dict[Node, Kernel] = {}
         self.joined: dict[Node, tuple[Node, str]] = {}
@@ -123,11 +131,10 @@ class Fusion:
     def _columns(self) -> set[Node]:
         """Sums down the columns of what rows read too. Sums of few rows stay by themselves, as those must be added in
         order (`compute.IN_ORDER`)."""
-        shapes = {rows_of(node, self.graph) for node in self.row_wise}
+        shapes = {rows_of(node) for node in self.row_wise}
         many = {shape for shape in shapes if math.prod(shape[:-1]) > IN_ORDER}
         many |= {(*shape[:-1], 1) for shape in many}
-        down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
-        return {node for node in down if rows_of(node, self.graph) in many}
+        return {node for node in self.graph.nodes if many and is_down_columns(node) and rows_of(node) in many}
 
     def _waiting(self) -> dict[Node, dict[Node, None]]:
         """Of each node that begins a kernel what waits for it, inputs first, and the node itself."""
@@ -135,7 +142,9 @@ class Fusion:
         for node in self.graph.nodes:
             own = found.setdefault(node, {})
             own[node] = None
-            users = self.consumers[node] if node not in self.roots and self._is_free(node) else []
+            if node in self.roots or node in self.views or node in self.cheap:
+                continue
+            users = self.consumers[node]
             if len(users) == 1 and users[0] not in self.views and self._waits(node, users[0], own):
                 both = found.get(users[0], {}) | own
                 if len(both) < MOST_NODES and len(self._reads(both)) < MOST_ARRAYS:
@@ -153,25 +162,25 @@ class Fusion:
         if is_elementwise(user):
             return user.shape == node.shape
         sums = user.op.kind == "reduction" or user in self.row_wise
-        return sums and rows_of(user, self.graph) == node.shape and not self._follows(node, own)
+        return sums and rows_of(user) == node.shape and not self._follows(node, own)
 
     def _follows(self, node: Node, own: dict[Node, None]) -> bool:
         """Whether the node, with what waits for it, may be computed as the end of a sum's or product's kernel."""
-        return any(
-            value.op.kind in ("contraction", "reduction")
-            and value not in self.row_wise
-            and value not in self.roots
-            and value.shape == node.shape
-            and own.keys() >= set(self.consumers[value])
-            for value in self._reads(own)
-        )
+        for value in self._reads(own):
+            sums = value.op.kind in ("contraction", "reduction") and value not in self.row_wise
+            ends = sums and value not in self.roots and value.shape == node.shape
+            if ends and own.keys() >= set(self.consumers[value]):
+                return True
+        return False
 
     def _reads(self, nodes: dict[Node, None]) -> dict[Node, None]:
         """The values that the nodes read and do not compute."""
-        return dict.fromkeys(value for node in nodes for value in self.inputs[node] if value not in nodes)
-
-    def _is_free(self, node: Node) -> bool:
-        return not (node in self.views or node in self.cheap)
+        found: dict[Node, None] = {}
+        for node in nodes:
+            for value in self.inputs[node]:
+                if value not in nodes:
+                    found[value] = None
+        return found
 
     def _floats_differ(self, nodes: Iterable[Node]) -> bool:
         return len({node.dtype for node in nodes} & set(FLOATS)) > 1
@@ -182,7 +191,7 @@ class Fusion:
         """Puts each computed node in a kernel."""
         begins = [node for node in self.graph.nodes if node in self.waiting]
         for node in sorted(begins, key=self.columns.__contains__):  # the sums down columns last
-            if node not in self.kernel_of and self._is_free(node):
+            if node not in self.kernel_of and node not in self.views and node not in self.cheap:
                 self._place(node)
         for node in self.graph.nodes:  # a cheap value that is read by others than kernels of several nodes
             stored = node in self.cheap and (node in self.roots or self.consumers[node])
@@ -197,7 +206,7 @@ class Fusion:
         nodes = dict.fromkeys(sorted(self.waiting.get(node, {node: None}), key=self.index.__getitem__))
         kind, shape, anchor = kind_alone(node), node.shape, None
         if node in self.row_wise:
-            kind, shape, anchor = "rows", rows_of(node, self.graph), node
+            kind, shape, anchor = "rows", rows_of(node), node
         elif node.op.kind in ("reduction", "contraction"):
             kind, anchor = node.op.kind, node
         kernel = self._put(Kernel(kind, nodes, shape, node, anchor))
@@ -207,7 +216,8 @@ class Fusion:
             tried[other] = None
             if not self.why_not(other, kernel):
                 if kernel.root is node:
-                    self.joined[node] = next((v for v in kernel.reads if v in other.nodes), other.root), how
+                    read = [value for value in kernel.reads if value in other.nodes]
+                    self.joined[node] = read[0] if read else other.root, how
                 else:
                     self.joined[other.root] = node, READ if how is READS else how
                 kernel = self._put(self._united(other, kernel, other.root if kernel.root is node else kernel.root))
@@ -215,6 +225,7 @@ class Fusion:
     def _put(self, kernel: Kernel) -> Kernel:
         """The kernel, with what follows from its nodes."""
         nodes = kernel.nodes
+        kernel.sums = kernel.kind in ("contraction", "reduction")
         kernel.reads = self._reads(nodes)
         kernel.leaving = self._leaving(nodes, nodes)
         kernel.level = self._floor(kernel.reads, ()) + 1
@@ -225,14 +236,18 @@ class Fusion:
     def _next(self, kernel: Kernel, tried: Container[Kernel]) -> tuple[Kernel, str] | None:
         """The next kernel with which one may be united, and how they are related: first sums and products that it
         reads, then others that it reads, the last first, then readers of the same values."""
-        read = dict.fromkeys(self.kernel_of[value] for value in kernel.reads if value in self.kernel_of)
-        for other in sorted(read, key=lambda one: (one.kind not in ("contraction", "reduction"), -one.level)):
-            if other not in tried:
-                return other, READS
+        found: Kernel | None = None
+        for value in kernel.reads:
+            other = self.kernel_of.get(value)
+            if other is not None and other not in tried:
+                after = found is None or (other.sums, other.level) > (found.sums, found.level)
+                found = other if after else found
+        if found is not None:
+            return found, READS
         if kernel.kind in ("elementwise", "rows") or kernel.anchor in self.columns:
             size = math.prod(kernel.shape)
             for value in kernel.reads:
-                if FEW * self.graph.size(value) > size:  # no learning rate
+                if FEW * size_of(value) > size:  # no learning rate
                     for user in self.consumers[value][:SIBLINGS]:
                         near = self.kernel_of.get(user, kernel)
                         if near is not kernel and near not in tried and near.kind in ("elementwise", "rows"):
@@ -253,7 +268,8 @@ class Fusion:
         for kernel in (a, b):
             if kernel.kind not in FUSED:
                 return f"{next(iter(kernel.nodes)).op.name} has a kernel of its own"
-        return self._why_not_shapes(a, b) or self._why_not_borders(a, b)
+        kind = self._kind(a, b)
+        return self._why_not_shapes(kind, a, b) or self._why_not_borders(kind, a, b)
 
     def _kind(self, a: Kernel, b: Kernel) -> str:
         """The kind of both as one."""
@@ -261,8 +277,7 @@ class Fusion:
             return "rows"
         return min(a.kind, b.kind, key=FUSED.index)
 
-    def _why_not_shapes(self, a: Kernel, b: Kernel) -> str:
-        kind = self._kind(a, b)
+    def _why_not_shapes(self, kind: str, a: Kernel, b: Kernel) -> str:
         main, other = (a, b) if a.kind == kind else (b, a)
         if kind == "elementwise":
             return "" if a.shape == b.shape else OTHER_SHAPE
@@ -271,45 +286,53 @@ class Fusion:
         if other.kind != "elementwise":
             return COMPLETE
         assert main.anchor is not None
-        if other.leaving.isdisjoint(self.inputs[main.anchor]):
+        if other.leaving.isdisjoint(self._read_before(main)):
             return "" if other.shape == main.shape else OTHER_SHAPE
         if kind == "contraction":
             return "a product reads it many times"
-        return "" if other.shape == rows_of(main.anchor, self.graph) else OTHER_SHAPE
+        return "" if other.shape == rows_of(main.anchor) else OTHER_SHAPE
+
+    def _read_before(self, kernel: Kernel) -> set[Node]:
+        """What a kernel's sum or product depends on, of what the kernel computes and of what it reads."""
+        found: set[Node] = set()
+        stack = [kernel.anchor]
+        while stack:
+            if (node := stack.pop()) in kernel.nodes:
+                new = [value for value in self.inputs[node] if value not in found]
+                found.update(new)
+                stack += new
+        return found
 
     def _why_not_rows(self, rows: Kernel, other: Kernel) -> str:
         row, one = rows.shape, (*rows.shape[:-1], 1)
         if other.kind == "reduction":
-            if other.anchor not in self.columns or (read := rows_of(other.anchor, self.graph)) not in (row, one):
+            if other.anchor not in self.columns or (read := rows_of(other.anchor)) not in (row, one):
                 return COMPLETE
-            own = [node for node in other.nodes if node is not other.anchor]
-            return "" if all(node.shape == read for node in own) else OTHER_SHAPE
+            alike = [node.shape == read for node in other.nodes if node is not other.anchor]
+            return "" if all(alike) else OTHER_SHAPE
         if other.kind == "rows":
             return "" if other.shape == row else "its rows are others"
-        computed = (value for node in other.nodes for value in self.computed[node])
-        return "" if all(value.shape in (row, one) for value in computed) else OTHER_SHAPE
+        shapes = {value.shape for node in other.nodes for value in self.computed[node]}
+        return "" if shapes <= {row, one} else OTHER_SHAPE
 
-    def _why_not_borders(self, a: Kernel, b: Kernel) -> str:
+    def _why_not_borders(self, kind: str, a: Kernel, b: Kernel) -> str:
         """Why the two are too large together, or store or read what one kernel cannot."""
-        kind, nodes = self._kind(a, b), a.nodes | b.nodes
+        nodes = a.nodes | b.nodes
         if self._floats_differ(nodes):
             return OTHER_DTYPE
-        leaving = self._leaving(chain(a.leaving, b.leaving), nodes)
+        leaving = self._leaving([*a.leaving, *b.leaving], nodes)
         if kind in ("contraction", "reduction") and len(leaving) > 1:
-            returned = any(node in self.roots for node in leaving)
-            return "it is returned" if returned else "more than one value would leave the kernel"
+            return "more than one value would leave the kernel" if leaving.isdisjoint(self.roots) else "it is returned"
         if len({node.dtype for node in leaving}) > 1:
             return OTHER_DTYPE
-        reads = {value for value in chain(a.reads, b.reads) if value not in nodes}
+        reads = [value for value in a.reads | b.reads if value not in nodes]
         if len(reads) + len(leaving) > MOST_ARRAYS:
             return "the kernel would have too many arrays"
-        if sum(not one.op.constant for one in {one for node in nodes for one in self.computed[node]}) > MOST_NODES:
+        if len({one for node in nodes for one in self.computed[node] if not one.op.constant}) > MOST_NODES:
             return "the kernel has as many nodes as it may"
         if kind == "contraction" and self._reads_slowly(a if a.kind == kind else b, reads):
             return "tiles of the product would read other arrays slowly"
-        users = (user for user in self._users(leaving) if user not in nodes and user in self.kernel_of)
-        ceiling = min((self.kernel_of[user].level for user in users), default=math.inf)
-        return PATH if self._floor(reads, nodes) + 1 >= ceiling else ""
+        return PATH if self._floor(reads, nodes) + 1 >= self._ceiling(leaving, nodes) else ""
 
     def _reads_slowly(self, kernel: Kernel, reads: Iterable[Node]) -> bool:
         """Whether a product that stores its results apart (`Op.scatters`) would read other arrays there: another kernel
@@ -320,14 +343,14 @@ class Fusion:
         others = set(reads).difference(self.inputs[product])
         return apart and any(value.shape == product.shape for value in others)
 
-    def _leaving(self, candidates: Iterable[Node], nodes: Collection[Node]) -> set[Node]:
+    def _leaving(self, candidates: Iterable[Node], nodes: Iterable[Node]) -> set[Node]:
         """The candidates that are returned, or read by others than the nodes."""
-        inside = nodes if isinstance(nodes, dict) else set(nodes)
-        return {
-            node
-            for node in candidates
-            if node in self.roots or not (users := self.consumers[node]) or any(user not in inside for user in users)
-        }
+        inside, found = set(nodes), set[Node]()
+        for node in candidates:
+            users = self.consumers[node]
+            if node in self.roots or not users or not inside.issuperset(users):
+                found.add(node)
+        return found
 
     def _floor(self, reads: Iterable[Node], nodes: Container[Node]) -> float:
         """The greatest level of the kernels that compute what is read; infinite if that is a view of one of `nodes`."""
@@ -345,15 +368,17 @@ class Fusion:
                 found = max(found, self.kernel_of[value].level)
         return found
 
-    def _users(self, values: Iterable[Node]) -> Iterator[Node]:
-        """The nodes that read the values, or views of them."""
-        stack = [*values]
+    def _ceiling(self, leaving: Iterable[Node], nodes: Container[Node]) -> float:
+        """The least level of the kernels that read what leaves the nodes, or views of it."""
+        found = math.inf
+        stack = [*leaving]
         while stack:
             for user in self.consumers[stack.pop()]:
                 if user in self.views:
                     stack.append(user)
-                else:
-                    yield user
+                elif user not in nodes and user in self.kernel_of:
+                    found = min(found, self.kernel_of[user].level)
+        return found
 
     # The result
 
@@ -366,19 +391,25 @@ class Fusion:
         members, inputs = tuple(kernel.nodes), tuple(kernel.reads)
         if kernel.kind == "loop":
             return Group(members, inputs, members, "loop")
-        nodes = dict.fromkeys(chain(*(self.computed[node] for node in members)))
-        outputs = tuple(node for node in members if node in kernel.leaving)
+        nodes = dict.fromkeys([one for node in members for one in self.computed[node]])
+        outputs = tuple([node for node in members if node in kernel.leaving])
         return Group(tuple(nodes), inputs, outputs, kernel.kind)
 
     def reasons(self) -> list[Reason]:
         """Why nodes share a kernel, and why not."""
         found: list[Reason] = []
         for node, kernel in self.kernel_of.items():
-            cheap = (value for value in self.computed[node][:-1] if not value.op.constant)
-            found += [("rematerialize", (node, value), HERE) for value in cheap]
+            for value in self.computed[node][:-1]:
+                if not value.op.constant:
+                    found.append(("rematerialize", (node, value), HERE))
             for value in self.inputs[node]:
                 other = self.kernel_of.get(value)
                 if other is not None and other is not kernel:
-                    found.append(("apart", (value, node), self.why_not(other, kernel) or PATH))
+                    why = self.why_not(other, kernel) or PATH
+                    if why == OTHER_SHAPE and other.kind != "elementwise":
+                        why = COMPLETE
+                    elif why == OTHER_SHAPE and size_of(value) < max(size_of(node), math.prod(kernel.shape)):
+                        why = OFTEN
+                    found.append(("apart", (value, node), why))
         found += [(self.kernel_of[node].kind, (member, node), how) for node, (member, how) in self.joined.items()]
         return found

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
 from collections.abc import Container, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from ..kernels import KernelSpec
 from ..ops.types import number_of
 from ..system import lazy
 from ..tvm_import import with_compiler
+from .aliases import SLICE, View, view_of
 from .base import TypedGraph, value_inputs
-from .views import SLICE, View, view_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +50,13 @@ class Group:
         names = [node.op.name for node in self.nodes if not node.op.constant] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
-    def overwritable(self, output: Node, graph: TypedGraph) -> list[Node]:
+    def overwritable(self, output: Node) -> list[Node]:
         """The inputs whose memory `output` may take: those of its shape and dtype that elementwise nodes alone read,
         each at the index that is written. None in a group of rows, which reads its inputs more than once.
         Values of different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
-        own = output.shape, output.dtype
-        return [value for value in self._read_at_the_end if (value.shape, value.dtype) == own]
+        return [value for value in self._read_at_the_end if value.value_type is output.value_type]
 
     @lazy
     def _read_at_the_end(self) -> list[Node]:
@@ -66,18 +64,16 @@ class Group:
         before = {node for node in self.nodes if not is_elementwise(node)}
         for node in reversed(self.nodes):
             if node in before:
-                before.update(value_inputs(node))
+                before.update(node.inputs)
         return [value for value in self.inputs if value not in before]
 
 
 def single_groups(graph: TypedGraph, views: Container[Node] = ()) -> list[Group]:
     """Every computed node but `views` in a group of its own, and the results of each loop."""
-    loops = loops_of(graph)
-    found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops]
+    found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops_of(graph)]
     for node in graph.nodes:
-        if node not in views and "loop" not in node.attrs:
-            kind = kind_alone(node)
-            found.append(Group((node,), tuple(value_inputs(node)), (node,), kind))
+        if node not in views and node.op.kind != "loop":
+            found.append(Group((node,), tuple(value_inputs(node)), (node,), kind_alone(node)))
     return found
 
 
@@ -85,7 +81,7 @@ def loops_of(graph: TypedGraph) -> list[tuple[Node, ...]]:
     """The results of each loop, in order."""
     found: dict[object, list[Node]] = {}
     for node in graph.nodes:
-        if "loop" in node.attrs:
+        if node.op.kind == "loop":
             found.setdefault(node.attrs["loop"], []).append(node)
     return [tuple(members) for members in found.values()]
 
@@ -99,47 +95,30 @@ def is_elementwise(node: Node) -> bool:
     return node.op.kind == "elementwise" and not node.op.constant
 
 
-def rows_of(node: Node, graph: TypedGraph) -> Shape:
+def rows_of(node: Node) -> Shape:
     """The shape of what a row-wise node reads."""
     return node.inputs[0].shape
 
 
-def is_row_wise(node: Node, graph: TypedGraph) -> bool:
+def is_row_wise(node: Node) -> bool:
     """Whether the node reduces or normalises along the last axis of its input."""
     if node.op.kind not in ("rows", "reduction"):
         return False
     if "axes" not in node.attrs:
         return True
-    rank = len(node.inputs[0].shape)
+    rank = len(rows_of(node))
     return rank > 1 and node.attrs["axes"] == (rank - 1,)
 
 
-def is_down_columns(node: Node, graph: TypedGraph) -> bool:
+def is_down_columns(node: Node) -> bool:
     """Whether the node sums all rows of its input."""
     if node.op is not OPS["reducesum"]:
         return False
-    rank = len(node.inputs[0].shape)
+    rank = len(rows_of(node))
     return rank > 1 and node.attrs["axes"] == tuple(range(rank - 1))
 
 
-@dataclass(frozen=True)
-class Flow:
-    """Inputs and readers in a graph of which each kernel computes some values by itself: see `rematerialized`.
-
-    Attributes:
-        cheap: these values.
-        computed: what the kernel of a node computes for it, inputs first, and the node.
-        inputs: what that reads.
-        consumers: the nodes whose inputs have a value.
-    """
-
-    cheap: set[Node] = field(default_factory=set)
-    computed: dict[Node, list[Node]] = field(default_factory=dict)
-    inputs: dict[Node, list[Node]] = field(default_factory=dict)
-    consumers: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
-
-
-def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None = None) -> KernelSpec:
+def kernel_spec(group: Group, in_place: bool, boundary: int | None = None) -> KernelSpec:
     """The specification of the group's kernel, for `kernels.get`; equal for groups that compute the same.
 
     The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. Where `boundary` is given, two
@@ -147,7 +126,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     loop computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), if
     that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
     """
-    if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
+    if boundary is not None and (view := _strided(group, boundary)) is not None:
         types = group.inputs[0].dtype, group.nodes[-1].dtype
         return _strided_spec(group.name, types, view.strides, view.shape)
     flat = None if boundary is None else _flat_shapes(group)
@@ -254,13 +233,13 @@ def _expression(node: Node, inputs: list[compute.Tensor], shape: Shape, dtype: s
     return found
 
 
-def read_from(group: Group, graph: TypedGraph, boundary: int) -> int:
+def read_from(group: Group, boundary: int) -> int:
     """The byte of its first input from which a group's flat kernel takes it."""
-    found = _strided(group, graph, boundary)
+    found = _strided(group, boundary)
     return 0 if found is None else found.offset * np.dtype(group.inputs[0].dtype).itemsize
 
 
-def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
+def _strided(group: Group, boundary: int) -> View | None:
     """The view that a group is which is one slice, or one whose rows are moved, with no step backwards, from a multiple
     of `boundary` bytes on."""
     first, last = group.nodes[0], group.nodes[-1]

@@ -35,9 +35,9 @@ def fed_indices(graph: TypedGraph, feeds: Mapping[Node, Node]) -> list[FedIndice
     of one range, as an operator and its gradient do, once."""
     found: dict[tuple[Node, IndexRange], FedIndices] = {}
     for node in graph.nodes:
-        of = node.op.index_range(node, [value.shape for value in node.inputs])
-        if of is None:
+        if node.op.index_range is None:
             continue
+        of = node.op.index_range(node, [value.shape for value in node.inputs])
         between: list[Node] = []
         value = indices = node.inputs[of.position]
         while value not in feeds and (value.op.kind == "elementwise" or value.op.picks):

@@ -1,4 +1,4 @@
-"""Loops: a step of a `scan` becomes a program of its own, which the runner's table repeats with moved pointers.
+"""Loops: a step of a `scan` becomes a plan of its own, which the runner's table repeats with moved pointers.
 
 The step is compiled once, whatever the number of steps. Slices are read directly from their array. A carried value is
 written where the next step reads it: into an array of all steps' values, if a later kernel or a result needs them, else
@@ -21,13 +21,12 @@ from ..kernels import Call, KernelSpec, Place, Repeat
 from ..ops import Variable, slice_op, stack_op
 from ..ops.loop import Body
 from ..scopes import precision
-from .aliases import nbytes_of
-from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, value_inputs
+from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, size_of, value_inputs
 from .groups import Group
 from .lower import lower
 from .passes import extended, run_passes
+from .plan import ARENA, Key, Plan
 from .products import Columns, pack
-from .program import ARENA, Key, Program
 from .types import analyse
 
 
@@ -45,7 +44,7 @@ class Where:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A loop as programs.
+    """A loop as plans of what comes before it and of a step.
 
     Attributes:
         length: the number of steps.
@@ -56,14 +55,14 @@ class Loop:
     """
 
     length: int
-    start: Program
-    step: Program
+    start: Plan
+    step: Plan
     where: dict[Node, Where]
     types: list[tuple[Shape, str]]
 
     @property
-    def parts(self) -> tuple[Program, Program]:
-        """The programs, in the order of running."""
+    def parts(self) -> tuple[Plan, Plan]:
+        """The plans, in the order of running."""
         return self.start, self.step
 
     def calls(
@@ -81,14 +80,13 @@ class Loop:
             repeated = part > 0
             own = partial(found, repeated=repeated)
             memory = own(Where(self.memory, True)) if self.memory < len(group.outputs) else ARENA
-            return tuple(self.parts[part].calls(lambda node: own(self.where[node]), specs, memory, (*key, part)))
+            return tuple(self.parts[part].calls_at(lambda node: own(self.where[node]), specs, memory, (*key, part)))
 
         return [*calls(0), Repeat(calls(1), self.length)]
 
     @property
     def memory(self) -> int:
         """The number of the result that is the memory for a step's own values; of none where there are no values."""
-        assert self.step.memory is not None
         return len(self.types) - bool(self.step.memory.bytes_planned)
 
     def __repr__(self) -> str:
@@ -134,19 +132,19 @@ def _item(node: Node) -> Item:
 
 
 @precision(None)  # not that of the context in which a graph is compiled
-def make_program(
+def make_plan(
     graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu"
-) -> Program:
+) -> Plan:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
     machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"."""
-    unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
+    unplanned = sum([of.nbytes for node in graph.nodes if (of := node.value_type) is not None])
     lowering = _Lowering(frozenset(passes), columns, kind)
     return lowering.lowered(extended(lowering.optimized(graph)), unplanned)
 
 
 @dataclass(frozen=True)
 class _Lowering:
-    """From a graph to a program, and so from a loop's step."""
+    """From a graph to a plan, and so from a loop's step."""
 
     names: frozenset[str]
     columns: Columns | None
@@ -159,8 +157,8 @@ class _Lowering:
             graph = pack(graph, self.columns, same)
         return graph
 
-    def lowered(self, graph: TypedGraph, unplanned: int = 0) -> Program:
-        """The program of an optimized graph."""
+    def lowered(self, graph: TypedGraph, unplanned: int = 0) -> Plan:
+        """The plan of an optimized graph."""
         return lower(self.rolled(graph), self.names, self.kind, unplanned)
 
     def rolled(self, graph: TypedGraph) -> TypedGraph:
@@ -168,7 +166,7 @@ class _Lowering:
 
         From the last loop on: after the passes a step may read less than its graph says, and so an earlier loop may
         have less to keep."""
-        if not any(node.op.kind == "scan" for node in graph.nodes):
+        if "scan" not in {node.op.kind for node in graph.nodes}:
             return graph
         needed, wanted = set(graph.roots), {}  # type: tuple[set[Node], dict[Node, set[Item]]]
         loops: dict[Node, _Rolled] = {}
@@ -205,9 +203,9 @@ def hoisted(step: TypedGraph, given: Mapping[Node, Node], length: int) -> tuple[
     node that computes it before the loop. `given`: the nodes of the variables that are the same in all steps."""
     outer = dict(given)
     for node in step.nodes if length > 1 else ():
-        size = sum(step.size(value) for value in node.inputs if value in outer)
+        size = sum([size_of(value) for value in node.inputs if value in outer])
         known = all(value in outer or value.op.constant for value in node.inputs)
-        if known and size >= step.size(node):  # what only repeats values is no work saved
+        if known and size >= size_of(node):  # what only repeats values is no work saved
             inputs = [outer.get(value, value) for value in node.inputs]
             outer[node] = Node(node.op, inputs, node.attrs, node.name)
             outer[node].placed_as(node)
@@ -299,7 +297,7 @@ class _Rolled:
         kept += [(place(of, self._along(of, result[of], True)), value) for value, of in of_value.items()]
         parts = self.lowering.lowered(_updating(NOTHING, firsts)), self.lowering.lowered(_updating(step, kept))
         types = [((self._count(of), *self.shapes[of]), self.dtypes[of]) for of in result]
-        if nbytes := parts[1].memory.bytes_planned:  # type: ignore[union-attr]
+        if nbytes := parts[1].memory.bytes_planned:
             types.append(((nbytes,), "uint8"))
         loop = Loop(self.length, *parts, where, types)
         return self._tuple(loop, list(number), {of: result[one] for of, one in stands_for.items()})

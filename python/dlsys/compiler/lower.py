@@ -1,33 +1,36 @@
-"""From a graph after the passes to a program: aliases, groups, order, memory."""
+"""From a graph after the passes to a plan: views, groups, their order, and where each value is."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..graph import Node
 from ..ops import copy_op
-from .aliases import Aliases, find_aliases, nbytes_of, whole_of
-from .base import BOUNDARY, Reason, TypedGraph
+from ..planner import MemoryPlan, Value, plan_memory
+from .aliases import behind, find_views, whole_of
+from .base import BOUNDARY, Reason, TypedGraph, nbytes_of
 from .fuse import fuse
 from .groups import Group, single_groups
 from .order import list_schedule
-from .program import Program, planned
+from .plan import Plan
 
 
-def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Program:
+def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Plan:
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
-    those that are wanted; `kind`: of the context; `unplanned`: the program's `bytes_unplanned`."""
+    those that are wanted; `kind`: of the context; `unplanned`: bytes of a buffer for each node before the passes."""
     boundary = BOUNDARY[kind]
-    aliases = find_aliases(graph, boundary) if "views" in names else Aliases()
-    graph = _copied(graph, aliases)
+    views = find_views(graph, boundary) if "views" in names else {}
+    graph = _copied(graph, views)
     reasons: list[Reason] = []
     if "fuse" in names:
-        groups = fuse(graph, aliases.views, columns=kind == "cpu", reasons=reasons)
+        groups = fuse(graph, views, columns=kind == "cpu", reasons=reasons)
     else:
-        groups = single_groups(graph, aliases.views)
-    return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
+        groups = single_groups(graph, views)
+    graph, groups, placed = _ordered(graph, groups, views)
+    memory = replace(placed_in_memory(graph, groups, views, placed), bytes_unplanned=unplanned)
+    return Plan(graph, tuple(groups), views, memory, boundary, tuple(reasons))
 
 
 def _copy(node: Node, nodes: list[Node]) -> Node:
@@ -38,19 +41,19 @@ def _copy(node: Node, nodes: list[Node]) -> Node:
     return copy
 
 
-def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
-    """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
-    updated value that is not a computation's own. Of a view of a whole value, that is written into the parameter."""
+def _copied(graph: TypedGraph, views: Mapping[Node, int]) -> TypedGraph:
+    """The graph with a copy for every result that is a given array or a view of one; and for every updated value that
+    is not a computation's own. Of a view of a whole value, that is written into the parameter."""
     nodes = list(graph.nodes)
-    others = (node for node in graph.outputs if node is not None and aliases.source(node) in graph.fed)
-    made: dict[Node | None, Node] = {node: _copy(node, nodes) for node in dict.fromkeys(others)}
+    given = [node for node in graph.outputs if node is not None and behind(node, views) in graph.fed]
+    made: dict[Node | None, Node] = {node: _copy(node, nodes) for node in dict.fromkeys(given)}
     updates = []
     taken: set[Node] = set()
     for parameter, value in graph.updates:
-        whole = whole_of(value, graph, aliases)
-        if whole not in aliases.lies_in and whole.op.kind != "scan":
+        whole = whole_of(value, views)
+        if whole not in views and whole.op.kind != "scan":
             value = whole
-        if value in graph.fed or value in aliases.views or value in taken:
+        if value in graph.fed or value in views or value in taken:
             value = _copy(value, nodes)
         taken.add(value)
         updates.append((parameter, value))
@@ -58,37 +61,34 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     return replace(graph, nodes=tuple(nodes), outputs=outputs, updates=tuple(updates))
 
 
-def _placed(
-    graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int, boundary: int
-) -> Program:
-    """The program, its kernels in an order that saves memory. An update is written straight into its parameter where
-    all readers of the old value can run before; other updates are computed in the arena and copied at the end."""
+def _ordered(
+    graph: TypedGraph, groups: list[Group], views: Mapping[Node, int]
+) -> tuple[TypedGraph, list[Group], dict[Node, Node]]:
+    """The kernels in an order that saves memory, and for each value that is written into a parameter this parameter. An
+    update is written there at once where all readers of the old value can run before; other updates are computed in
+    the arena and copied at the end, by kernels and nodes that are added."""
     placed: dict[Node, Node] = {}
     owner = {node: group for group in groups for node in group.outputs}
     readers: dict[Node, list[Group]] = defaultdict(list)
     followers: dict[int, list[Group]] = defaultdict(list)
-    behind: dict[int, list[Group]] = defaultdict(list)
+    before: dict[int, list[Group]] = defaultdict(list)
 
     def put_behind(group: Group, earlier: Iterable[Group]) -> None:
         for other in earlier:
             if other is not group:
-                behind[id(group)].append(other)
+                before[id(group)].append(other)
                 followers[id(other)].append(group)
 
-    def before(group: Group) -> list[Group]:
-        return behind[id(group)]
-
     for group in groups:
-        sources = [aliases.computed(value) for value in group.inputs]
-        put_behind(group, (owner[source] for source in sources if source in owner))
+        sources = [behind(value, views) for value in group.inputs]
+        put_behind(group, [owner[source] for source in sources if source in owner])
         for source in sources:
             readers[source].append(group)
 
     nodes = list(graph.nodes)
     for parameter, value in graph.updates:
         group, others = owner[value], readers[parameter]
-        fits = _may_lie_on(group, value, parameter, graph, aliases)
-        if fits and not _leads_to(group, others, followers):
+        if _may_be_written(group, value, parameter, views) and not _leads_to(group, others, followers):
             put_behind(group, others)
             placed[value] = parameter
             continue
@@ -96,26 +96,24 @@ def _placed(
         last = Group((copy,), (value,), (copy,), "elementwise")
         put_behind(last, [group, *others])
         groups = [*groups, last]
-        owner[copy] = last
         placed[copy] = parameter
     graph = replace(graph, nodes=tuple(nodes))
-    lies_in = aliases.lies_in | {value: (parameter, 0) for value, parameter in placed.items()}
     elsewhere = {*graph.fed, *placed.values()}
 
-    def in_arena(node: Node) -> int:
-        return 0 if node in elsewhere else nbytes_of(node, graph)
-
     def memory_of(node: Node) -> Node:
-        computed = aliases.computed(node)
-        return placed.get(computed, computed)
+        source = behind(node, views)
+        return placed.get(source, source)
 
     kept = {memory_of(node) for node in graph.outputs if node is not None}
-    order = list_schedule(groups, before, memory_of, in_arena, kept)
-    assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
-    program = Program(
-        graph, tuple(order), replace(aliases, lies_in=lies_in), graph.outputs, bytes_unplanned, boundary=boundary
+    order = list_schedule(
+        groups,
+        lambda group: before[id(group)],
+        memory_of,
+        lambda node: 0 if node in elsewhere else nbytes_of(node),
+        kept,
     )
-    return replace(program, memory=planned(program))
+    assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
+    return graph, order, placed
 
 
 def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:
@@ -129,10 +127,51 @@ def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group
     return not seen.isdisjoint(targets)
 
 
-def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases) -> bool:
+def _may_be_written(group: Group, value: Node, parameter: Node, views: Mapping[Node, int]) -> bool:
     """Whether the kernel that writes `value` may write it over the parameter."""
     if value.dtype != parameter.dtype:
         return False
-    own = [v for v in group.inputs if aliases.source(v) is parameter]
-    alone = len(own) == 1 and own[0] is parameter and value.shape == parameter.shape
-    return not own or (alone and parameter in set(group.overwritable(value, graph)))
+    read = [one for one in group.inputs if behind(one, views) is parameter]
+    alone = len(read) == 1 and read[0] is parameter and value.shape == parameter.shape
+    return not read or (alone and parameter in set(group.overwritable(value)))
+
+
+def placed_in_memory(
+    graph: TypedGraph, groups: list[Group], views: Mapping[Node, int], placed: Mapping[Node, Node]
+) -> MemoryPlan:
+    """Where each value is, and from which kernel to which it is needed: in the arena, in a given array of which it is a
+    view, or in the parameter into which it is written."""
+    inner: dict[Node, list[Node]] = defaultdict(list)
+    for view in views:
+        inner[view.inputs[0]].append(view)
+    last = dict.fromkeys(graph.fed, -1)
+    for step, group in enumerate(groups):
+        last.update(dict.fromkeys([*group.outputs, *group.inputs], step))
+    last.update(dict.fromkeys([*placed, *(node for node in graph.outputs if node is not None)], len(groups)))
+    values: list[Value] = []
+
+    def put(value: Value) -> None:
+        """Adds a value, and the views of it."""
+        stack = [value]
+        while stack:
+            values.append(one := stack.pop())
+            for node in reversed(inner[one.id]):
+                read = last.get(node, one.first)
+                stack.append(Value(node, nbytes_of(node), one.first, read, one.id, offset=views[node]))
+
+    for node in graph.fed:
+        put(Value(node, nbytes_of(node), -1, last[node], given=True))
+    for step, group in enumerate(groups):
+        read = Counter([behind(value, views) for value in group.inputs])  # a view may be read elsewhere
+        for node in group.outputs:
+            over = []
+            for value in group.overwritable(node):
+                source = behind(value, views)
+                whole = source not in graph.fed and source not in placed and nbytes_of(source) == nbytes_of(node)
+                # of several outputs, booleans are read where they are used, behind stores too: see `schedule.codegen`
+                late = len(group.outputs) > 1 and value.dtype == "bool"
+                in_arena = whole and read[source] == 1 and not late
+                if (value is placed[node]) if node in placed else in_arena:
+                    over.append(value)
+            put(Value(node, nbytes_of(node), step, last[node], in_place=tuple(over), into=placed.get(node)))
+    return plan_memory(values)

@@ -52,8 +52,9 @@ def list_schedule(
         return size[memory] // count if 0 < count <= SHARING and memory not in kept else 0
 
     for memory, numbers in readers.items():
+        share = freed(memory, len(numbers))
         for number in numbers:
-            growth[number] -= freed(memory, len(numbers))
+            growth[number] -= share
 
     def rank(number: int) -> tuple[int, int]:
         return min(growth[number], 0), number
@@ -69,6 +70,8 @@ def list_schedule(
         for memory in read[number]:
             left = readers[memory]
             left.discard(number)
+            if not left:
+                continue
             more = freed(memory, len(left)) - freed(memory, len(left) + 1)
             for other in left if more else ():
                 growth[other] -= more

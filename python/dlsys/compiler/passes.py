@@ -18,8 +18,6 @@ PASSES = (*TABLE, "cse", "dead")
 NAMES = (*PASSES, "pack", "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
 
-MOST_ROUNDS = 16  # a round makes what the next one finds; drawn graphs took up to six, mostly two
-
 
 _extensions: list[Callable[[TypedGraph], TypedGraph]] = []
 
@@ -51,22 +49,13 @@ def select(passes: Any) -> tuple[str, ...]:
 
 
 def run_passes(graph: TypedGraph, names: Collection[str]) -> TypedGraph:
-    """The graph through those of PASSES that are named: a sweep of the rules, in which equal nodes are merged, then
-    dead nodes, round after round until nothing changes."""
-    users = {*graph.nodes, *graph.current}
-    for _ in range(MOST_ROUNDS):
-        before, graph = graph, swept(graph, names)
-        graph = drop_dead(graph) if "dead" in names else graph
-        if graph is before:
-            break
-    current = {old: node for old, node in graph.current.items() if old in users}
-    return replace(graph, current=current)
-
-
-def swept(graph: TypedGraph, names: Collection[str]) -> TypedGraph:
-    """One sweep of the rules that are named, in which equal nodes are merged if that is named."""
-    chosen = tuple(name for name in TABLE if name in names)
-    return rewrite(graph, _rules(chosen), merge="cse" in names) if chosen or "cse" in names else graph
+    """The graph through those of PASSES that are named: one sweep of the rules, in which equal nodes are merged; then
+    dead nodes go."""
+    users, chosen = {*graph.nodes, *graph.current}, tuple([name for name in TABLE if name in names])
+    if chosen or "cse" in names:
+        graph = rewrite(graph, _rules(chosen), merge="cse" in names)
+    graph = drop_dead(graph) if "dead" in names else graph
+    return replace(graph, current={old: node for old, node in graph.current.items() if old in users})
 
 
 @functools.cache

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
 from ..graph import DTYPES, OPS, Node, Op
 from .base import Change, TypedGraph
 
+_op = attrgetter("op")
 Match = SimpleNamespace
 """What a rule has matched: `node`, its `shape`, `dtype`, the `graph`, and what each name stands for."""
 
@@ -109,7 +111,7 @@ class Rules:
 
     def __call__(self, node: Node, graph: TypedGraph) -> Change | None:
         """The replacement of a node by the first rule that matches, the reason, and the pass; None where none does."""
-        key = (node.op, *[value.op for value in node.inputs])
+        key = (node.op, *map(_op, node.inputs))
         try:
             rules = self._of[key]
         except KeyError:  # once: those that may match nodes of these operators

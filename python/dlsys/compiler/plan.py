@@ -1,10 +1,10 @@
-"""A program made ready to run on a device: arena, kernels, and the list of their calls."""
+"""A plan: which kernels run in which order, where each value is, and on a device the run itself."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
 from operator import itemgetter
@@ -14,19 +14,25 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..devices import Array, Context, copied, host_array, lies_on, view_of
+from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
 from ..errors import GraphError
-from ..graph import Node, Type, stamp, type_of
-from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
+from ..graph import Node, Type, stamp
+from ..kernels import ArrayType, Call, Calls, KernelSpec, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..system import collecting_later, lazy
+from .aliases import behind
+from .arena import Arena
+from .base import BOUNDARY, Reason, TypedGraph, nbytes_of
+from .groups import Group, kernel_spec, read_from
 from .indices import FedIndices
-from .program import Arena, Key, Program
 
 TARGETS = {"cpu": "llvm", "cuda": "cuda"}
 """What kernels are compiled for, by the kind of context."""
 SCRATCH = 256  # bytes at a multiple of which arrays to work in begin
-EACH, PER_NODE = 8192, 1536  # bytes of Python's objects, about: 10, 153 and 411 KiB for 3, 213 and 355 nodes
+ARENA = Place(None, 0, (), "uint8")
+
+Key = tuple[int, ...]
+"""A group: its position; of a loop (3, 0, 0) and (3, 1, 0), the first of what comes before its steps and of a step."""
 
 
 def _ends(types: Iterable[ArrayType]) -> list[int]:
@@ -35,80 +41,152 @@ def _ends(types: Iterable[ArrayType]) -> list[int]:
     return list(accumulate((-(-size // SCRATCH) * SCRATCH for size in sizes), initial=0))
 
 
+@dataclass(eq=False)
 class Plan:
-    """One signature's program on one device. Each stage is done when it is first needed, and cached; the caller holds
-    the arena's lock.
+    """What one signature of feeds makes of a graph, and its runs on one device. Each stage is done when it is first
+    needed, and cached; the caller holds the arena's lock. A loop's step is a plan too, whose calls are the loop's.
 
     Attributes:
-        program: what is computed.
+        graph: after the passes, and with the copies that results and parameters need.
+        groups: the kernels, in the order in which they run.
+        views: the values that no kernel computes, as they are their input's memory, and from which byte on.
+        memory: where each value is, and when.
+        boundary: bytes at a multiple of which the arrays of its device's kernels begin.
+        reasons: why nodes share a kernel, and why others do not (see `fuse`); those of passes are the graph's.
+        ctx: the device.
+        arena: memory shared with other plans of the context; its own for None.
+        indices: those among the feeds, for `require_in_range`.
+        leaves: for each node that a user feeds the one that stands for it in the graph.
         is_compiled: whether the kernels are.
         is_placed: whether it has memory in the arena.
     """
 
-    is_compiled: bool
-    is_placed: bool
+    graph: TypedGraph
+    groups: tuple[Group, ...]
+    views: dict[Node, int]
+    memory: MemoryPlan
+    boundary: int = BOUNDARY["cpu"]
+    reasons: tuple[Reason, ...] = ()
+    ctx: Context = field(default_factory=cpu)
+    arena: Arena | None = None
+    indices: Sequence[FedIndices] = ()
+    leaves: Mapping[Node, Node] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        program: Program,
-        ctx: Context,
-        arena: Arena | None = None,
-        indices: Sequence[FedIndices] = (),
-        leaves: Mapping[Node, Node] | None = None,
-    ) -> None:
-        """`arena`: memory shared with other plans of the context; its own for None. `indices`: those among the feeds,
-        for `require_in_range`. `leaves`: what stands in the program for nodes that a user feeds."""
-        self.program = program
-        self.ctx = ctx
-        self.indices = indices
-        self.leaves: Mapping[Node, Node] = leaves or {}
+    def __post_init__(self) -> None:
         self.is_compiled = self.is_placed = False
-        self._arena = arena or Arena(ctx)
-        self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
         self._bound: list[Array | None] = []  # the arrays whose pointers the runner has, in the order of `given`
         self._written: list[tuple[int, int]] = []  # the memory that a run writes, from which address to which, sorted
         self._low = self._high = 0  # the first and the last of these addresses
-        self._copies: dict[int, Array] = {}  # of given arrays that lie in that memory, by their number
-        # What the latest run read, for `run_again`: the user's node, its number, and the array, or its type where that
-        # is held no longer; lists are walked twice as fast as dictionaries. None where something else that was fed
-        # decides what is run.
-        self._fed: list[tuple[Node, int, Array | Type]] | None = None
-        self._held: list[tuple[Any, Array]] = []  # the Parameters' cells
+        self._copies: dict[int, Array] = {}  # of given arrays that are in that memory, by their number
+
+    # What runs, and on which memory
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that the plan takes, about, without its kernels and the arena, which are others' too."""
-        return EACH + PER_NODE * len(self.program.graph.nodes)
-
-    def rest(self) -> None:
-        """Let go of the arrays of the latest run, as another plan's turn comes. Results that were returned stay."""
-        self._parameters, self._copies, self._held, self._bound = {}, {}, [], [None] * len(self._bound)
-        self._results = self._fed = None
-
-    def let_go(self) -> None:
-        """Hold what the latest run was fed no longer."""
-        if self._fed is not None:
-            self._fed = [(node, i, type_of(array.shape, array.dtype)) for node, i, array in self._fed]
-        pairs = zip(self.given, self._bound, strict=False)  # nothing is bound before the first run
-        self._bound = [array if node in self._parameters else None for node, array in pairs]
+    def results(self) -> tuple[Node | None, ...]:
+        """The evaluated nodes, in order; None for a group of updates."""
+        return self.graph.outputs
 
     @lazy
-    def updated(self) -> tuple[Any, ...]:
-        """The cells of the Parameters whose memory a run writes."""
-        return tuple(parameter.cell for parameter, _ in self.program.graph.updates)
+    def updated(self) -> frozenset[Node]:
+        """The parameters, and places of a loop, that a run writes."""
+        return frozenset(parameter for parameter, _ in self.graph.updates)
+
+    @lazy
+    def given(self) -> list[Node]:
+        """The feeds that are read, and the parameters that are read or written, each once."""
+        read = [behind(value, self.views) for group in self.groups for value in group.inputs]
+        updated = [parameter for parameter, _ in self.graph.updates]
+        return list(dict.fromkeys([*(node for node in read if node in self.graph.fed), *updated]))
+
+    def located(self, key: Key) -> tuple[Group, int]:
+        """The group that has a key, also in a loop, and how often a run calls it."""
+        position, *rest = key
+        group = self.groups[position]
+        if not rest:
+            return group, 1
+        found, times = group.loop.parts[rest[0]].located(tuple(rest[1:]))
+        return found, times * (group.loop.length if rest[0] else 1)
+
+    @lazy
+    def specs(self) -> dict[Key, KernelSpec]:
+        """The kernel that each group needs, in the order of running; values without elements need none."""
+        found: dict[Key, KernelSpec] = {}
+        for position, group in enumerate(self.groups):
+            if group.kind == "loop":
+                for part, plan in enumerate(group.loop.parts):
+                    found.update(((position, part, *key), spec) for key, spec in plan.specs.items())
+            elif any(nbytes_of(node) for node in group.outputs):
+                found[position,] = kernel_spec(group, self._in_place(group), self.boundary)
+        return found
+
+    def _in_place(self, group: Group) -> bool:
+        """Whether the compiler must be told that an output is the memory of an input. Of one output every element is
+        computed from the one that it overwrites, so no order of loads and stores is wrong; and what may not overlap
+        runs faster, as sums can stay in registers."""
+        if len(group.outputs) == 1:
+            return False
+        at, (read, written) = self.memory.at, (group.inputs, group.outputs)
+        of_read, of_written = ([(*at(value), nbytes_of(value)) for value in values] for values in (read, written))
+        return any(a is b and i < j + m and j < i + n for a, i, n in of_read for b, j, m in of_written)
+
+    def place(self, node: Node, given: Callable[[Node], Place], arena: Place = ARENA) -> Place:
+        """Where a kernel finds a value. `given`: the place of what is given; `arena`: that of the arena."""
+        array, offset = self.memory.at(node)
+        at = arena if array is None else given(array)
+        return Place(at.base, at.offset + offset, node.shape, node.dtype, at.moves)
+
+    def calls_at(
+        self, given: Callable[[Node], Place], specs: Mapping[Key, KernelSpec], arena: Place = ARENA, key: Key = ()
+    ) -> list[Call | Repeat]:
+        """The calls in order. `specs`: of all kernels; `key`: of the loop's part that this is; for the others see
+        `place`."""
+        calls: list[Call | Repeat] = []
+        for position, group in enumerate(self.groups):
+            own = (*key, position)
+            if group.kind == "loop":
+                calls += group.loop.calls(lambda node: self.place(node, given, arena), group, specs, own)
+            elif (spec := specs.get(own)) is not None:
+                places = [self.place(node, given, arena) for node in (*group.inputs, *group.outputs)]
+                types = [*spec.inputs, *(spec.outputs or ())]
+                places = [replace(at, shape=s, dtype=d) for at, (s, d) in zip(places, types, strict=True)]
+                if skipped := read_from(group, self.boundary):
+                    places[0] = replace(places[0], offset=places[0].offset + skipped)
+                calls.append(Call(spec.symbol, tuple(places)))
+        return calls
+
+    @lazy
+    def _number(self) -> dict[Node, int]:
+        return {node: number for number, node in enumerate(self.given)}
+
+    @lazy
+    def calls(self) -> list[Call | Repeat]:
+        """The calls of a run in order; given arrays have the numbers of `given`."""
+        return self.calls_at(lambda node: Place(self._number[node], 0, node.shape, node.dtype), self.specs)
+
+    # Kernels and memory
+
+    @lazy
+    def kernel_of(self) -> dict[Key, Any]:
+        """The kernel of each group, by the group's key; values without elements have none."""
+        self.is_compiled = True
+        if not self.specs:
+            return {}
+        beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled while others are lowered
+        before, began = kernels.compiled(), perf_counter()
+        with collecting_later():
+            found = kernels.get([*beside, *self.specs.values()], TARGETS[self.ctx.kind])
+        updated = [parameter.name for parameter, _ in self.graph.updates]
+        results = [node.name for node in self.results if node is not None] or updated
+        feeds = [(node.name, node.shape) for node in self.given if node.cell is None]
+        made, seconds = kernels.compiled() - before, perf_counter() - began
+        kernels.tell_compiled(results, feeds, len(self.specs), made, seconds)
+        return dict(zip(self.specs, found[len(beside) :], strict=True))
 
     @property
-    def memory(self) -> MemoryPlan:
-        """Who lives where in the arena, when."""
-        assert self.program.memory is not None
-        return self.program.memory
-
-    @lazy
-    def arena(self) -> Any:
-        """The arena's memory, a tensor. Allocates it."""
-        self.is_placed = True
-        return self._arena.memory(self.nbytes_planned, self)
+    def kernels(self) -> dict[Node, Any]:
+        """The kernel that computes each node."""
+        return {node: kernel for key, kernel in self.kernel_of.items() for node in self.located(key)[0].nodes}
 
     @property
     def nbytes_planned(self) -> int:
@@ -126,79 +204,6 @@ class Plan:
             return 0  # without asking for the kernels
         return max((_ends(kernel.scratch)[-1] for kernel in self.kernel_of.values()), default=0)
 
-    def leave(self) -> None:
-        """Forget where the arena was: the next use asks for it again."""
-        for name in ("arena", "arrays", "_runner"):
-            self.__dict__.pop(name, None)
-        self._results = self._fed = None
-        self.is_placed = False
-
-    @lazy
-    def arrays(self) -> dict[Node, Array]:
-        """The Array of every value in the arena; views share memory."""
-        return {node: self._view(node, self.arena, self.memory.offset(node)) for node in self.program.stored()}
-
-    def _view(self, node: Node, memory: Any, offset: int = 0) -> Array:
-        return Array(view_of(memory, *self.program.type_of(node), offset), self.ctx)
-
-    @lazy
-    def specs(self) -> dict[Key, Any]:
-        """The kernel that each group needs, by the group's key, in the order of running; values without elements need
-        none."""
-        return self.program.specs()
-
-    @lazy
-    def kernel_of(self) -> dict[Key, Any]:
-        """The kernel of each group, by the group's position; values without elements have none."""
-        with collecting_later():
-            return self._kernels()
-
-    def _kernels(self) -> dict[Key, Any]:
-        specs = self.specs
-        self.is_compiled = True
-        if not specs:
-            return {}
-        beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled while others are lowered
-        before, began = kernels.compiled(), perf_counter()
-        found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
-        self._tell(len(specs), kernels.compiled() - before, perf_counter() - began)
-        return dict(zip(specs, found[len(beside) :], strict=True))
-
-    def _tell(self, count: int, made: int, seconds: float) -> None:
-        """Logs that the kernels are ready."""
-        graph = self.program.graph
-        results = [node.name for node in self.program.results if node is not None] or [p.name for p, _ in graph.updates]
-        feeds = [(node.name, node.shape) for node in self.program.given if node.cell is None]
-        kernels.tell_compiled(results, feeds, count, made, seconds)
-
-    @property
-    def kernels(self) -> dict[Node, Any]:
-        """The kernel that computes each node."""
-        located = self.program.located
-        return {node: kernel for key, kernel in self.kernel_of.items() for node in located(key).group.nodes}
-
-    @lazy
-    def given(self) -> list[Node]:
-        """What a run reads, as `Program.given`, by the nodes that a user feeds."""
-        of_user = {leaf: node for node, leaf in self.leaves.items()}
-        return [of_user.get(node, node) for node in self.program.given]
-
-    @lazy
-    def _parameters_given(self) -> list[Node]:
-        return [node for node in self.given if node.cell is not None]
-
-    @lazy
-    def _number(self) -> dict[Node, int]:
-        return {node: number for number, node in enumerate(self.program.given)}
-
-    def _given_place(self, node: Node) -> Place:
-        return Place(self._number[node], 0, *self.program.type_of(node))
-
-    @lazy
-    def calls(self) -> list[Call | Repeat]:
-        """The step's calls in order."""
-        return self.program.calls(self._given_place, self.specs)
-
     @property
     def bound_calls(self) -> Calls:
         """The calls with the arrays that the kernels get to work in. Compiles them."""
@@ -215,6 +220,30 @@ class Plan:
         return [bound(call, ()) for call in self.calls]
 
     @lazy
+    def tensor(self) -> Any:
+        """The arena's memory, a tensor. Allocates it."""
+        if self.arena is None:
+            self.arena = Arena(self.ctx)
+        self.is_placed = True
+        return self.arena.memory(self.nbytes_planned, self)
+
+    def leave(self) -> None:
+        """Forget where the arena was: the next use asks for it again."""
+        for name in ("tensor", "arrays", "_runner"):
+            self.__dict__.pop(name, None)
+        self._results = None
+        self.is_placed = False
+
+    @lazy
+    def arrays(self) -> dict[Node, Array]:
+        """The Array of every value in the arena; views share memory."""
+        return {node: self._array(node, self.tensor) for node in self.memory.buffer_of}
+
+    def _array(self, node: Node, memory: Any) -> Array:
+        """The Array of a value in the memory that has it."""
+        return Array(view_of(memory, node.shape, node.dtype, self.memory.offset(node)), self.ctx)
+
+    @lazy
     def _runner(self) -> Runner:
         """The compiled function that makes all calls of the plan; on a GPU it replays them as a graph."""
         self._bound = [None] * len(self.given)
@@ -223,45 +252,68 @@ class Plan:
         on_host = any(spec.host is not None for spec in self.specs.values())  # which a GPU's graph cannot have
         kind = Runner if self.ctx.kind == "cpu" or on_host else kernels.Replay
         with collecting_later():
-            return kind(calls, functions, len(self.given), self.arena)
+            return kind(calls, functions, len(self.given), self.tensor)
 
-    def run(self, fed: Mapping[Node, Array], alone: bool = False) -> list[Array | None]:
-        """Put the feeds, by the user's nodes, into their places and run. Allocates nothing after the first time.
-        `alone`: whether the user fed these and no others.
+    # Runs
 
-        Returns the results, the same objects in every run unless a parameter moved.
+    @lazy
+    def _fed(self) -> list[tuple[Node, Type, int]]:
+        """The nodes that a user feeds, each with its type and its number in `given`, -1 of one that is not read; lists
+        are walked twice as fast as dictionaries."""
+        fed = [(node, leaf.value_type, self._number.get(leaf, -1)) for node, leaf in self.leaves.items()]
+        return fed  # type: ignore[return-value]
+
+    @lazy
+    def _cells(self) -> list[tuple[int, Any]]:
+        """The numbers of the parameters that no user feeds, and the cells that hold their arrays."""
+        fed = set(self.leaves.values())
+        return [(number, node.cell) for number, node in enumerate(self.given) if node not in fed]
+
+    def run(self, feeds: Mapping[Node, Any], checks: bool = True) -> list[Array | None] | None:
+        """Puts the feeds, by the user's nodes, into their places, and runs. Allocates nothing after the first time.
+
+        Returns the results, the same objects in every run unless a parameter moved. None, and nothing is run, for feeds
+        of other nodes, or that are no Arrays of the plan's types on its device. `checks`: whether it does
+        `require_in_range`, too.
         """
-        runner, moved, ctx = self._runner, self._results is None, self.ctx
-        self._fed = None  # until all is in its place
-        for node in self._parameters_given:
-            if node not in fed:
-                array: Any = node.cell.content
+        runner, bound, ctx = self._runner, self._bound, self.ctx
+        if type(feeds) is not dict or len(feeds) != len(self._fed):
+            return None
+        for node, of, number in self._fed:
+            array = feeds.get(node)
+            if number < 0 or array is not bound[number]:
                 if type(array) is not Array or array.context is not ctx:
-                    array = node.cell.on(ctx)
-                if self._parameters.get(node) is not array:
-                    self._parameters[node] = self._fitting(node, array)
-                    moved = True
-        if moved:
-            self._bound = [None] * len(self.given)
-            self._note_what_is_written({**self._parameters, **fed})
-        repeats = alone and len(self._parameters) + len(fed) == len(self.given)
-        for i, node in enumerate(self.given):
-            array = fed.get(node)
-            if array is None:  # what is given and not fed is a Parameter
-                array = self._parameters[node]
-            if not self._bind(i, array):
-                self._bind_copy(i, array)
-                repeats = False
-        if repeats:
-            self._fed = [(node, i, fed[node]) for i, node in enumerate(self.given) if node in fed]
-            self._held = [(node.cell, array) for node, array in self._parameters.items()]
+                    return None
+                if array.shape != of.shape or array.dtype != of.dtype:
+                    return None
+        if checks and self.indices:
+            self.require_in_range(feeds)
+        for number, cell in self._cells:
+            if cell.content is not bound[number]:
+                self._results = None
+                break
+        if self._results is None:
+            bound = self._begin(feeds)
+        for node, _, number in self._fed:
+            if number >= 0 and feeds[node] is not bound[number]:
+                self._bind(number, feeds[node])
         if len(runner):
             runner.run()
-        if moved:
-            self._results = [self._result(node) for node in self.program.results]
-        self._stamp()
-        assert self._results is not None
+        if self._updated_cells:
+            written = stamp()
+            for cell in self._updated_cells:  # their arrays say that a run has overwritten them
+                cell.content.written = written
         return self._results
+
+    def rest(self) -> None:
+        """Let go of the arrays of the latest run, as another plan's turn comes. Results that were returned stay."""
+        self._bound, self._copies, self._results = [None] * len(self._bound), {}, None
+
+    def let_go(self) -> None:
+        """Hold what the latest run was fed no longer."""
+        for _, _, number in self._fed:
+            if number >= 0:
+                self._bound[number] = None
 
     def require_in_range(self, feeds: Mapping[Node, Any]) -> None:
         """Raises IndexRangeError for an index out of range in a feed of host memory."""
@@ -270,94 +322,65 @@ class Plan:
             if lies_on(value).kind == "cpu":
                 fed.require_in_range(host_array(value, fed.feed.attrs.get("dtype") or np.float32))
 
-    def run_again(self, feeds: Mapping[Node, Any], checks: bool = True) -> list[Array | None] | None:
-        """As `run`, of arrays like the latest run's, with parameters where they were. None, and nothing is run, for all
-        else: finding out what is fed takes longer than a small kernel. `checks`: whether it does `require_in_range`."""
-        fed = self._fed
-        if fed is None or type(feeds) is not dict or len(feeds) != len(fed):
+    @lazy
+    def _updated_cells(self) -> list[Any]:
+        """The cells of the parameters that a run writes."""
+        return [cell for number, cell in self._cells if self.given[number] in self.updated]
+
+    def _begin(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
+        """Before the first run, and after a parameter moved: finds what memory a run writes, the arena and parameters,
+        and binds the parameters; returns the bound arrays."""
+        self._bound = [None] * len(self.given)
+        arrays = {number: self._fitting(self.given[number], cell) for number, cell in self._cells}
+        known = arrays | {number: feeds[node] for node, _, number in self._fed if number >= 0}
+        memory = [(self.tensor, self.nbytes_planned)]
+        memory += [(known[self._number[node]].tensor, nbytes_of(node)) for node in self.updated]
+        self._written = sorted((tensor.data_ptr(), tensor.data_ptr() + size) for tensor, size in memory)
+        self._low, self._high = self._written[0][0], self._written[-1][1]
+        for number, array in arrays.items():
+            self._bind(number, array)
+        self._results = [self._result(node, known) for node in self.results]
+        return self._bound
+
+    def _fitting(self, node: Node, cell: Any) -> Array:
+        """A parameter's array on the device. Raises GraphError where it became one of another type since: kernels trust
+        it."""
+        array = cell.content
+        if type(array) is not Array or array.context is not self.ctx:
+            array = cell.on(self.ctx)
+        if array.shape != node.shape or array.dtype != node.dtype:
+            raise GraphError(
+                f"{node.name} was {node.dtype} {node.shape} when this was compiled, and is {array.dtype} "
+                f"{array.shape}: make a new Executor"
+            )
+        return array
+
+    def _result(self, node: Node | None, known: Mapping[int, Array]) -> Array | None:
+        """The array of a result: in the arena, or in the parameter in whose memory it is; None for a group of updates.
+        """
+        if node is None:
             return None
-        same = True
-        for node, number, before in fed:
-            array = feeds.get(node)
-            if array is not before:
-                if type(array) is not Array or array.context is not self.ctx:
-                    return None
-                if array.shape != before.shape or array.dtype != before.dtype:
-                    return None
-                if not self._bind(number, array):
-                    return None
-                same = False
-        if not same:
-            self._fed = [(node, number, feeds[node]) for node, number, _ in fed]
-        for cell, array in self._held:
-            if cell.content is not array:
-                return None
-        if checks and self.indices:
-            self.require_in_range(feeds)
-        self._runner.run()
-        if self.updated:
-            self._stamp()
-        return self._results
+        array, _ = self.memory.at(node)
+        return self.arrays[node] if array is None else self._array(node, known[self._number[array]].tensor)
 
-    def _bind(self, i: int, array: Array) -> bool:
-        """Pass the pointer of the i-th given array to the runner. False, and nothing is passed, for an array that the
-        run would overwrite but should only read, such as its last result that is fed again."""
-        if array is not self._bound[i]:
-            start = array.tensor.data_ptr()
-            end = start + self._bytes_read[i]
-            if start < self._high and end > self._low and self._is_written(start, end):
-                return False
-            self._bound[i] = array
-            self._runner.given[i] = start
-        return True
-
-    def _bind_copy(self, i: int, array: Array) -> None:
-        """Tells the runner where a copy of the i-th given array lies, whose memory is taken once."""
-        copy = self._copies[i] = copied(array, self._copies.get(i))
-        self._bound[i] = None
-        self._runner.given[i] = copy.tensor.data_ptr()
+    def _bind(self, number: int, array: Array) -> None:
+        """Passes the pointer of a given array to the runner; of one that the run would overwrite but should only read,
+        such as its last result that is fed again, that of a copy, whose memory is taken once."""
+        start = array.tensor.data_ptr()
+        end = start + self._bytes_read[number]
+        if start < self._high and end > self._low and self._is_written(start, end):
+            copy = self._copies[number] = copied(array, self._copies.get(number))
+            self._bound[number], start = None, copy.tensor.data_ptr()
+        else:
+            self._bound[number] = array
+        self._runner.given[number] = start
 
     def _is_written(self, start: int, end: int) -> bool:
         """Whether a run writes into the memory between two addresses."""
         i = bisect_right(self._written, start, key=itemgetter(1))
         return i < len(self._written) and self._written[i][0] < end
 
-    def _note_what_is_written(self, given: Mapping[Node, Array]) -> None:
-        """Finds the memory that a run writes: the arena and the parameters that it updates."""
-        memory = [(self.arena, self.nbytes_planned)]
-        for parameter, _ in self.program.graph.updates:
-            memory.append((given[parameter].tensor, self.program.nbytes(parameter)))
-        self._written = sorted((tensor.data_ptr(), tensor.data_ptr() + size) for tensor, size in memory)
-        self._low, self._high = self._written[0][0], self._written[-1][1]
-
     @lazy
     def _bytes_read(self) -> list[int]:
         """The bytes of each given array that must stay as they are in a run: none of one that it updates."""
-        updated = {parameter for parameter, _ in self.program.graph.updates}
-        return [0 if node in updated else self.program.nbytes(node) for node in self.program.given]
-
-    def _stamp(self) -> None:
-        """Says of the parameters' arrays that a run has overwritten them."""
-        number = stamp()
-        for cell in self.updated:
-            cell.content.written = number
-
-    def _fitting(self, node: Node, array: Array) -> Array:
-        """A parameter's array. Raises GraphError where it became one of another type since: kernels trust it."""
-        shape, dtype = self.program.type_of(node)
-        if array.shape != shape or array.dtype != dtype:
-            raise GraphError(
-                f"{node.name} was {dtype} {shape} when this was compiled, and is {array.dtype} {array.shape}: "
-                f"make a new Executor"
-            )
-        return array
-
-    def _result(self, node: Node | None) -> Array | None:
-        """The array of a result: its buffer in the arena, or a view of the parameter that it lies in; None for a group
-        of updates."""
-        if node is None:
-            return None
-        if node in self.memory.buffer_of:
-            return self.arrays[node]
-        aliases = self.program.aliases
-        return self._view(node, self._parameters[aliases.source(node)].tensor, aliases.offset(node))
+        return [0 if node in self.updated else nbytes_of(node) for node in self.given]

@@ -21,11 +21,12 @@ Columns = Callable[[int, int, str], int]
 
 def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset()) -> TypedGraph:
     """The graph in which products that share their right operand read it from panels. `same`: what many runs read."""
-    counts = Counter(key for node in graph.nodes if (key := _shared(node, graph)) is not None)
+    products = [node for node in graph.nodes if node.op is OPS["matmul"]]
+    counts = Counter([key for node in products if (key := _shared(node)) is not None])
     counts.update(key for key in list(counts) if key[0] in same)
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
-        key = _shared(node, typed)
+        key = _shared(node)
         if key is None or counts[key] < 2:
             return None
         b, trans, m = key
@@ -40,7 +41,7 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
     return rewrite(graph, rule, name="pack", why="products share the right matrix: it is packed once", merge=True)
 
 
-def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:
+def _shared(node: Node) -> tuple[Node, bool, int] | None:
     """Of a product of matrices of floats, whose left one is not transposed: the right one, whether that is, and m."""
     if node.op is not OPS["matmul"] or node.matmul_attr_trans_A or node.dtype not in FLOATS:
         return None

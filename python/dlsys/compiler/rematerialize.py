@@ -9,52 +9,63 @@ step computes a gate's derivative, or what a norm has normalised, from the forwa
 from __future__ import annotations
 
 from collections.abc import Container
-from itertools import chain
 
 from ..graph import FLOATS, Node
-from .base import TypedGraph, value_inputs
-from .groups import Flow, is_elementwise, is_row_wise
+from .base import TypedGraph, size_of, value_inputs
+from .groups import is_elementwise, is_row_wise
 
 FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SHORT = 16  # names and operators of an expression, without costly ones
 HERE = "it is cheap to compute where it is read"
 
 
-def rematerialized(graph: TypedGraph, views: Container[Node]) -> Flow:
-    """The values that each kernel computes by itself, and those that it reads. `views`: nodes that no kernel computes,
-    and which so read what is stored."""
-    flow, users = Flow(), graph.consumers()
+def rematerialized(
+    graph: TypedGraph, views: Container[Node]
+) -> tuple[set[Node], dict[Node, list[Node]], dict[Node, list[Node]]]:
+    """The values that each kernel computes by itself; for each node what its kernel computes for it, inputs first, and
+    the node; and what that reads. `views`: nodes that no kernel computes, and which so read what is stored."""
+    cheap: set[Node] = set()
+    computed: dict[Node, list[Node]] = {}
+    inputs: dict[Node, list[Node]] = {}
+    users, roots = graph.consumers(), set(graph.roots)
     for node in graph.nodes:
-        stored = node in views or "loop" in node.attrs
-        here = [flow.computed[value] for value in value_inputs(node) if value in flow.cheap and not stored]
-        own = dict.fromkeys(chain(*here, [node]))
-        flow.computed[node] = [*own]
-        flow.inputs[node] = [*dict.fromkeys(v for one in own for v in value_inputs(one) if v not in own)]
-        if node.op.constant or _is_cheap(node, flow, users[node], graph):
-            flow.cheap.add(node)
-            continue
-        for value in flow.inputs[node]:
-            flow.consumers[value].append(node)
-    return flow
+        own: dict[Node, None] = {}
+        read = value_inputs(node)
+        if node not in views and node.op.kind != "loop":
+            for value in read:
+                if value in cheap:
+                    own.update(dict.fromkeys(computed[value]))
+        if own:
+            read = [*dict.fromkeys([v for one in (*own, node) for v in value_inputs(one) if v not in own])]
+        computed[node], inputs[node] = [*own, node], read
+        if node.op.constant or _is_cheap(node, computed[node], read, graph, users, roots):
+            cheap.add(node)
+    return cheap, computed, inputs
 
 
-def _is_cheap(node: Node, flow: Flow, users: list[Node], graph: TypedGraph) -> bool:
+def _is_cheap(
+    node: Node, own: list[Node], read: list[Node], graph: TypedGraph, users: dict[Node, list[Node]], roots: set[Node]
+) -> bool:
     """Whether the node is a short expression of at most one array as large, which is in memory for others too, and all
     that read the node can compute it."""
-    values, dtype = flow.inputs[node], node.dtype
-    if not is_elementwise(node) or dtype not in FLOATS or not 0 < len(users) == graph.uses[node]:
+    if not is_elementwise(node) or node.dtype not in FLOATS or not users[node] or node in roots:
         return False
-    large = [value for value in values if FEW * graph.size(value) > graph.size(node)]
-    stored = all(value in graph.fed or graph.uses[value] > 1 for value in large)
-    same = all(value.dtype == dtype for value in values)
-    own = flow.computed[node]
-    short = len(own) + len(values) <= SHORT and not any(one.op.costly for one in own)
-    return len(large) <= 1 and stored and same and short and all(_computes(user, node, graph) for user in users)
+    large, size = 0, size_of(node)
+    for value in read:
+        if value.dtype != node.dtype:
+            return False
+        if FEW * size_of(value) > size:
+            large += 1
+            if large > 1 or (value not in graph.fed and len(users[value]) + (value in roots) < 2):
+                return False
+    if len(own) + len(read) > SHORT or any(one.op.costly for one in own):
+        return False
+    return all(_computes(user, node) for user in users[node])
 
 
-def _computes(user: Node, node: Node, graph: TypedGraph) -> bool:
+def _computes(user: Node, node: Node) -> bool:
     """Whether the kernel of a reader can compute the node."""
     if user.op.kind == "elementwise":
         return user.shape == node.shape
-    summed = user.op.kind == "reduction" or is_row_wise(user, graph)
+    summed = user.op.kind == "reduction" or is_row_wise(user)
     return summed and user.inputs[0].shape == node.shape

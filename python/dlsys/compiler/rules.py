@@ -3,8 +3,7 @@ taps of convolutions.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
 taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
-that several constant factors become one to rounding, and that a sum of equal values, or a product of matrices of such,
-is the value times the count.
+that several constant factors become one to rounding, and that a sum of equal values is the value times the count.
 Folded constants are `full`, one value at every index, so no array is made for them, however large their shape.
 """
 
@@ -33,63 +32,33 @@ from ..ops.conv import ROLES, geometry_of, shapes_of
 from ..ops.elementwise import whole_power
 from ..ops.moves import place, reshape, sliced, transpose
 from ..ops.types import number_of
-from .base import TypedGraph
+from .base import TypedGraph, size_of
 from .patterns import Match, Pattern, Rule, p
 
 RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
 TIMES, BY, FULL, CONSTANT = OPS["mul"], OPS["div"], OPS["full"], OPS["constant"]
 CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
 
-Axes = Sequence[int] | None
-
 # Folding ---------------------------------------------------------------------------------------------------
 
-MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads more than one index
-
-
 def _reads_constants(op: Op, read: tuple[Op, ...]) -> bool:
-    """Whether all values that an operator reads are constant, and it is no loop, which is computed step by step."""
-    if op.kind == "scan":
-        return False
-    return bool(read) and all(one.constant for one in read)
+    """Whether an operator of which each element depends on one of each input, or a sum, reads constants alone."""
+    return bool(read) and (op.kind == "elementwise" or op.picks or op is SUM) and all(one.constant for one in read)
 
 
-def _folded(m: Match) -> Node | None:
-    found = _one_value(m.node, m.graph)
-    return None if found is None else full_op(m.shape, in_dtype(found, m.dtype).item(), m.dtype)
-
-
-def _one_value(node: Node, graph: TypedGraph) -> float | None:
-    """The value at every index of the node's result, before it is rounded or wraps around; None if they differ, or it
-    would take long to find out."""
-    shape = node.shape
-    first = node.inputs[0].attrs["value"]
-    if 0 in shape:
-        return 0.0  # there is no index
-    if node.op.picks:
-        return first
-    if node.op is SUM:
-        return _times(graph.size(node.inputs[0]) // graph.size(node), first)
-    if node.op is MATMUL:
-        inner = node.inputs[0].shape[-2 if node.matmul_attr_trans_A else -1]
-        return _times(inner, first * node.inputs[1].attrs["value"])
-    elementwise = node.op.kind == "elementwise"
-    if not elementwise and max(graph.size(value) for value in [node, *node.inputs]) > MOST_ELEMENTS:
-        return None
-    arrays = []
-    for value in node.inputs:
-        if value.op.immediate:
-            number = number_of(value)
-        else:
-            number = np.asarray(value.attrs.get("value", 0.0), value.dtype)  # any, of what gives its shape
-        arrays.append(np.broadcast_to(number, () if elementwise else value.shape))
-    with np.errstate(all="ignore"):
-        result = node.op.numpy(node, arrays).ravel()
-    return result[0].item() if np.array_equal(result, np.full_like(result, result[0]), equal_nan=True) else None
-
-
-def _times(count: int, value: float) -> float:
-    return count * value if count else 0.0  # a sum of nothing is 0, also where infinity is not summed
+def _folded(m: Match) -> Node:
+    """The constant that has the operator's result at every index."""
+    first = m.node.inputs[0].attrs["value"]
+    if 0 in m.shape or m.node.op.picks:
+        value = 0.0 if 0 in m.shape else first
+    elif m.node.op is SUM:
+        count = size_of(m.node.inputs[0]) // size_of(m.node)
+        value = count * first if count else 0.0  # a sum of nothing is 0, also where infinity is not summed
+    else:
+        numbers = [number_of(x) if x.op.immediate else np.asarray(x.attrs["value"], x.dtype) for x in m.node.inputs]
+        with np.errstate(all="ignore"):
+            value = np.ravel(m.node.op.numpy(m.node, numbers))[0].item()
+    return full_op(m.shape, in_dtype(value, m.dtype).item(), m.dtype)
 
 
 # Arithmetic ------------------------------------------------------------------------------------------------
@@ -129,8 +98,8 @@ def _with_number(m: Match) -> Node | None:
     *_, first, second = m.node.inputs
     for x, other in ((first, second), (second, first)):
         if x.op is FULL and not other.op.constant:
-            inputs = [constant_op(x.attrs["value"], x.dtype) if value is x else value for value in m.node.inputs]
-            return Node(m.node.op, inputs, {})
+            number = constant_op(x.attrs["value"], x.dtype)
+            return Node(m.node.op, [number if value is x else value for value in m.node.inputs], {})
     return None
 
 

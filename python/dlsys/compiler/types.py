@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..checks import too_large
+from ..checks import MOST_ELEMENTS, too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, Type, error_at, find_topo_sort, shape_error, type_of
 from ..ops.replay import fed_variable, replay
@@ -35,7 +35,7 @@ def feed_type(node: Node, value: Any, default: str = "float32") -> tuple[Shape, 
 def needed_feeds(order: Sequence[Node], evaluated: Iterable[Node], fed: Container[Node]) -> frozenset[Node]:
     """The fed nodes that a run needs, for their values or their types: those that `evaluated` depend on, behind fed
     nodes none. `order` is the graph's topological order."""
-    found = needed(order, evaluated, fed, lambda node: node.inputs)
+    found = needed(order, evaluated, fed)
     return frozenset(node for node in found if node in fed)
 
 
@@ -43,7 +43,7 @@ def analyse(
     order: Sequence[Node],
     evaluated: Sequence[Node],
     fed: Mapping[Node, tuple[Shape, str]],
-    stays: Callable[[Node], bool] = lambda node: False,
+    stays: Callable[[Node], bool] | None = None,
 ) -> TypedGraph:
     """Replay the graph with the types of the feeds, find what must be computed, and take assignments and groups out of
     it. For a computed node that is fed a variable stands, so that no rule reads what is behind it; see
@@ -72,13 +72,14 @@ def analyse(
         if node in computed and node not in given_for:
             if node.op.variable:
                 raise _not_fed(node)
-            if node.op.kind != "scan" and (told := too_large(node.shape)):
+            now_type = node.value_type
+            is_usual = now_type is not None and 0 < now_type.size < MOST_ELEMENTS
+            if not is_usual and node.op.kind != "scan" and (told := too_large(node.shape)):
                 raise shape_error(node, told)
 
-    known = needed(order, roots, given_for, lambda node: node.inputs)  # with parameters that are only assigned
-    given = {node for node in known if node in given_for or node.cell is not None}
+    given = {node for node in computed if node in given_for or node.cell is not None}
     given.update(given_for)
-    nodes = [node for node in order if node in computed and node not in given]
+    nodes = [node for node in order if node in computed and node not in given and not node.op.immediate]
     leaves = _first_of_each_cell(node for node in given if node not in given_for)
     for node in given_for:
         if not node.op.variable and node.cell is None:
@@ -88,7 +89,7 @@ def analyse(
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
         if not isinstance(node.op, State):
-            return None if stays(node) else node.op.replacement(node)
+            return None if stays is not None and stays(node) else node.op.replacement(node)
         value = node.op.lowered(node, node.inputs, updates)
         return None if value is None else (value, "what changes state is no value of the graph")
 
@@ -145,12 +146,12 @@ def _without_groups(graph: TypedGraph) -> TypedGraph:
     groups = {node for node in graph.nodes if isinstance(node.op, State)}
     if not groups:
         return graph
-    nodes = tuple(node for node in graph.nodes if node not in groups)
+    nodes = tuple([node for node in graph.nodes if node not in groups])
     for node in nodes:
         for value in node.inputs:
             if value in groups:
                 raise error_at(node, GraphError, f"{value.name} is a group, which has no value to compute with")
-    return replace(graph, nodes=nodes, outputs=tuple(None if node in groups else node for node in graph.outputs))
+    return replace(graph, nodes=nodes, outputs=tuple([None if node in groups else node for node in graph.outputs]))
 
 
 def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:

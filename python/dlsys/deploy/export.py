@@ -71,14 +71,14 @@ def exported(
     if executor.ctx.kind == "cuda":
         raise DeviceError("export: only code for the CPU can be exported")
     plan, names = executor.plan_for(feed_shapes), names or {}
-    for node in plan.program.graph.nodes:
+    for node in plan.graph.nodes:
         if node.op.by_numpy:
             raise error_at(node, GraphError, "NumPy computes it on the host, which a library cannot")
-    updated = {parameter: None for parameter, _ in plan.program.graph.updates}
+    updated = {parameter: None for parameter, _ in plan.graph.updates}
     if constants and updated:
         raise error_at(next(iter(updated)), GraphError, "is assigned, so it cannot be a constant")
     stands_for = {plan.leaves.get(node, node): node for node in (*(feed_shapes or ()), *plan.leaves)}
-    given = dict.fromkeys(plan.program.given)
+    given = dict.fromkeys(plan.given)
     fed = {leaf: None for leaf in stands_for if leaf in given}
     number = {node: i for i, node in enumerate(fed | given)}
 
@@ -86,14 +86,14 @@ def exported(
         node = stands_for.get(leaf, leaf)
         value = None if leaf in stands_for or leaf.cell is None else np.asarray(leaf.cell.on(cpu()))
         name = names.get(node, names.get(leaf, leaf.name))
-        return library.Given(name, plan.program.type_of(leaf), leaf in updated, value)
+        return library.Given(name, (leaf.shape, leaf.dtype), leaf in updated, value)
 
     def place(node: Node) -> Place:
-        return Place(number[node], 0, *plan.program.type_of(node))
+        return Place(number[node], 0, node.shape, node.dtype)
 
-    library, program = with_compiler("deploy.library"), plan.program
-    stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
-    results, calls = [program.place(node, place) for node in stored], program.calls(place, plan.specs)
+    library = with_compiler("deploy.library")
+    stored = [node for node in plan.results if node is not None and plan.memory.at(node)[0] not in updated]
+    results, calls = [plan.place(node, place) for node in stored], plan.calls_at(place, plan.specs)
     kernels, arena = list(plan.specs.values()), plan.memory.bytes_planned
     made = library.export(kernels, calls, list(map(taken, number)), results, arena, Path(path), mcpu, constants)
     return made, [stands_for.get(leaf, leaf) for leaf in number]

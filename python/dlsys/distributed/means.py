@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..compiler import extend
-from ..compiler.aliases import nbytes_of
-from ..compiler.base import Change, TypedGraph, rewrite
+from ..compiler.base import Change, TypedGraph, nbytes_of, rewrite, size_of
 from ..errors import CommunicationError
 from ..graph import FLOATS, Node, Op, register
 from ..ops import concatenate_op, copy_op, reshape_op, slice_op
@@ -81,7 +80,7 @@ def in_buckets(graph: TypedGraph) -> TypedGraph:
     for level in range(max(depth.values()) + 1):
         nodes += [node for node in graph.nodes if depth[node] == level and not isinstance(node.op, MeanOverRanks)]
         found = (node for node in graph.nodes if depth[node] == level + 1 and isinstance(node.op, MeanOverRanks))
-        for bucket in _cut(found, graph):
+        for bucket in _cut(found):
             bucket_of.update(dict.fromkeys(bucket, bucket))
             nodes += bucket
     origins, parts, latest = dict[Node, Node](), dict[Node, Node](), list[Node]()
@@ -100,7 +99,7 @@ def in_buckets(graph: TypedGraph) -> TypedGraph:
             bucket, begin = Node(BUCKET, [joined, *latest], {}, f"bucket_{len(set(parts.values()))}"), 0
             latest[:] = [bucket]
             for member in bucket_of[old]:
-                end = begin + graph.size(member)
+                end = begin + size_of(member)
                 part = bucket if alone else slice_op(bucket, slice(begin, end))
                 parts[member], begin = reshape_op(part, member.shape), end
         return parts[old], f"in a bucket of {len(bucket_of[old])}"
@@ -108,13 +107,13 @@ def in_buckets(graph: TypedGraph) -> TypedGraph:
     return rewrite(replace(graph, nodes=tuple(nodes)), rule, origins, name="buckets")
 
 
-def _cut(found: Iterable[Node], graph: TypedGraph) -> list[list[Node]]:
+def _cut(found: Iterable[Node]) -> list[list[Node]]:
     """The means in buckets of one dtype, each of the group's size or a little more, in the order of their making."""
     buckets, full = list[list[Node]](), group().bucket_bytes
     for node in sorted(found, key=lambda node: (node.dtype, node.attrs["order"])):
         last = buckets[-1] if buckets else []
         alike = last and last[0].dtype == node.dtype
-        if alike and sum(nbytes_of(member, graph) for member in last) < full:
+        if alike and sum(nbytes_of(member) for member in last) < full:
             last.append(node)
         else:
             buckets.append([node])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler import Group, Plan
+from ..compiler.aliases import behind
 from ..errors import DataError, GraphError
 from ..graph import Node
 from .text import extents, labels_of, loop_rows, term
@@ -48,8 +49,8 @@ def draw_graph(plan: Plan, path: Any) -> None:
     """Write the picture of the kernels, one below the other in the order in which they run: in each what it reads and
     the nodes that it computes, in a loop the kernels of its steps. A line leads from each value to its readers. Raises
     GraphError for an unknown suffix or more than MOST nodes."""
-    graph, groups = plan.program.graph, plan.program.groups
-    count = sum(len(group.nodes) for group in groups) + len(plan.program.aliases.views)
+    graph, groups = plan.graph, plan.groups
+    count = sum(len(group.nodes) for group in groups) + len(plan.views)
     file = _checked(path, f"draw: the graph has {count} nodes", count, "groups() or graph(optimized=True)")
     titles = [f"{i}  {group.name}" for i, group in enumerate(groups)]
     boxes = [list(_rows(plan, group, i)) for i, group in enumerate(groups)]
@@ -85,26 +86,25 @@ def draw_graph(plan: Plan, path: Any) -> None:
 def _rows(plan: Plan, group: Group, position: int) -> Iterator[Row]:
     """The rows of a kernel's box: what it reads, with the views through which it reads it; what it computes; which of
     its values are results, or are written into a parameter."""
-    program, name, loop = plan.program, labels_of(plan.program.graph), group.kind == "loop"
-    graph, aliases = program.graph, program.aliases
+    name, loop = labels_of(plan.graph), group.kind == "loop"
     for value in group.inputs:
         views, source = [], value
-        while source in aliases.views:
+        while source in plan.views:
             views.append(source)
             source = source.inputs[0]
-        kind = "" if source not in graph.fed else "parameter" if source.cell is not None else "feed"
-        yield kind, (name[source], "" if kind else "read", extents(graph, source)), source
+        kind = "" if source not in plan.graph.fed else "parameter" if source.cell is not None else "feed"
+        yield kind, (name[source], "" if kind else "read", extents(source)), source
         for node in reversed(views):
-            yield "", (name[node], term(node, name), extents(graph, node)), None
-    for inner, what, _, *reads in loop_rows(program, group, str(position), name):
+            yield "", (name[node], term(node, name), extents(node)), None
+    for inner, what, _, *reads in loop_rows(group, str(position), name):
         yield "", (f"{inner} {what}", _cut(" ".join(["reads", *reads])), ""), None
     for node in group.outputs if loop else group.nodes:
-        yield "", (name[node], "" if loop else _cut(term(node, name)), extents(graph, node)), node
+        yield "", (name[node], "" if loop else _cut(term(node, name)), extents(node)), node
     for node in group.outputs:
-        for i, result in enumerate(program.results):
-            if result is not None and aliases.computed(result) is node:
+        for i, result in enumerate(plan.results):
+            if result is not None and behind(result, plan.views) is node:
                 yield "result", (f"result {i}", f"is {name[result]}", ""), None
-        if (parameter := aliases.taken(node)) is not None:
+        if (parameter := plan.memory.values[node].into) is not None:
             yield "parameter", (f"writes {name[parameter]}", "", ""), None
 
 
@@ -126,7 +126,7 @@ def draw_memory(plan: Plan, path: Any) -> None:
     """Write the picture of the arena: kernels across, in the order in which they run, bytes up, a box for each buffer;
     on the right those that are too small for their names. Raises GraphError for an unknown suffix or more than
     MOST kernels."""
-    names = [f"{number}  {_cut(group.name, 34)}" for number, group in enumerate(plan.program.groups)]
+    names = [f"{number}  {_cut(group.name, 34)}" for number, group in enumerate(plan.groups)]
     steps, memory, planned = len(names), plan.memory, max(plan.memory.bytes_planned, 1)
     file = _checked(path, f"draw_memory: there are {steps} kernels", steps, "plan()")
     column, height = min(70.0, max(26.0, 900.0 / (steps + 1))), 430.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..graph import Node
 from ..kernels import unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
-from .text import kernels_of, number, type_of
+from .text import kernels_of, number
 
 HEAD = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "of peak", "GB/s")
 ALIGN = "><<>>>>>>"
@@ -105,13 +105,13 @@ class Profile:
 def measure(prepare: Prepare, runs: int) -> Profile:
     """The Profile of so many runs. Raises what `prepare` raises."""
     plan, calls, step = timed(prepare, runs)
-    program, threads, peaks, rows = plan.program, get_num_threads(), (None, None), []
+    threads, peaks, rows = get_num_threads(), (None, None), []
     for kernel, keys in kernels_of(plan):
-        seconds, kind = sum(taken for key, taken in calls if key in keys), program.located(keys[0]).group.kind
+        seconds, kind = sum(taken for key, taken in calls if key in keys), plan.located(keys[0])[0].kind
         rows.append(Row(tuple(keys), kernel.name, kind, *work_of(plan, kernel, keys), seconds))
     if plan.ctx.kind == "cpu" and calls:
         peak = with_compiler("kernels.peak")
-        dtypes = [type_of(program.graph, node)[1] for group in program.groups for node in group.outputs]
+        dtypes = [node.dtype for group in plan.groups for node in group.outputs]
         peaks = peak.fma_peak(threads, max(dtypes, key=dtypes.count)), peak.memory_bandwidth(threads)
     return Profile(tuple(rows), step, runs, threads, *peaks)
 
@@ -120,13 +120,13 @@ def timed(prepare: Prepare, runs: int) -> tuple[Plan, list[tuple[Key, float]], f
     """The plan; for each call of a step the key of its group and its seconds, timed alone; the seconds of the step. All
     are medians of so many runs, which write copies of the parameters and an arena of their own."""
     plan, feeds = prepare()
-    twin = Plan(plan.program, plan.ctx, leaves=plan.leaves)
+    fed = {leaf: node for node, leaf in plan.leaves.items()}
+    twin = replace(plan, arena=None, leaves={leaf: leaf for leaf in plan.given})  # whose parameters are fed, too
     twin.kernel_of = plan.kernel_of
-    copies = {node: copied(feeds[node] if node in feeds else node.cell.on(plan.ctx)) for node in plan.given}
-    twin._parameters.update(copies)
-    given, kernels, calls = [copies[node].tensor for node in twin.given], list(plan.kernel_of.items()), []
+    copies = {leaf: copied(feeds[fed[leaf]] if leaf in fed else leaf.cell.on(plan.ctx)) for leaf in plan.given}
+    given, kernels, calls = [copies[leaf].tensor for leaf in plan.given], list(plan.kernel_of.items()), []
     for position, call in unrolled_calls(twin.bound_calls):
-        memory = [twin.arena if at.base is None else given[at.base] for at in call.places]
+        memory = [twin.tensor if at.base is None else given[at.base] for at in call.places]
         arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
         calls.append((kernels[position][0], kernels[position][1].function, arguments))
 
@@ -140,7 +140,7 @@ def timed(prepare: Prepare, runs: int) -> tuple[Plan, list[tuple[Key, float]], f
     times = []
     for _ in range(WARM_UP + runs):
         alone = [seconds(function, arguments) for _, function, arguments in calls]
-        times.append([*alone, seconds(lambda: (prepare(), twin.run(copies)), ())])
+        times.append([*alone, seconds(lambda: (prepare(), twin.run(copies, checks=False)), ())])
     *alone, whole = np.median(times[WARM_UP:], axis=0).tolist()
     if plan.ctx.kind == "cpu":
         nothing = with_compiler("kernels.peak").NOTHING  # whose time is that of the call
@@ -152,9 +152,8 @@ def timed(prepare: Prepare, runs: int) -> tuple[Plan, list[tuple[Key, float]], f
 def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:
     """The number of a kernel's calls in a step at these groups, and their operations and bytes (see `Row`)."""
     calls = flop = 0
-    for program, group, times in map(plan.program.located, keys):
+    for group, times in map(plan.located, keys):
         for node in group.nodes:
-            shape, *read = (type_of(program.graph, value)[0] for value in (node, *node.inputs))
-            flop += times * node.op.flop(node, read, shape)
+            flop += times * node.op.flop(node, [value.shape for value in node.inputs], node.shape)
         calls += times
     return calls, flop, kernel.nbytes * calls

@@ -51,7 +51,7 @@ class Stages:
             return text.format_graph(self.eval_node_list)
         with self._lock:
             plan = self.plan_for(feed_shapes, kernels=False)
-            typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph
+            typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.graph
             return text.format_graph(typed, reasons)
 
     def groups(self, feed_shapes: Shapes = None, *, reasons: bool = False) -> str:

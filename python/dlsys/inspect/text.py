@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..compiler import Group, Key, Plan, Program, TypedGraph
+from ..compiler import Group, Key, Plan, TypedGraph
+from ..compiler.base import nbytes_of
 from ..errors import GraphError
-from ..graph import Node, Shape, find_topo_sort
+from ..graph import Node, find_topo_sort
 from ..kernels import Call, Place, Repeat
 from ..ops.replay import Deferred, Result
 from ..planner import table
@@ -17,14 +18,9 @@ INDICES = "tuvw"  # of the steps of loops, the outermost first
 PARTS = ("start", "")  # what stands before the numbers of groups in the parts of a loop
 
 
-def type_of(graph: TypedGraph, node: Node) -> tuple[Shape, str]:
-    """The shape and dtype of a node's value."""
-    return node.shape, node.dtype
-
-
-def extents(graph: TypedGraph, node: Node) -> str:
+def extents(node: Node) -> str:
     """`[1000, 256]`."""
-    return f"[{', '.join(map(str, type_of(graph, node)[0]))}]"
+    return f"[{', '.join(map(str, node.shape))}]"
 
 
 def labels(nodes: Iterable[Node]) -> dict[Node, str]:
@@ -68,7 +64,7 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     name, fed, lines = labels_of(graph), graph.fed, []
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
     for node in [*(node for node in name if node in fed and node in read), *graph.nodes]:
-        typed = f"{name[node]}: {type_of(graph, node)[1]}{extents(graph, node)}"
+        typed = f"{name[node]}: {node.dtype}{extents(node)}"
         lines.append(f"{typed} = {term(node, name, fed)}   # {node.location}")
     lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in graph.updates]
     if results := [name[node] for node in graph.outputs if node is not None]:
@@ -86,71 +82,70 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     steps and those of a step, with the names of that step's values.
 
     With `reasons` there is one more line for each node that joined a kernel, and one for each two kernels of which one
-    reads the other, or which read the same value, that says why they are two.
+    reads the other, that says why they are two.
     """
-    rows = [("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan.program, "", {})]
-    return "\n".join([table(rows, "<<<<<<"), *(_reason_lines(plan.program, "") if reasons else ())])
+    rows = [("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})]
+    return "\n".join([table(rows, "<<<<<<"), *(_reason_lines(plan, "") if reasons else ())])
 
 
-def _group_rows(program: Program, prefix: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
+def _group_rows(plan: Plan, prefix: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `prefix`: what stands before a group's number; `outside`: names of what a loop's
     step reads and writes."""
-    name, aliases = {**labels_of(program.graph), **outside}, program.aliases
+    name = {**labels_of(plan.graph), **outside}
 
     def read(node: Node) -> str:
-        return name[node] + extents(program.graph, node)
+        return name[node] + extents(node)
 
     def written(node: Node) -> str:
-        parameter = aliases.taken(node)
+        parameter = plan.memory.values[node].into
         if parameter is None:
             return read(node)
         return read(parameter) if parameter in outside else f"{read(node)} into {parameter.name}"
 
     rows: list[tuple[str, ...]] = []
-    for position, group in enumerate(program.groups):
+    for position, group in enumerate(plan.groups):
         kind = f"{group.kind}, {group.loop.length} steps" if group.kind == "loop" else group.kind
         reads, writes = ", ".join(map(read, group.inputs)), ", ".join(map(written, group.outputs))
         rows.append((f"{prefix}{position}", group.name, kind, reads, "->", writes))
-        rows += loop_rows(program, group, f"{prefix}{position}", name)
+        rows += loop_rows(group, f"{prefix}{position}", name)
     return rows
 
 
-def loop_rows(program: Program, group: Group, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
+def loop_rows(group: Group, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of the kernels of a loop's steps, and of those before; none of a group that is not a loop."""
     if group.kind != "loop":
         return []
-    within = {node: _in_step(program, group, node, name) for node in group.loop.where}
+    within = {node: _in_step(group, node, name) for node in group.loop.where}
     parts = zip(PARTS, group.loop.parts, strict=True)
     return [row for mark, part in parts for row in _group_rows(part, f"{number}.{mark}", within)]
 
 
-def _in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]) -> str:
+def _in_step(group: Group, node: Node, name: Mapping[Node, str]) -> str:
     """The name of what step t of a loop reads or writes: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`."""
     where = group.loop.where[node]
     outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
-    shape, _ = type_of(program.graph, outer)
-    if shape == node.attrs["shape"]:
+    if outer.shape == node.attrs["shape"]:
         return name[outer]
-    first, t = where.offset // max(program.nbytes(outer) // shape[0], 1), "t % 2" if where.alternates else "t"
+    first, t = where.offset // max(nbytes_of(outer) // outer.shape[0], 1), "t % 2" if where.alternates else "t"
     if where.stride < 0:
         return f"{name[outer]}[{first} - {t}]"
     return f"{name[outer]}[{first}]" if not where.stride else f"{name[outer]}[{t}{f' + {first}' if first else ''}]"
 
 
-def _reason_lines(program: Program, prefix: str) -> list[str]:
+def _reason_lines(plan: Plan, prefix: str) -> list[str]:
     """`0: add_6 joined matmul_5: reads it`, and `0 | 1: softmax_10 is apart from add_6: its sums must be
     complete first`, by the numbers of the groups."""
-    owner = {node: i for i, group in enumerate(program.groups) for node in group.nodes}
+    owner = {node: i for i, group in enumerate(plan.groups) for node in group.nodes}
     joined: list[tuple[int, str]] = []
     apart: dict[tuple[int, int], str] = {}
-    for rule, (member, node), why in program.reasons:
+    for rule, (member, node), why in plan.reasons:
         a, b = sorted((owner[member], owner[node]))
         if rule != "apart":
             joined.append((owner[member], f"{prefix}{owner[member]}: {node.name} joined {member.name}: {why}"))
         else:
             apart.setdefault((a, b), f"{prefix}{a} | {prefix}{b}: {node.name} is apart from {member.name}: {why}")
     lines = [line for _, line in sorted(joined, key=lambda pair: pair[0])] + [apart[pair] for pair in sorted(apart)]
-    for position, group in enumerate(program.groups):
+    for position, group in enumerate(plan.groups):
         for mark, inner in zip(PARTS, group.loop.parts, strict=True) if group.kind == "loop" else ():
             lines += _reason_lines(inner, f"{prefix}{position}.{mark}")
     return lines
@@ -160,12 +155,12 @@ def format_plan(plan: Plan) -> str:
     """The memory plan, by the kernels' numbers of `format_groups`; then the values without a place of their own in the
     arena: views, and values that are written into a parameter."""
     sections = dict[str, list[str]]()
-    for node, (other, offset) in plan.program.aliases.lies_in.items():
-        if node in plan.program.aliases.views:
-            line = f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}"
-            sections.setdefault("views, which no kernel computes:", []).append(line)
-        else:
-            sections.setdefault("in the memory of a parameter:", []).append(f"  {node.name} in {other.name}")
+    for node, offset in plan.views.items():
+        line = f"  {node.name} is {node.inputs[0].name}{f' from byte {offset} on' if offset else ''}"
+        sections.setdefault("views, which no kernel computes:", []).append(line)
+    for parameter, _ in plan.graph.updates:
+        value = next(value for value in plan.memory.values.values() if value.into is parameter)
+        sections.setdefault("in the memory of a parameter:", []).append(f"  {value.id.name} in {parameter.name}")
     return "\n".join([str(plan.memory), *("\n".join([title, *lines]) for title, lines in sections.items())])
 
 
@@ -234,6 +229,6 @@ def _chosen(plan: Plan, which: int | str | None, mark: str) -> list[tuple[Any, s
     numbered = [(kernel, list(map(number, keys))) for kernel, keys in kernels_of(plan)]
     chosen = [(kernel, own) for kernel, own in numbered if which is None or wanted in (kernel.name, *own)]
     if not chosen and which is not None:
-        last, names = len(plan.program.groups) - 1, ", ".join(dict.fromkeys(kernel.name for kernel, _ in numbered))
+        last, names = len(plan.groups) - 1, ", ".join(dict.fromkeys(kernel.name for kernel, _ in numbered))
         raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {last}, less empty ones; names {names}")
     return [(kernel, f"{mark} kernel {', '.join(own)}: {kernel!r}") for kernel, own in chosen]

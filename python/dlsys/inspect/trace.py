@@ -23,7 +23,7 @@ def record(plan: Plan, calls: Sequence[tuple[Key, float]], path: Path) -> None:
     events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "args": {"name": f"dlsys on {plan.ctx}"}}]
     now = 0.0
     for key, seconds in calls:
-        group, kernel = plan.program.located(key).group, plan.kernel_of[key]
+        (group, _), kernel = plan.located(key), plan.kernel_of[key]
         count, flop, nbytes = work_of(plan, kernel, [key])
         about = {"group": number(key), "flop": flop // count, "bytes": nbytes // count}
         times = {"ts": round(now, 3), "dur": round(1e6 * seconds, 3)}

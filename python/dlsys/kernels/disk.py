@@ -89,7 +89,7 @@ KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
 _DIGITS = 40  # of a hash: a link to a library takes no block of the disk then
 _KEYS = b"\nkeys of dlsys: "  # in a file, between its content and its keys
-SOURCES = ("checks.py", "compiler/groups.py", "compute", "devices", "kernels", "ops", "schedule")
+SOURCES = ("checks.py", "compiler/groups.py", "compute", "deploy", "devices", "kernels", "ops", "schedule")
 """The parts of the package that decide what code a kernel's key stands for."""
 _said: set[str] = set()
 

@@ -246,8 +246,7 @@ def fed_variable(node: Node, fed: Type) -> Node:
 def _again(node: Node, inputs: list[Any]) -> Any:
     """What a node computes, of inputs with types."""
     before = stamp()
-    precision = node.attrs.get("precision")
-    with scopes.inside("origin", node), scopes.inside("precision", precision), scopes.inside("no_grad", node.no_grad):
+    with scopes.inside(origin=node, precision=node.attrs.get("precision"), no_grad=node.no_grad):
         try:
             result = node.op.replayed(node, inputs)
         except DlsysError as error:  # of a node that the function has made: the user knows this one
@@ -257,7 +256,7 @@ def _again(node: Node, inputs: list[Any]) -> Any:
             raise error_at(node, type(error), told.removeprefix(f"{node.op.name}: ")) from error
     if isinstance(result, Node):
         if result.id <= before and not isinstance(node.op, Result):
-            with scopes.inside("origin", node):
+            with scopes.inside(origin=node):
                 result = WithUpdates.make([result])
         result.name = node.name
     return result
