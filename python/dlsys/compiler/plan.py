@@ -276,16 +276,17 @@ class Plan:
         of other nodes, or that are no Arrays of the plan's types on its device. `checks`: whether it does
         `require_in_range`, too.
         """
-        runner, bound, ctx = self._runner, self._bound, self.ctx
-        if type(feeds) is not dict or len(feeds) != len(self._fed):
+        runner, bound, fed, changed = self._runner, self._bound, self._fed, False
+        if type(feeds) is not dict or len(feeds) != len(fed):
             return None
-        for node, of, number in self._fed:
+        for node, of, number in fed:
             array = feeds.get(node)
             if number < 0 or array is not bound[number]:
-                if type(array) is not Array or array.context is not ctx:
+                if type(array) is not Array or array.context is not self.ctx:
                     return None
                 if array.shape != of.shape or array.dtype != of.dtype:
                     return None
+                changed = True
         if checks and self.indices:
             self.require_in_range(feeds)
         for number, cell in self._cells:
@@ -293,12 +294,11 @@ class Plan:
                 self._results = None
                 break
         if self._results is None:
-            bound = self._begin(feeds)
-        for node, _, number in self._fed:
+            bound, changed = self._begin(feeds), True
+        for node, _, number in fed if changed else ():
             if number >= 0 and feeds[node] is not bound[number]:
                 self._bind(number, feeds[node])
-        if len(runner):
-            runner.run()
+        runner.run()
         if self._updated_cells:
             written = stamp()
             for cell in self._updated_cells:  # their arrays say that a run has overwritten them
