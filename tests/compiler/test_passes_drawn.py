@@ -182,7 +182,6 @@ def constants(data: st.DataObject, dtype: str) -> list[Node]:
 
     found = [ops.reshape_op(full(), (6,)), ops.cast_op(full(), "bool"), ops.copy_op(full())]
     found += [ops.equal_op(full(), full()), ops.where_op(full(dtype="bool"), full(), full())]
-    found.append(ops.pad_op(full(), ((1, 0), (0, 0)), 1))
     if dtype == "bool":
         return [*found, ops.logical_and_op(full(), full()), ops.logical_not_op(full())]
     found += [f(full(), full((3,))) for f in (ops.add_op, ops.sub_op, ops.mul_op, ops.maximum_op, ops.less_op)]

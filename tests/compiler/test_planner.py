@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from dlsys import autodiff as ad
-from dlsys.compiler import PASSES, Group, TypedGraph, fuse, run_passes
+from dlsys.compiler import NAMES, PASSES, Group, TypedGraph, fuse, make_plan, run_passes
 from dlsys.compiler.order import list_schedule
 from dlsys.errors import PlanError
 from dlsys.graph import Node, Shape
@@ -101,6 +101,28 @@ def test_wrong_plans_are_told() -> None:
     plan_memory(over).check()
     with pytest.raises(PlanError, match="are needed at the same time"):  # the kernel may not run in place
         _moved(plan_memory([over[0], replace(over[1], in_place=())]), "b", 0).check()
+
+
+def test_a_parameter_that_is_overwritten_while_it_is_read_is_told() -> None:
+    """Its old value, or a view of it, is read at step 2; the new one is written at step 1, or over it at step 2."""
+    view, new = Value("view", 32, -1, 2, "w", offset=32), Value("new", 64, 2, 3, in_place=("w",), into="w")
+    read, unread = (Value("w", 64, -1, last, given=True) for last in (2, 0))
+    for values in ([read, new], [unread, replace(view, last=1), new], [unread, replace(new, first=1)]):
+        plan = plan_memory(values)
+        plan.check()
+        assert plan.bytes_planned == 0 and plan.at("new") == ("w", 0) and plan.at(values[1].id)[0] == "w"
+    for values in ([read, replace(new, first=1)], [read, replace(new, in_place=())], [unread, view, new]):
+        with pytest.raises(PlanError, match=r"new .* are needed at the same time"):
+            plan_memory(values).check()
+    with pytest.raises(PlanError, match="new .* is not where it belongs: w has 64"):
+        plan_memory([read, replace(new, nbytes=128)]).check()
+
+
+def test_plans_of_drawn_graphs_lose_no_value() -> None:
+    for seed in range(12):
+        plan = make_plan(drawn(random.Random(seed), 60), NAMES)
+        plan.memory.check()
+        assert {value.into for value in plan.memory.values.values()} >= {one for one, _ in plan.graph.updates}
 
 
 @given(st.randoms(use_true_random=False), st.integers(2, 12))

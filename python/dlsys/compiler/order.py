@@ -37,7 +37,9 @@ def list_schedule(
 
     def memories(values: Iterable[Node]) -> set[Node]:
         found = set(map(memory_of, values))
-        size.update((memory, nbytes(memory)) for memory in found if memory not in size)
+        for memory in found:
+            if memory not in size:
+                size[memory] = nbytes(memory)
         return found
 
     read = [memories(group.inputs) for group in groups]

@@ -58,7 +58,8 @@ def _is_cheap(
             large += 1
             if large > 1 or (value not in graph.fed and len(users[value]) + (value in roots) < 2):
                 return False
-    if len(own) + len(read) > SHORT or any(one.op.costly for one in own):
+    costly = [one for one in own if one.op.costly]
+    if costly or len(own) + len(read) > SHORT:
         return False
     return all(_computes(user, node) for user in users[node])
 
