@@ -13,7 +13,7 @@ CORE = (
     *(f"ops/{name}.py" for name in ("moves", "reduction", "softmax", "loss", "state")),
     *("compute/elementwise.py", "compute/contraction.py"),
     *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "order", "fuse")),
-    *(f"compiler/{name}.py" for name in ("aliases", "lower", "program", "plan")),
+    *(f"compiler/{name}.py" for name in ("aliases", "lower", "plan")),
     *(f"kernels/{name}.py" for name in ("spec", "cache", "build", "kernel", "runner")),
     *(f"schedule/{name}.py" for name in ("__init__", "target", "common", "stages", "codegen")),
     *(f"schedule/cpu/{name}.py" for name in ("__init__", "tiler", "nest", "plan", "cost", "shares", "packing", "tile")),

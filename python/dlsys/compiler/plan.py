@@ -75,7 +75,6 @@ class Plan:
     def __post_init__(self) -> None:
         self.is_compiled = self.is_placed = False
         self._results: list[Array | None] | None = None
-        self._bound: list[Array | None] = []  # the arrays whose pointers the runner has, in the order of `given`
         self._written: list[tuple[int, int]] = []  # the memory that a run writes, from which address to which, sorted
         self._low = self._high = 0  # the first and the last of these addresses
         self._copies: dict[int, Array] = {}  # of given arrays that are in that memory, by their number
@@ -246,7 +245,6 @@ class Plan:
     @lazy
     def _runner(self) -> Runner:
         """The compiled function that makes all calls of the plan; on a GPU it replays them as a graph."""
-        self._bound = [None] * len(self.given)
         made, calls = iter(self.kernel_of.values()), self.bound_calls
         functions = [next(made).function for _ in kernels.each_call(calls)]
         on_host = any(spec.host is not None for spec in self.specs.values())  # which a GPU's graph cannot have
@@ -255,6 +253,11 @@ class Plan:
             return kind(calls, functions, len(self.given), self.tensor)
 
     # Runs
+
+    @lazy
+    def _bound(self) -> list[Array | None]:
+        """The arrays whose pointers the runner has, in the order of `given`."""
+        return [None] * len(self.given)
 
     @lazy
     def _fed(self) -> list[tuple[Node, Type, int]]:
@@ -276,7 +279,7 @@ class Plan:
         of other nodes, or that are no Arrays of the plan's types on its device. `checks`: whether it does
         `require_in_range`, too.
         """
-        runner, bound, fed, changed = self._runner, self._bound, self._fed, False
+        bound, fed, changed = self._bound, self._fed, False
         if type(feeds) is not dict or len(feeds) != len(fed):
             return None
         for node, of, number in fed:
@@ -289,6 +292,7 @@ class Plan:
                 changed = True
         if checks and self.indices:
             self.require_in_range(feeds)
+        runner = self._runner
         for number, cell in self._cells:
             if cell.content is not bound[number]:
                 self._results = None
