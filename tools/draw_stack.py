@@ -17,9 +17,10 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 # (title, colour, modules: (files of the package, what is in it)); from the user down to the machine.
 LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("Train", "#b0486b", [("training/", "fit"), ("nn/", "modules"), ("optim/", "optimizers"),
-                          ("data/", "sets, loaders"), ("needle/", "the course"), ("exchange/", "ONNX, PyTorch")]),
+                          ("data/", "sets, loaders"), ("needle/", "the course"), ("exchange/", "ONNX"),
+                          ("deploy/", "freeze, C"), ("relax/", "TVM Relax")]),
     ("Write", "#2f6db5", [("tensors/", "values, backward()"), ("autodiff.py", "Variable, gradients"),
-                          ("random.py", "streams of numbers"), ("relax/", "modules of TVM Relax")]),
+                          ("random.py", "streams of numbers")]),
     ("Compile", "#23857a", [("executor.py", "run(feed_dict)"), ("inspect/", "text, pictures"),
                             ("compiler/", "rules, fusion, plan"), ("planner.py", "one arena")]),
     ("Operators", "#6a5aa8", [("gradients.py", "more graph"), ("ops/", "one class each: shape, gradient, formula")]),

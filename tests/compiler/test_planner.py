@@ -114,7 +114,7 @@ def test_a_parameter_that_is_overwritten_while_it_is_read_is_told() -> None:
     for values in ([read, replace(new, first=1)], [read, replace(new, in_place=())], [unread, view, new]):
         with pytest.raises(PlanError, match=r"new .* are needed at the same time"):
             plan_memory(values).check()
-    with pytest.raises(PlanError, match="new .* is not where it belongs: w has 64"):
+    with pytest.raises(PlanError, match=r"new .* is not where it belongs: w has 64"):
         plan_memory([read, replace(new, nbytes=128)]).check()
 
 
