@@ -296,7 +296,8 @@ def places_of(owner: str, groups: Any, counts: list[int]) -> list[Any]:
     """The parameters' numbers in a state's groups, each of which has as many as `counts` says. Raises GraphError."""
     are_groups = isinstance(groups, (list, tuple)) and all(isinstance(group, Mapping) for group in groups)
     lists = [group.get("params") for group in groups] if are_groups else []
-    found = [len(one) if isinstance(one, (list, tuple)) else None for one in lists]
+    are_lists = all(isinstance(one, (list, tuple)) and all(isinstance(n, (int, str)) for n in one) for one in lists)
+    found = [len(one) for one in lists] if are_lists else "none that are lists of numbers"
     if found != counts:
         raise GraphError(f"{owner}: the optimizer's groups have {counts} parameters, the state's {found}")
     return [place for one in lists for place in one]
