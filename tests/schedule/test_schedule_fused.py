@@ -325,7 +325,7 @@ def test_elementary_functions_are_accurate_over_the_whole_range():
     for name, (formula, reference, most) in {
         "exp": (compute.exp, np.exp, {"float32": 1.1, "float64": 1.6}),
         "log": (compute.log, np.log, {"float32": 1.0, "float64": 1.1}),
-        "tanh": (compute.tanh, np.tanh, {"float32": 1.5, "float64": 1.5}),
+        "tanh": (compute.tanh, np.tanh, {"float32": 1.5, "float64": 3.5}),
         "sigmoid": (compute.sigmoid, lambda x: 1 / (1 + np.exp(-x)), {"float32": 2.5, "float64": 2.5}),
         "erf": (compute.erf, _erf, {"float32": 1.5, "float64": 3.5}),
     }.items():

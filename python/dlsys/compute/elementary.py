@@ -1,19 +1,18 @@
-"""exp, log, tanh and their like of one number, by arithmetic alone, so that vectors of them need no call per element.
+"""exp, log, tanh and their like of a float32, by arithmetic alone, so that vectors of them need no call per element;
+those of float64 are the C library's.
 
-The method is Cephes' (S. L. Moshier, exp.c, expf.c, log.c, logf.c, ndtr.c, ndtrf.c, tanh.c): the argument is reduced
-by multiples of log 2, held in two parts so that the first subtraction is exact; the rest goes through a polynomial or a
-quotient of two. Limits, infinities, NaN and denormal numbers are as NumPy's. Largest error found, in units in the last
-place (tests/schedule/test_schedule_fused.py): exp 1.0 in float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.3 and 1.5;
-erf at most 1.5 and 3.5.
+The method is Cephes' (S. L. Moshier, expf.c, logf.c, ndtrf.c, tanhf.c): the argument is reduced by multiples of log 2,
+held in two parts so that the first subtraction is exact; the rest goes through a polynomial. Limits, infinities, NaN
+and denormal numbers are as NumPy's. Largest error, in units in the last place (tests/schedule/test_schedule_fused.py):
+exp 1.0, log 0.8, tanh 1.3, erf 1.5.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
@@ -24,104 +23,62 @@ from .base import Expr, constant
 Name = Callable[[Expr], Expr]
 """Gives a value a name, which stands for it: it is computed once, however often it is read."""
 _LOG2_E = 1.4426950408889634073599
+_LOG2 = (0.693359375, -2.12194440e-4)
+"""log 2 in two parts, the first of few bits: its multiples by an exponent are exact."""
 
 
-@dataclass(frozen=True)
-class _Format:
-    """A floating point format, and the constants that a function needs for its precision."""
+class Format(NamedTuple):
+    """The bits of a floating point number."""
 
     integer: str  # as wide as the numbers
     bias: int
     mantissa: int  # bits
-    smallest: float  # normal number
     root_half: int  # the bits of sqrt(1/2)
-    log2: tuple[float, float]  # log 2 in two parts, the first of few bits
-    exp_range: tuple[float, float]  # beyond it exp is 0 and infinity
-    normal_range: tuple[float, float]  # below it exp is no normal number, and above infinity
-    one_from: float  # where tanh is 1
 
 
 _FORMATS = {
-    "float32": _Format(
-        *("int32", 127, 23, 2.0**-126, 0x3F3504F3, (0.693359375, -2.12194440e-4), (-104.0, 89.0), (-87.0, 89.0), 9.1)
-    ),
-    "float64": _Format(
-        *("int64", 1023, 52, 2.0**-1022, 0x3FE6A09E667F3BCD, (6.93145751953125e-1, 1.42860682030941723212e-6)),
-        *((-746.0, 710.0), (-708.0, 710.0), 19.1),
-    ),
+    "float32": Format("int32", 127, 23, 0x3F3504F3),
+    "float64": Format("int64", 1023, 52, 0x3FE6A09E667F3BCD),
 }
+_SINGLE = _FORMATS["float32"]
 
-# exp(r) = 1 + r + r^2 P(r) for |r| < log(2) / 2 in float32,
-_EXPF = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-# 1 + 2 w / (Q(r^2) - w) with w = r P(r^2) in float64
-_EXP_P = (1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1)
-_EXP_Q = (3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.0)
+# exp(r) = 1 + r + r^2 P(r) for |r| < log(2) / 2; beyond the range exp is 0 and infinity
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_EXP_RANGE = (-104.0, 89.0)
+_NORMAL_RANGE = (-87.0, 89.0)  # below it exp is no normal number, and above infinity
 
-# log(1 + f) = f - f^2 / 2 + f^3 P(f) for sqrt(1/2) < 1 + f < sqrt(2) in float32,
-_LOGF = (
+# log(1 + f) = f - f^2 / 2 + f^3 P(f) for sqrt(1/2) < 1 + f < sqrt(2)
+_LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
     2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
-# with P(f) / Q(f) in float64
-_LOG_P = (
-    1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854e0, 1.44989225341610930846e1,
-    1.79368678507819816313e1, 7.70838733755885391666e0,
-)  # fmt: skip
-_LOG_Q = (
-    1.0, 1.12873587189167450590e1, 4.52279145837532221105e1, 8.29875266912776603211e1, 7.11544750618563894466e1,
-    2.31251620126765340583e1,
-)  # fmt: skip
-# log's two parts of log 2: their multiples by an exponent of 11 bits are exact
-_LOG_LOG2 = (0.693359375, -2.121944400546905827679e-4)
+_SMALLEST = 2.0**-126  # normal number
 
-# tanh(x) = x + x z P(z), z = x^2, for |x| < 0.7 in float32, P with the least relative error of tanh,
-_TANHF = (
+# tanh(x) = x + x z P(z), z = x^2, for |x| < 0.69, P with the least relative error of tanh,
+_TANH = (
     -5.140458233654499e-3, 2.0094333216547966e-2, -5.3559962660074234e-2, 1.332913190126419e-1, -3.333319127559662e-1,
 )  # fmt: skip
-# beyond by exp(2 r) for |r| < log(2) / 4, with the least relative error of a polynomial that begins with 1 + 2 r,
-_TANHF_EXP = tuple(
+# beyond by exp(2 r) for |r| < log(2) / 4, with the least relative error of a polynomial that begins with 1 + 2 r; 1
+# from 9.1 on
+_TANH_EXP = tuple(
     c * 2.0**i
     for i, c in [
         (6, 1.383890281431377e-3), (5, 8.369192481040955e-3), (4, 4.166810214519501e-2), (3, 1.666651666164398e-1),
         (2, 4.9999994039535522e-1), (1, 1.0), (0, 1.0),
     ]
 )  # fmt: skip
-# and for |x| < 0.625 with P(z) / Q(z) for P in float64
-_TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
-_TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
-_TANH_SMALL = {"float32": 0.69, "float64": 0.625}
+_TANH_SMALL, _TANH_LAST = 0.69, 9.1
 
-# erf(x) = x + x P(x^2) for |x| < 0.9 in float32,
-_ERFF = (-6.0903921663e-4, 5.0119702327e-3, -2.6778915133e-2, 1.1282141041e-1, -3.7612523311e-1, 1.2837915381e-1)
-_ERFF_SMALL = 0.9
+# erf(x) = x + x P(x^2) for |x| < 0.9,
+_ERF = (-6.0903921663e-4, 5.0119702327e-3, -2.6778915133e-2, 1.1282141041e-1, -3.7612523311e-1, 1.2837915381e-1)
 # and 1 - 2 ** P(x) beyond, P fitted to log2(erfc(x)) with the least error of erf; 1 from 3.95 on
-_ERFF_LOG2 = (
+_ERF_LOG2 = (
     2.8597085596e-4, -4.4225709103e-3, 3.2194059767e-2, -1.5020431311e-1, -9.1896220885e-1, -1.6270675048,
     -2.4012945197e-4,
 )  # fmt: skip
-_ERFF_LAST = 3.95
-# 2 ** r for |r| < 1/2 in float32
-_EXP2F = (1.3276471997e-3, 9.6755417291e-3, 5.5507132769e-2, 2.4022119717e-1, 6.9314696706e-1, 1.0)
-# erf(x) = x T(x^2) / U(x^2) for |x| < 1 in float64
-_ERF_T = (
-    9.60497373987051638749e0, 9.00260197203842689217e1, 2.23200534594684319226e3, 7.00332514112805075473e3,
-    5.55923013010394962768e4,
-)  # fmt: skip
-_ERF_U = (
-    1.0, 3.35617141647503099647e1, 5.21357949780152679795e2, 4.59432382970980127987e3, 2.26290000613890934246e4,
-    4.92673942608635921086e4,
-)  # fmt: skip
-# and 1 - exp(-x^2) P(x) / Q(x) beyond, which is 1 from 6 on
-_ERF_P = (
-    2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1,
-    1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
-    5.57535335369399327526e2,
-)  # fmt: skip
-_ERF_Q = (
-    1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2,
-    1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2,
-)  # fmt: skip
-_ERF_LAST = 6.0
+_ERF_SMALL, _ERF_LAST = 0.9, 3.95
+# 2 ** r for |r| < 1/2
+_EXP2 = (1.3276471997e-3, 9.6755417291e-3, 5.5507132769e-2, 2.4022119717e-1, 6.9314696706e-1, 1.0)
 
 
 def naming(code: Callable[..., Expr]) -> Callable[..., Expr]:
@@ -138,6 +95,22 @@ def naming(code: Callable[..., Expr]) -> Callable[..., Expr]:
         return _with_names(code(name, *args), named)
 
     return function
+
+
+def by_library(function: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A function of float32; of float64 it is the C library's of that name."""
+
+    @wraps(function)
+    def either(*args: Expr) -> Expr:
+        dtype = str(args[0].ty)
+        return tirx.call_pure_extern(dtype, function.__name__, *args) if dtype == "float64" else function(*args)
+
+    return either
+
+
+def _single(*values: float) -> list[Expr]:
+    """Constants of float32."""
+    return [constant(value, "float32") for value in values]
 
 
 def _with_names(result: Expr, named: Sequence[tuple[tirx.Var, Expr]]) -> Expr:
@@ -178,44 +151,29 @@ def power_of_two(n: Expr, dtype: str) -> Expr:
 def _nearest(name: Name, x: Expr, factor: float, offset: int = 0) -> tuple[Expr, Expr]:
     """The integer n nearest to x * factor, as a number, and 2 ** (n + offset), where that is 0, normal or infinite. A
     sum with 1.5 * 2 ** mantissa is a whole number; its last bits count up by one."""
-    dtype = str(x.ty)
-    form = _FORMATS[dtype]
-    large = constant(1.5 * 2.0**form.mantissa + form.bias + offset, dtype)
-    shifted = name(x * constant(factor, dtype) + large)
-    bits = tirx.reinterpret(form.integer, shifted) << tirx.const(form.mantissa, form.integer)
-    return name(shifted - large), tirx.reinterpret(dtype, bits)
+    factored, large = _single(factor, 1.5 * 2.0**_SINGLE.mantissa + _SINGLE.bias + offset)
+    shifted = name(x * factored + large)
+    bits = tirx.reinterpret("int32", shifted) << tirx.const(_SINGLE.mantissa, "int32")
+    return name(shifted - large), tirx.reinterpret("float32", bits)
 
 
 def _exp_rest(name: Name, x: Expr, n: Expr) -> Expr:
     """exp(x - n log 2) where n is the integer nearest to x / log 2."""
-    dtype = str(x.ty)
-    part, rest = (constant(c, dtype) for c in _FORMATS[dtype].log2)
+    part, rest, one = _single(*_LOG2, 1)
     r = name(x - n * part - n * rest)
-    if dtype == "float32":
-        return horner(_EXPF, r) * (r * r) + r + constant(1, dtype)  # each sum monotonic in r
-    z = name(r * r)
-    w = name(r * horner(_EXP_P, z))
-    return constant(1, dtype) + constant(2, dtype) * (w / (horner(_EXP_Q, z) - w))
+    return horner(_EXP, r) * (r * r) + r + one  # each sum monotonic in r
 
 
+@by_library
 @naming
 def exp(name: Name, x: Expr) -> Expr:
     """e ** x."""
-    dtype = str(x.ty)
-    low, high, zero = (constant(c, dtype) for c in (*_FORMATS[dtype].exp_range, 0))
+    low, high, zero = _single(*_EXP_RANGE, 0)
     v = name(x)
     inside = name(tirx.Select(v > high, high, v))
     n, _ = _nearest(name, inside, _LOG2_E)
     # a result that underflows takes some CPUs a hundred cycles
     return tirx.Select(v < low, zero, tirx.ldexp(_exp_rest(name, inside, n), n.astype("int32")))
-
-
-@naming
-def _exp_moderate(name: Name, x: Expr) -> Expr:
-    """e ** x of a finite x, where the result is a normal number, or infinite for 2 ** n so."""
-    v = name(x)
-    n, power = _nearest(name, v, _LOG2_E)
-    return _exp_rest(name, v, n) * power
 
 
 @naming
@@ -229,13 +187,20 @@ def _reciprocal(name: Name, x: Expr) -> Expr:
 
 
 @naming
-def sigmoid(name: Name, x: Expr) -> Expr:
-    """1 / (1 + exp(-x)). What would be no normal number is 0."""
-    low, high, one = (constant(c, x.ty) for c in (*_FORMATS[str(x.ty)].normal_range, 1))
-    v = name(-x)
+def _exp_normal(name: Name, x: Expr) -> Expr:
+    """e ** x of a float32, but the least normal number where it is none."""
+    low, high = _single(*_NORMAL_RANGE)
+    v = name(x)
     below = name(tirx.Select(v > high, high, v))
     inside = name(tirx.Select(below < low, low, below))
-    return one / (one + _exp_moderate(inside))
+    n, power = _nearest(name, inside, _LOG2_E)
+    return _exp_rest(name, inside, n) * power
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)). Of float32 what would be no normal number is 0."""
+    one = constant(1, x.ty)
+    return one / (one + (exp if str(x.ty) == "float64" else _exp_normal)(-x))
 
 
 @naming
@@ -261,83 +226,58 @@ def log_parts(name: Name, x: Expr) -> tuple[Expr, Expr]:
     return f, exponent.astype("int32").astype(dtype)  # AVX2 has no int64's
 
 
+@by_library
 @naming
 def log(name: Name, x: Expr) -> Expr:
     """The natural logarithm: e log 2 + log(1 + f), where x = 2 ** e * (1 + f)."""
-    dtype = str(x.ty)
-    form = _FORMATS[dtype]
-    zero, half, smallest, infinity, nan = (constant(c, dtype) for c in (0, 0.5, form.smallest, np.inf, np.nan))
+    zero, half, smallest, infinity, nan, bits = _single(0, 0.5, _SMALLEST, np.inf, np.nan, _SINGLE.mantissa)
+    most, least = _single(*_LOG2)
     v = name(x)
     denormal = v < smallest
-    normal = tirx.Select(denormal, v * constant(2.0**form.mantissa, dtype), v)
+    normal = tirx.Select(denormal, v * constant(2.0**_SINGLE.mantissa, "float32"), v)
     f, exponent = log_parts(name, normal)
-    e = name(exponent - tirx.Select(denormal, constant(form.mantissa, dtype), zero))
+    e = name(exponent - tirx.Select(denormal, bits, zero))
     z = name(f * f)
-    cubic = f * z
-    cubic = cubic * horner(_LOGF, f) if dtype == "float32" else cubic * horner(_LOG_P, f) / horner(_LOG_Q, f)
-    small = cubic + e * constant(_LOG_LOG2[1], dtype) - half * z
-    result = f + small + e * constant(_LOG_LOG2[0], dtype)
+    small = f * z * horner(_LOG, f) + e * least - half * z
+    result = f + small + e * most
     limit = tirx.Select(v == zero, -infinity, tirx.Select(v == infinity, infinity, nan))
     return tirx.Select(tirx.all(v > zero, v < infinity), result, limit)
 
 
+@by_library
 @naming
 def tanh(name: Name, x: Expr) -> Expr:
-    """The hyperbolic tangent. TVM's own loses all digits near 0."""
-    dtype = str(x.ty)
-    one, two, small_end, last = (constant(c, dtype) for c in (1, 2, _TANH_SMALL[dtype], _FORMATS[dtype].one_from))
+    """The hyperbolic tangent: a series near 0, and 1 - 2 / (exp(2 size) + 1) beyond. TVM's own loses all digits near 0.
+    """
+    one, half, small_end, last, log2 = _single(1, 0.5, _TANH_SMALL, _TANH_LAST, math.log(2) / 2)
     v = name(x)
     size = name(tirx.Select(tirx.abs(v) > last, last, tirx.abs(v)))
     z = name(size * size)
-    if dtype == "float32":
-        series, large = horner(_TANHF, z), _tanh_single(size)
-    else:
-        series, large = horner(_TANH_P, z) / horner(_TANH_Q, z), one - two / (_exp_moderate(size + size) + one)
-    return _with_sign(tirx.Select(size < small_end, size + size * (z * series), large), v)
-
-
-@naming
-def _tanh_single(name: Name, size: Expr) -> Expr:
-    """1 - 2 / (exp(2 size) + 1) of a float32 from _TANH_SMALL to 9.1."""
-    one, half, log2 = (constant(c, "float32") for c in (1, 0.5, math.log(2) / 2))
     n, power = _nearest(name, size, 2 * _LOG2_E, -1)
     r = name(size - n * log2)
-    divisor = name(power * horner(_TANHF_EXP, r) + half)
+    divisor = name(power * horner(_TANH_EXP, r) + half)
     y = name(_reciprocal(divisor))
-    return one - (y + y * (one - divisor * y))
+    large = one - (y + y * (one - divisor * y))
+    return _with_sign(tirx.Select(size < small_end, size + size * (z * horner(_TANH, z)), large), v)
 
 
 def _with_sign(size: Expr, x: Expr) -> Expr:
-    """A number of no sign with that of x."""
-    dtype = str(x.ty)
-    integer = _FORMATS[dtype].integer
-    sign = tirx.reinterpret(integer, x) & tirx.min_value(integer)
-    return tirx.reinterpret(dtype, tirx.reinterpret(integer, size) | sign)
+    """A float32 of no sign with that of x."""
+    sign = tirx.reinterpret("int32", x) & tirx.min_value("int32")
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", size) | sign)
 
 
+@by_library
 @naming
 def erf(name: Name, x: Expr) -> Expr:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
-    dtype = str(x.ty)
-    zero, one, last = (constant(c, dtype) for c in (0, 1, _ERFF_LAST if dtype == "float32" else _ERF_LAST))
+    one, small_end, last = _single(1, _ERF_SMALL, _ERF_LAST)
     v = name(x)
     size = name(tirx.Select(tirx.abs(v) > last, last, tirx.abs(v)))
-    if dtype == "float32":
-        return _with_sign(_erf_single(size), v)
-    z = name(size * size)
-    small = size * (horner(_ERF_T, z) / horner(_ERF_U, z))
-    complement = exp(zero - z) * (horner(_ERF_P, size) / horner(_ERF_Q, size))
-    return _with_sign(tirx.Select(size < one, small, one - complement), v)
-
-
-@naming
-def _erf_single(name: Name, size: Expr) -> Expr:
-    """The error function of a float32 from 0 to _ERFF_LAST."""
-    small = size + size * horner(_ERFF, name(size * size))
-    y = name(horner(_ERFF_LOG2, size))
+    small = size + size * horner(_ERF, name(size * size))
+    y = name(horner(_ERF_LOG2, size))
     n, power = _nearest(name, y, 1.0)
-    large = constant(1, "float32") - power * horner(_EXP2F, name(y - n))
-    return tirx.Select(size < constant(_ERFF_SMALL, "float32"), small, large)
+    return _with_sign(tirx.Select(size < small_end, small, one - power * horner(_EXP2, name(y - n))), v)
 
 
 @naming

@@ -22,7 +22,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from tvm import tirx
 
 from .base import Expr, constant
-from .elementary import Name, exp2, horner, log_parts, naming
+from .elementary import Name, by_library, exp2, horner, log_parts, naming
 
 _BITS = 29  # of a piece: with 24 of a float32 a product has 53
 # sin(pi/2 s) = s P(s^2) and cos(pi/2 s) = Q(s^2) for |s| < 0.57, highest power first: Taylor's
@@ -120,19 +120,19 @@ def _of_quarters(x: Expr, number: int) -> Expr:
     return tirx.Select(small, _of_small(x, quarter), _of_large(x, quarter))
 
 
+@by_library
 @naming
 def sin(name: Name, x: Expr) -> Expr:
     """The sine."""
-    if str(x.ty) != "float32":
-        return tirx.sin(x)
     v = name(x)
     return tirx.Select(v == constant(0, "float32"), v, _of_quarters(v, 0))
 
 
+@by_library
 @naming
 def cos(name: Name, x: Expr) -> Expr:
     """The cosine."""
-    return _of_quarters(name(x), 1) if str(x.ty) == "float32" else tirx.cos(x)
+    return _of_quarters(name(x), 1)
 
 
 @naming
