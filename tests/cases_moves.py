@@ -173,9 +173,9 @@ def _random_bits() -> list[Case]:
     return [Case(lambda key, s=shape: ops.random_bits_op(key, s), ((4,),), fixed=(KEY,)) for shape in shapes]
 
 
-def _of_bits(name: str, *words: int) -> list[Case]:
+def _random(function: Callable[..., Node], *options: float) -> list[Case]:
     shapes: list[Shape] = [(3, 31), (), (7,), (2, 0)]
-    return [Case(_make(name), ((*words, *shape),), fixed=(KEY,)) for shape in shapes]
+    return [Case(lambda key, s=shape: function(key, s, *options), ((4,),), fixed=(KEY,)) for shape in shapes]
 
 
 def _dropout() -> list[Case]:
@@ -202,7 +202,7 @@ CASES: dict[str, list[Case]] = {
     "one_hot": _one_hot(),
     "in_range": _in_range(),
     "random_bits": _random_bits(),
-    "random_uniform": _of_bits("random_uniform"),
-    "random_normal": _of_bits("random_normal", 2),
+    "random_uniform": _random(ops.random_uniform_op, -1.0, 3.0),
+    "random_normal": _random(ops.random_normal_op),
     "dropout": _dropout(),
 }

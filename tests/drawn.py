@@ -35,7 +35,7 @@ def fit(node: Node, shape: Shape, to_shape: Shape) -> Node:
 
 
 DRAWN = sorted(set(CASES) - {"placeholder", "assign", *OF_PASSES})  # the executor takes assignments out before
-OFTEN = ["add", "sub", "mul", "div", "neg", "relu", "relu_gradient", "transpose", "matmul"]
+OFTEN = ["add", "sub", "mul", "div", "neg", "relu", "where", "transpose", "matmul"]
 WITH_NUMBERS = [case for name in ("add", "mul", "div") for case in CASES[name] if len(case.shapes) == 1]
 
 

@@ -24,7 +24,6 @@ from .node import Made as Made
 from .node import Node as Node
 from .node import Shape as Shape
 from .node import Type as Type
-from .node import set_arithmetic as set_arithmetic
 from .node import stamp as stamp
 from .node import type_of as type_of
 from .scopes import scopes
@@ -85,8 +84,7 @@ class Op:
     """Positions of inputs whose dtype is one of these, whatever that of the others: indices, conditions, random bits.
     """
     onnx: ClassVar[str] = ""
-    """ONNX's operator of the same inputs and meaning; or several, each of which is applied to the result of the one
-    before."""
+    """ONNX's operator of the same inputs and meaning."""
     by_numpy: ClassVar[bool] = False
     """Whether its kernel is the reference, which runs on the host and has no formula. Such a kernel computes one node.
     """
@@ -128,27 +126,14 @@ class Op:
 
     def type_of(self, node: Node) -> Type | None:
         """The node's type, by `infer_shape` and `infer_dtype`; None where an input has none yet."""
-        types = []
-        for value in node.inputs:
-            if value.value_type is None:
-                return None
-            types.append(value.value_type)
-        try:
-            key = None if self.kind == "scan" else (self, *node.attrs.items(), *types)
-            kept = _inferred.get(key)
-        except TypeError:  # an attribute that cannot be hashed
-            key = kept = None
-        if kept is None:
-            shapes, dtypes = [one.shape for one in types], [one.dtype for one in types]
-            shape, dtype = self.infer_shape(node, shapes), self.infer_dtype(node, dtypes)
-            if not self.builtin:
-                require_inferred(node, shape, dtype)
-            kept = type_of(shape, dtype)
-            if key is not None:
-                if len(_inferred) >= MOST_INFERRED:
-                    _inferred.clear()
-                _inferred[key] = kept
-        return kept
+        types = [value.value_type for value in node.inputs]
+        if None in types:
+            return None
+        shape = self.infer_shape(node, [one.shape for one in types])  # type: ignore[union-attr]
+        dtype = self.infer_dtype(node, [one.dtype for one in types])  # type: ignore[union-attr]
+        if not self.builtin:
+            require_inferred(node, shape, dtype)
+        return type_of(shape, dtype)
 
     def replayed(self, node: Node, inputs: list[Node]) -> Any:
         """The node applied to inputs whose types are known, see `dlsys.replay`."""
@@ -253,10 +238,6 @@ def require_takes(
         count += f" and {', '.join(words)}" if words else ""
         raise error_at(node, GraphError, f"its {part} takes {signature}, and is called with {count}") from error
 
-
-MOST_INFERRED = 1 << 16
-_inferred: dict[Any, Type] = {}
-"""The types of nodes, by operator, attributes and the inputs' types."""
 
 OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""

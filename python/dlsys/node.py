@@ -10,7 +10,6 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .hooks import hooks
@@ -93,9 +92,6 @@ def _user_frame() -> Any:
         if name is not None or frame.f_back is None:
             return frame
         frame = frame.f_back
-
-
-_arithmetic: dict[str, Callable[..., Any]] = {}
 
 
 class Node:
@@ -236,93 +232,36 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    def __add__(self, other: Any) -> Made:
-        return _arithmetic["+"](self, other)
+    if TYPE_CHECKING:  # those of tensors, which operators make: `dlsys.ops.operators.Arithmetic`
 
-    def __radd__(self, other: Any) -> Made:
-        return _arithmetic["+"](other, self)
-
-    def __sub__(self, other: Any) -> Made:
-        return _arithmetic["-"](self, other)
-
-    def __rsub__(self, other: Any) -> Made:
-        return _arithmetic["-"](other, self)
-
-    def __mul__(self, other: Any) -> Made:
-        return _arithmetic["*"](self, other)
-
-    def __rmul__(self, other: Any) -> Made:
-        return _arithmetic["*"](other, self)
-
-    def __truediv__(self, other: Any) -> Made:
-        return _arithmetic["/"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Made:
-        return _arithmetic["/"](other, self)
-
-    def __matmul__(self, other: Any) -> Made:
-        return _arithmetic["@"](self, other)
-
-    def __rmatmul__(self, other: Any) -> Made:
-        return _arithmetic["@"](other, self)
-
-    def __pow__(self, other: Any) -> Made:
-        return _arithmetic["**"](self, other)
-
-    def __rpow__(self, other: Any) -> Made:
-        return _arithmetic["**"](other, self)
-
-    def __and__(self, other: Any) -> Made:
-        return _arithmetic["&"](self, other)
-
-    def __rand__(self, other: Any) -> Made:
-        return _arithmetic["&"](other, self)
-
-    def __or__(self, other: Any) -> Made:
-        return _arithmetic["|"](self, other)
-
-    def __ror__(self, other: Any) -> Made:
-        return _arithmetic["|"](other, self)
-
-    def __xor__(self, other: Any) -> Made:
-        return _arithmetic["^"](self, other)
-
-    def __rxor__(self, other: Any) -> Made:
-        return _arithmetic["^"](other, self)
-
-    def __lt__(self, other: Any) -> Made:
-        return _arithmetic["<"](self, other)
-
-    def __gt__(self, other: Any) -> Made:
-        return _arithmetic[">"](self, other)
-
-    def __le__(self, other: Any) -> Made:
-        return _arithmetic["<="](self, other)
-
-    def __ge__(self, other: Any) -> Made:
-        return _arithmetic[">="](self, other)
-
-    def __eq__(self, other: Any) -> Made:  # type: ignore[override]
-        return _arithmetic["=="](self, other)
-
-    def __ne__(self, other: Any) -> Made:  # type: ignore[override]
-        return _arithmetic["!="](self, other)
-
-    def __neg__(self) -> Made:
-        return _arithmetic["neg"](self)
-
-    def __invert__(self) -> Made:
-        return _arithmetic["~"](self)
-
-    def __getitem__(self, key: Any) -> Made:
-        return _arithmetic["[]"](self, key)
-
-    # Dictionaries compare by identity first, and by `==` only if two hashes are equal.
-    if TYPE_CHECKING:
-
+        def __add__(self, other: Any) -> Made: ...
+        def __radd__(self, other: Any) -> Made: ...
+        def __sub__(self, other: Any) -> Made: ...
+        def __rsub__(self, other: Any) -> Made: ...
+        def __mul__(self, other: Any) -> Made: ...
+        def __rmul__(self, other: Any) -> Made: ...
+        def __truediv__(self, other: Any) -> Made: ...
+        def __rtruediv__(self, other: Any) -> Made: ...
+        def __matmul__(self, other: Any) -> Made: ...
+        def __rmatmul__(self, other: Any) -> Made: ...
+        def __pow__(self, other: Any) -> Made: ...
+        def __rpow__(self, other: Any) -> Made: ...
+        def __and__(self, other: Any) -> Made: ...
+        def __rand__(self, other: Any) -> Made: ...
+        def __or__(self, other: Any) -> Made: ...
+        def __ror__(self, other: Any) -> Made: ...
+        def __xor__(self, other: Any) -> Made: ...
+        def __rxor__(self, other: Any) -> Made: ...
+        def __lt__(self, other: Any) -> Made: ...
+        def __gt__(self, other: Any) -> Made: ...
+        def __le__(self, other: Any) -> Made: ...
+        def __ge__(self, other: Any) -> Made: ...
+        def __eq__(self, other: Any) -> Made: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Made: ...  # type: ignore[override]
+        def __neg__(self) -> Made: ...
+        def __invert__(self) -> Made: ...
+        def __getitem__(self, key: Any) -> Made: ...
         def __hash__(self) -> int: ...
-    else:
-        __hash__ = object.__hash__
 
     __iter__: Any = None  # with __getitem__ alone, Python would iterate for ever: no index fails before the run
 
@@ -333,9 +272,3 @@ else:
     Made = Node
 """The class of what operators make, see `hooks.make_node`: for a checker `dlsys.Tensor`, whose module is above this
 one."""
-
-
-def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install the functions of `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` for nodes; `dlsys.ops` does. A binary one
-    gets both operands as written, one of them a node, and returns NotImplemented for an operand it cannot take."""
-    _arithmetic.update(functions)

@@ -161,6 +161,10 @@ def test_special_values_are_numpys() -> None:
         (x <= y, np.less_equal),
         (x > y, np.greater),
         (x >= y, np.greater_equal),
+        (~(x < y), lambda a, b: ~(a < b)),  # which is not x >= y beside NaN
+        (~(x >= y), lambda a, b: ~(a >= b)),
+        (ad.logical_not_op(ad.equal_op(x, y)), np.not_equal),
+        (ad.logical_and_op(x, y), np.logical_and),
         (ad.equal_op(x, x), lambda a, b: a == a),
         (ad.not_equal_op(x, x), lambda a, b: a != a),
         (x >= x, lambda a, b: a >= a),

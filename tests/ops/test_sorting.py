@@ -61,7 +61,6 @@ def test_rows_of_every_dtype_are_sorted(dtype: str, shape: tuple[int, ...], axis
     places, first = ad.Executor(nodes).run({v: x}, convert_to_numpy_ret_vals=True)
     alone = ad.Executor([ad.sort_op(v, axis)[0]])
     (values,) = alone.run({v: x}, convert_to_numpy_ret_vals=True)
-    assert [spec.name for spec in alone.latest_plan().specs.values()] == ["sort"]  # no places, nothing taken
     np.testing.assert_array_equal(places, np.argsort(x, axis, kind="stable"))
     np.testing.assert_array_equal(first, np.take(places, range(extent // 2), axis))
     np.testing.assert_array_equal(values, np.sort(x, axis))

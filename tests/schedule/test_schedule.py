@@ -20,7 +20,7 @@ from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
 from dlsys.graph import OPS, Node
-from dlsys.ops import pack_panels_op
+from dlsys.ops.linalg import pack_panels
 from dlsys.schedule import common, machine_code
 from dlsys.schedule import target as targets
 from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
@@ -416,7 +416,7 @@ def test_squares_are_transposed_in_registers() -> None:
     x, w = ad.Variable("x", (64, 96)), ad.Variable("w", (48, 64))
     cases: list[tuple[Callable[[], Node], Callable[[Any, Any], np.ndarray]]] = [
         (lambda: ad.transpose_op(x, (1, 0)), lambda a, b: a.T),
-        (lambda: pack_panels_op(w, 16, 48, True), lambda a, b: b.reshape(3, 16, 64).transpose(0, 2, 1)),
+        (lambda: pack_panels(w, width=16, n=48, trans=True), lambda a, b: b.reshape(3, 16, 64).transpose(0, 2, 1)),
         (lambda: ad.matmul_op(w, x), lambda a, b: b @ a),
         (lambda: ad.matmul_op(ad.transpose_op(x, (1, 0)), w, trans_B=True), lambda a, b: a.T @ b.T),
     ]

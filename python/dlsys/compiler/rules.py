@@ -19,15 +19,7 @@ import numpy as np
 
 from ..checks import in_dtype
 from ..graph import FLOATS, OPS, Node, Op, Shape
-from ..ops import (
-    broadcast_rule,
-    const_div_op,
-    constant_op,
-    div_byconst_op,
-    full_op,
-    mul_byconst_op,
-    reducesum_op,
-)
+from ..ops import broadcast_rule, constant_op, div_op, full_op, mul_op, reducesum_op
 from ..ops.conv import ROLES, geometry_of, shapes_of
 from ..ops.elementwise import whole_power
 from ..ops.moves import place, reshape, sliced, transpose
@@ -73,9 +65,9 @@ def _one_factor(m: Match) -> Node | None:
         return None
     outside, inside = (node.op is BY for node in (m.node, m.node.inputs[0]))
     if outside and inside:
-        return div_byconst_op(m.x, m.inner * m.outer)
+        return div_op(m.x, m.inner * m.outer)
     inner = 1 / m.inner if inside else m.inner
-    return mul_byconst_op(m.x, inner / m.outer if outside else inner * m.outer)
+    return mul_op(m.x, inner / m.outer if outside else inner * m.outer)
 
 
 MOST_FACTORS = 16  # of a power: beyond, pow is as fast as the product
@@ -85,7 +77,7 @@ def _product(m: Match) -> Node | None:
     """x ** c as a product, of a small integer."""
     count = int(abs(m.c)) if abs(m.c) <= MOST_FACTORS and m.c == int(m.c) else 0
     found = whole_power(m.x, count) if count else None
-    return const_div_op(1.0, found) if found is not None and m.c < 0 else found
+    return div_op(1.0, found) if found is not None and m.c < 0 else found
 
 
 def _reads_full(op: Op, read: tuple[Op, ...]) -> bool:
@@ -173,7 +165,7 @@ def _sum_of_repeated(m: Match) -> Node:
     if times == 0:  # nothing is summed; zero times infinity would be NaN
         return full_op(m.shape, 0.0, m.dtype)
     own = tuple(axis - lead for axis in axes if axis >= lead)
-    return mul_byconst_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
+    return mul_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
 
 
 def _dropped_last(m: Match) -> Node | None:

@@ -16,7 +16,6 @@ from typing import Any
 
 from ..tvm_import import with_compiler
 from .philox import philox as philox
-from .windows import windows_of as windows_of
 
 Tensor = Any  # te.Tensor
 IN_ORDER = 512

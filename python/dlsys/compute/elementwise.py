@@ -68,7 +68,6 @@ power: Pointwise = elementwise(lambda u, v: (trigonometry.power if is_float(u) e
 fmod: Pointwise = elementwise(lambda u, v: (elementary.fmod if is_float(u) else remainder_of)(u, v), "fmod")
 quotient: Pointwise = elementwise(quotient_of, "quotient")
 sqrt: Pointwise = elementwise(tirx.sqrt, "sqrt")
-rsqrt: Pointwise = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
 sin: Pointwise = elementwise(trigonometry.sin, "sin")
 cos: Pointwise = elementwise(trigonometry.cos, "cos")
 floor: Pointwise = elementwise(tirx.floor, "floor")
@@ -96,14 +95,13 @@ def _is_number(u: Expr) -> Expr:
 
 _never = tirx.const(False, "bool")
 less: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else compared(operator.lt, u, v), "less")
-greater: Pointwise = elementwise(lambda u, v: _never if u.same_as(v) else compared(operator.gt, u, v), "greater")
-_or_equal = lambda compare: lambda u, v: _is_number(u) if u.same_as(v) else compared(compare, u, v)  # noqa: E731
-less_equal: Pointwise = elementwise(_or_equal(operator.le), "less_equal")
-greater_equal: Pointwise = elementwise(_or_equal(operator.ge), "greater_equal")
-logical_and: Pointwise = elementwise(tirx.And, "logical_and")
-logical_or: Pointwise = elementwise(tirx.Or, "logical_or")
-logical_not: Pointwise = elementwise(tirx.Not, "logical_not")
 where: Pointwise = elementwise(tirx.Select, "where")
+
+
+@elementwise
+def less_equal(u: Expr, v: Expr) -> Expr:
+    """u <= v."""
+    return _is_number(u) if u.same_as(v) else compared(operator.le, u, v)
 
 
 @elementwise
@@ -112,20 +110,13 @@ def equal(u: Expr, v: Expr) -> Expr:
     if u.same_as(v):
         return _is_number(u)
     if str(u.ty) == "bool":  # which TVM would compare as floating point numbers
-        return tirx.Select(u, v, tirx.Not(v))
+        return tirx.Select(u, v, _not(v))
     return compared(tirx.EQ, u, v)
 
 
-@elementwise
-def not_equal(u: Expr, v: Expr) -> Expr:
-    """u != v."""
-    if u.same_as(v):
-        return tirx.isnan(u) if is_float(u) else _never
-    if str(u.ty) == "bool":
-        return tirx.Select(u, tirx.Not(v), v)
-    if is_float(u):  # TVM's own is false beside NaN
-        return tirx.any(tirx.isnan(u), tirx.isnan(v), tirx.NE(u, v))
-    return compared(tirx.NE, u, v)
+def _not(u: Expr) -> Expr:
+    """not u, of a boolean; by a choice: TVM's simplifier makes u >= v of tirx.Not(u < v), which is false beside NaN."""
+    return tirx.Select(u, tirx.const(False, "bool"), tirx.const(True, "bool"))
 
 
 def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[..., Expr]) -> Pointwise:
@@ -136,27 +127,17 @@ def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[
 
 bitwise_and: Pointwise = _bitwise("bitwise_and", operator.and_, tirx.And)
 bitwise_or: Pointwise = _bitwise("bitwise_or", operator.or_, tirx.Or)
-bitwise_xor: Pointwise = _bitwise("bitwise_xor", operator.xor, lambda u, v: tirx.Select(u, tirx.Not(v), v))
-bitwise_not: Pointwise = _bitwise("bitwise_not", operator.invert, tirx.Not)
-
-
-def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
-    """u where it is the better or NaN, else v."""
-    if u.same_as(v):
-        return u
-    return tirx.Select(tirx.any(better, tirx.isnan(u)) if is_float(u) else better, u, v)
-
-
-maximum: Pointwise = elementwise(lambda u, v: _chosen(u, v, compared(operator.gt, u, v)), "maximum")
-minimum: Pointwise = elementwise(lambda u, v: _chosen(u, v, compared(operator.lt, u, v)), "minimum")
+bitwise_xor: Pointwise = _bitwise("bitwise_xor", operator.xor, lambda u, v: tirx.Select(u, _not(v), v))
+bitwise_not: Pointwise = _bitwise("bitwise_not", operator.invert, _not)
 
 
 @elementwise
-def clip(u: Expr, low: float | None, high: float | None) -> Expr:
-    """u within the bounds, NaN kept; `high` where low > high."""
-    if low is not None:
-        u = tirx.Select(u < _const(low, u), _const(low, u), u)
-    return u if high is None else tirx.Select(u > _const(high, u), _const(high, u), u)
+def maximum(u: Expr, v: Expr) -> Expr:
+    """The larger of u and v, NaN if either is."""
+    if u.same_as(v):
+        return u
+    larger = compared(operator.gt, u, v)
+    return tirx.Select(tirx.any(larger, tirx.isnan(u)) if is_float(u) else larger, u, v)
 
 
 def _whole(u: Expr) -> Expr:
@@ -172,7 +153,7 @@ def cast(x: te.Tensor, dtype: str) -> te.Tensor:
     if source == dtype:
         return copy(x)
     if dtype == "bool":
-        return not_equal(x, full((), 0, source))
+        return bitwise_not(equal(x, full((), 0, source)))
     if is_float(x) and not dtype.startswith("float"):  # by C's rules one beyond the limits is undefined
         return pointwise("cast", lambda u: _whole(u).astype(dtype), x)
     if source == "bool" and dtype.startswith("float"):  # TVM 0.27 fails on whether a cast boolean of a vector is NaN

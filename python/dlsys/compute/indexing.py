@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from .base import Expr, Shape, constant, copy, elementwise, full, read, shape_of
-from .loops import Part, place, ravelled, scatter_add, unravelled
+from .loops import Buffer, Part, Source, loop, nest, place, program, ravelled, sequence, unravelled
 
 
 def broadcast_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
@@ -89,30 +90,15 @@ def in_range(indices: te.Tensor, extent: int) -> te.Tensor:
     return te.compute(shape_of(indices), lambda *at: _inside(indices(*at), extent).astype("int64"), name="in_range")
 
 
-def _class_of(number: Expr, classes: int, ignore_index: int) -> tuple[Expr, Expr]:
-    """Whether a number is ignored, and whether it is a class; in 64 bits, which hold all."""
-    wide = number.astype("int64")
-    limits = np.iinfo("int64")
-    is_class = tirx.all(wide >= tirx.const(0, "int64"), wide < tirx.const(classes, "int64"))
-    if not limits.min <= ignore_index <= limits.max:
-        return tirx.const(False, "bool"), is_class
-    return tirx.EQ(wide, tirx.const(ignore_index, "int64")), is_class
-
-
 @elementwise
 def class_counts(number: Expr, classes: int, ignore_index: int, dtype: str) -> Expr:
-    """1 of a class number, 0 of one that is ignored, NaN of any other."""
-    is_ignored, is_class = _class_of(number, classes, ignore_index)
+    """1 of a class number, 0 of one that is ignored, NaN of any other; compared in 64 bits, which hold all."""
+    wide, limits = number.astype("int64"), np.iinfo("int64")
+    is_class = tirx.all(wide >= tirx.const(0, "int64"), wide < tirx.const(classes, "int64"))
     counted = tirx.Select(is_class, constant(1, dtype), constant(np.nan, dtype))
-    return tirx.Select(is_ignored, constant(0, dtype), counted)
-
-
-@elementwise
-def class_numbers(number: Expr, classes: int, ignore_index: int) -> Expr:
-    """The class number, -1 where it is ignored or none; int32."""
-    is_ignored, is_class = _class_of(number, classes, ignore_index)
-    none = tirx.const(-1, "int32")
-    return tirx.Select(is_ignored, none, tirx.Select(is_class, number.astype("int32"), none))
+    if not limits.min <= ignore_index <= limits.max:
+        return counted
+    return tirx.Select(tirx.EQ(wide, tirx.const(ignore_index, "int64")), constant(0, dtype), counted)
 
 
 def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
@@ -130,7 +116,33 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 def add_at(values: te.Tensor, indices: te.Tensor, shape: Shape, axis: int) -> te.Tensor:
     """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `values` are added, in their
     order; or to elements, where each of `values` has an index."""
-    return scatter_add("add_at", values, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
+    dtype = str(values.dtype)
+    if 0 in shape or 0 in shape_of(values):
+        return full(shape, 0.0, dtype)
+    lead, extent, inner = shape[:axis], shape[axis], shape[axis + 1 :]
+    given = shape_of(values)[axis : len(values.shape) - len(inner)]
+    shared = shape_of(indices) == given  # by all slices
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        value, number = sources
+
+        def part(outer: list[Expr]) -> tirx.Stmt:
+            def clear(index: list[Expr]) -> tirx.Stmt:
+                row, c = index
+                return tirx.BufferStore(out, constant(0, dtype), [*outer, row, *unravelled(c, inner)])
+
+            def add(c: Expr, i: Expr) -> tirx.Stmt:
+                here = [*outer, *unravelled(i, given), *unravelled(c, inner)]
+                row = _inside(number(unravelled(i, given) if shared else here), extent)
+                to = [*outer, row, *unravelled(c, inner)]
+                return tirx.BufferStore(out, tirx.BufferLoad(out, to) + value(here), to)
+
+            column = lambda c: loop(math.prod(given), partial(add, c))  # noqa: E731
+            return sequence([nest((extent, math.prod(inner)), clear), loop(math.prod(inner), column)])
+
+        return loop(math.prod(lead), lambda number: part(unravelled(number, lead)))
+
+    return program("add_at", shape, dtype, [values, indices], body)
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:

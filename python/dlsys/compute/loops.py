@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tvm import ir, s_tir, te, tirx
@@ -27,15 +26,10 @@ Source = Callable[[Sequence[Expr]], Expr]
 
 
 def program(
-    name: str,
-    shape: Shape,
-    dtype: str,
-    inputs: Sequence[te.Tensor],
-    body: Callable[..., tirx.Stmt],
-    scratch: Sequence[tuple[Shape, str]] = (),
+    name: str, shape: Shape, dtype: str, inputs: Sequence[te.Tensor], body: Callable[..., tirx.Stmt]
 ) -> te.Tensor:
-    """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
-    It may not be empty; an input is memory or a constant."""
+    """The tensor that `body`, of the inputs and the output's buffer, fills. It may not be empty; an input is memory or
+    a constant."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
@@ -45,16 +39,10 @@ def program(
         loops = body([_source(x, stored, buffers) for x in inputs], *outputs)
         whole = lambda buffer: tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])  # noqa: E731
         regions = list(map(whole, buffers)), list(map(whole, outputs))
-        own = s_tir.SBlock([], *regions, name, loops)
-        return s_tir.SBlockRealize([], True, own)
+        return s_tir.SBlockRealize([], True, s_tir.SBlock([], *regions, name, loops))
 
-    # the schedules look for the block inside one called "root", which TVM puts around what has memory of its own, and
-    # around formulas, but not around this
-    arrays = [(shape, dtype), *scratch]
-    shapes, dtypes = [own for own, _ in arrays], [own for _, own in arrays]
-    buffers = [tirx.decl_buffer(*of, f"scratch{i - 1}" if i else name) for i, of in enumerate(arrays)]
-    found = te.extern(shapes, stored, block, name=name if scratch else "root", dtype=dtypes, out_buffers=buffers)
-    return found[0] if scratch else found
+    # the schedules look for the block inside one called "root", which TVM puts around formulas, but not around this
+    return te.extern(shape, stored, block, name="root", dtype=dtype, out_buffers=[tirx.decl_buffer(shape, dtype, name)])
 
 
 def _constant_of(x: te.Tensor) -> Expr | None:
@@ -110,20 +98,21 @@ def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
     return [*(index * 0 for _ in range(wide)), index, *found] if shape else []
 
 
-class Words:
-    """An array of a few words, which LLVM keeps in registers."""
+class Word:
+    """A value in a register: `made` is its declaration."""
 
-    def __init__(self, count: int, dtype: str, name: str = "words") -> None:
-        self._buffer, self._count = tirx.decl_buffer((count,), dtype, name, scope="local"), count
+    def __init__(self, dtype: str) -> None:
+        self._buffer = tirx.decl_buffer((1,), dtype, "word", scope="local")
         self.made: tirx.Stmt = tirx.AllocBuffer(self._buffer)
 
-    def __getitem__(self, index: int) -> Expr:
-        """The value of a word."""
-        return tirx.BufferLoad(self._buffer, [index % self._count])
+    @property
+    def value(self) -> Expr:
+        """The value."""
+        return tirx.BufferLoad(self._buffer, [0])
 
-    def put(self, index: int, value: Expr) -> tirx.Stmt:
-        """The assignment to a word."""
-        return tirx.BufferStore(self._buffer, value, [index % self._count])
+    def put(self, value: Expr) -> tirx.Stmt:
+        """The assignment of another value."""
+        return tirx.BufferStore(self._buffer, value, [0])
 
 
 @dataclass(frozen=True)
@@ -185,43 +174,3 @@ def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stm
         return loop(run, copy)
 
     return nest(counts[len(lead) : axis], line)
-
-
-def scatter_add(
-    name: str, grad: te.Tensor, indices: te.Tensor, shape: Shape, axes: tuple[int, int], row_of: Callable[[Expr], Expr]
-) -> te.Tensor:
-    """Zeros of `shape`, to whose rows those of grad are added in their order: a row has the axes from `axes[1]` on, and
-    its number counts along those from `axes[0]` to there. `indices` has that number, by `row_of`, for each row of grad,
-    or for each element."""
-    dtype, (first, last) = str(grad.dtype), axes
-    if 0 in shape or 0 in shape_of(grad):
-        return full(shape, 0.0, dtype)
-    lead, rows, inner = shape[:first], shape[first:last], shape[last:]
-    given = shape_of(grad)[first : len(grad.shape) - len(inner)]
-    shared = shape_of(indices) == given  # by all of the first axes
-
-    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        values, numbers = sources
-
-        def part(number: Expr) -> tirx.Stmt:
-            outer = unravelled(number, lead)
-
-            def there(row: Expr, c: Expr) -> list[Expr]:
-                return [*outer, *unravelled(row, rows), *unravelled(c, inner)]
-
-            def clear(index: list[Expr]) -> tirx.Stmt:
-                return tirx.BufferStore(out, constant(0, dtype), there(*index))
-
-            def add(c: Expr, i: Expr) -> tirx.Stmt:
-                here = [*outer, *unravelled(i, given), *unravelled(c, inner)]
-                to = there(row_of(numbers(unravelled(i, given) if shared else here)), c)
-                return tirx.BufferStore(out, tirx.BufferLoad(out, to) + values(here), to)
-
-            def column(c: Expr) -> tirx.Stmt:
-                return loop(math.prod(given), partial(add, c))
-
-            return sequence([nest((math.prod(rows), math.prod(inner)), clear), loop(math.prod(inner), column)])
-
-        return loop(math.prod(lead), part)
-
-    return program(name, shape, dtype, [grad, indices], body)

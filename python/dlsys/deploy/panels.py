@@ -7,7 +7,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..devices.panels import panel_columns
-from ..ops.linalg import matmul_panels_op
+from ..ops.linalg import matmul_panels
 from ..tensors import tensor
 
 
@@ -19,7 +19,7 @@ def product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> 
     if not width or n % width:
         return None
     panels = np.moveaxis(matrix.reshape(*lead, k, -1, width), -2, -3)
-    return matmul_panels_op(a, tensor(np.ascontiguousarray(panels), name=name), n, width)
+    return matmul_panels(a, tensor(np.ascontiguousarray(panels), name=name), n=n, width=width)
 
 
 def any_product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> Node:

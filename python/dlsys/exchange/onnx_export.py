@@ -19,6 +19,7 @@ from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Op, find_topo_sort
 from ..nn import Module
+from ..ops.elementwise import of_clip
 from ..ops.softmax import of_log_softmax, of_softmax
 from ..ops.types import number_of
 from ..serialization import as_path
@@ -227,34 +228,33 @@ class _Writing:
         return free
 
 
+Writer = Callable[[_Writing, Node], str]
+
+
 def _plain(to: _Writing, node: Node) -> str:
-    """Write a node as `Op.onnx` says: ONNX's operators, each applied to the result of the one before. Bitwise operators
-    of booleans have other names in ONNX."""
-    first, *more = node.op.onnx.split()
-    value = to.apply(node, first.removeprefix("Bitwise") if node.dtype == "bool" else first)
-    for kind in more:
-        value = to.emit(kind, [value])
-    return value
+    """Write a node as the operator `Op.onnx`. Bitwise operators of booleans have other names in ONNX."""
+    return to.apply(node, node.op.onnx.removeprefix("Bitwise") if node.dtype == "bool" else node.op.onnx)
 
 
-_STATED = {of_softmax: "Softmax", of_log_softmax: "LogSoftmax"}
-"""By the gradients that they state, the compositions that ONNX has as an operator."""
-
-
-def _read(node: Node) -> Sequence[Node]:
-    """What is read to write a node: of a composition that is one operator its inputs, not its last step."""
-    return node.inputs[1:] if node.attrs.get("rule") in _STATED else node.inputs
-
-
-def _stated(to: _Writing, node: Node) -> str:
-    (axis,) = node.attrs["axes"]
-    return to.emit(_STATED[node.attrs["rule"]], [to.of(node.inputs[1])], axis=axis)
+def _along_axis(kind: str) -> Writer:
+    """Writes what ONNX has as an operator along one axis."""
+    return lambda to, node: to.emit(kind, [to.of(node.inputs[1])], axis=node.attrs["axes"][0])
 
 
 def _clip(to: _Writing, node: Node) -> str:
     """Write a Clip; a bound that is left out has the empty name."""
     bounds = (node.attrs["low"], node.attrs["high"])
-    return to.apply(node, "Clip", *("" if bound is None else to.constant(bound, node.dtype) for bound in bounds))
+    names = ["" if bound is None else to.constant(bound, node.dtype) for bound in bounds]
+    return to.emit("Clip", [to.of(node.inputs[1]), *names])
+
+
+_STATED = {of_softmax: _along_axis("Softmax"), of_log_softmax: _along_axis("LogSoftmax"), of_clip: _clip}
+"""Writers of compositions that ONNX has as an operator, by the gradients that they state."""
+
+
+def _read(node: Node) -> Sequence[Node]:
+    """What is read to write a node: of a composition that is one operator its inputs, not its last step."""
+    return node.inputs[1:] if node.attrs.get("rule") in _STATED else node.inputs
 
 
 def _full(to: _Writing, node: Node) -> str:
@@ -392,17 +392,15 @@ def _one_hot(to: _Writing, node: Node) -> str:
     return to.cast(to.emit("Equal", [wide, to.constant(range(node.attrs["classes"]))]), node.dtype)
 
 
-_WRITERS: dict[Op, Callable[[_Writing, Node], str]] = {
-    OPS["with_gradient"]: _stated,
+_WRITERS: dict[Op, Writer] = {
+    OPS["with_gradient"]: lambda to, node: _STATED[node.attrs["rule"]](to, node),
     OPS["full"]: _full,
     OPS["cast"]: lambda to, node: to.cast(to.of(node.inputs[0]), node.dtype),
     OPS["fmod"]: lambda to, node: to.apply(node, "Mod", fmod=1),
-    OPS["clip"]: _clip,
     OPS["reducesum"]: _reduction,
     OPS["reducemax"]: _reduction,
     OPS["argmax"]: _argmax,
     OPS["argsort"]: _argsort,
-    OPS["sort"]: lambda to, node: to.apply(node, "GatherElements", _argsort(to, node), axis=node.attrs["axis"]),
     OPS["cumsum"]: _cumsum,
     OPS["reshape"]: lambda to, node: to.reshaped(to.of(node.inputs[0]), node.shape),
     OPS["transpose"]: lambda to, node: to.apply(node, "Transpose", perm=node.attrs["axes"]),

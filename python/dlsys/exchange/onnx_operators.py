@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import autodiff as ad
-from .. import ops
 from ..autodiff import Node
 from ..errors import DataError, GraphError
 from ..graph import FLOATS, INTEGERS, OPS
@@ -310,13 +309,11 @@ def _range(*bounds: Value) -> np.ndarray:
     return np.asarray(np.arange(count) * bounds[2] + bounds[0], dtype)
 
 
-_NAMED: list[Any] = [
-    op for op in OPS.values() if op.builtin and op.kind == "elementwise" and len(op.onnx.split()) == 1
-]
+_NAMED: list[Any] = [op for op in OPS.values() if op.builtin and op.kind == "elementwise" and op.onnx]
 """The primitives of values at each index whose rows have the name of ONNX's operator."""
 OPERATORS: dict[str, Row] = {
-    **{op.onnx: row(getattr(ops, f"{op.name}_op")) for op in _NAMED if op.count == 1},
-    **{op.onnx: _pointwise(getattr(ops, f"{op.name}_op")) for op in _NAMED if op.count == 2},
+    **{op.onnx: row(op) for op in _NAMED if op.count == 1},
+    **{op.onnx: _pointwise(op) for op in _NAMED if op.count == 2},
     # of one value at each index
     "Identity": row(lambda x: x),
     "Reciprocal": row(lambda x: 1.0 / x),
@@ -327,6 +324,7 @@ OPERATORS: dict[str, Row] = {
     "Acosh": row(_acosh),
     "Asinh": row(_asinh),
     "Atanh": row(lambda x: (Tensor.log1p(x) - Tensor.log1p(-x)) / 2.0),
+    "Not": row(ad.logical_not_op),
     "IsNaN": row(lambda x: ad.not_equal_op(x, x)),
     "IsInf": row(_is_infinite),
     "Softplus": row(functional.softplus),
@@ -344,7 +342,12 @@ OPERATORS: dict[str, Row] = {
     "Mod": row(lambda a, b, fmod=0: (ad.fmod_op if fmod else Tensor.remainder)(a, b)),
     "Sum": _pointwise(ad.add_op),
     "Mean": row(lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs))),
-    "Xor": row(ad.not_equal_op),
+    "Min": _pointwise(ad.minimum_op),
+    "Greater": _pointwise(ad.greater_op),
+    "GreaterOrEqual": _pointwise(ad.greater_equal_op),
+    "And": _pointwise(ad.logical_and_op),
+    "Or": _pointwise(ad.logical_or_op),
+    "Xor": _pointwise(ad.not_equal_op),
     "Where": row(ad.where_op),
     # along axes
     "ReduceSum": _reduction(ad.sum_op),

@@ -13,10 +13,9 @@ from ..errors import GraphError
 from ..graph import FLOATS, OPS, Node, Op
 from ..graph import find_topo_sort as _find_topo_sort
 from ..ops import broadcast_shape_op, reducesum_op, reshape_op, swapaxes_op
-from ..ops.rules import axes_attribute
 from ..tensors import Tensor as DlsysTensor
 from ..tensors import evaluate
-from ..tensors.node import TensorNode
+from ..tensors.base import new_tensor
 from ..tensors.inplace import write
 from ..tensors.differentiate import gradients_of, leaves_below, weight_of
 from ..tensors.values import array_of
@@ -59,7 +58,7 @@ class Tensor(DlsysTensor):
         if dtype is None and values.dtype.kind in _NARROWED and not isinstance(array, Node):
             values = values.astype("float32")
         if placeholder:
-            TensorNode.__init__(self, OPS["placeholder"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
+            new_tensor(OPS["placeholder"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name, self)
         else:
             self._hold(values, name, requires_grad and str(values.dtype) in FLOATS)
 
@@ -140,8 +139,8 @@ class Tensor(DlsysTensor):
 
     def transpose(self: Any, axes: Any = None) -> Any:  # type: ignore[override]
         """The two axes exchanged, the last two for None. Raises GraphError for axes that are not two integers."""
-        pair = axes_attribute("transpose", (-1, -2) if axes is None else axes)
-        if pair is None or len(pair) != 2:
+        pair = (-1, -2) if axes is None else axes
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise GraphError(f"transpose: axes must be two, which change places, not {axes!r}")
         return swapaxes_op(self, *pair)
 
@@ -232,7 +231,7 @@ class TensorTuple(tuple[Any, ...]):
 def _as_needles(node: Node) -> Tensor:
     """A tensor of needle's with the value of one that reads none, as a gradient that is a constant."""
     made = Tensor.__new__(Tensor)
-    TensorNode.__init__(made, OPS["with_updates"], [node], {}, None)
+    new_tensor(OPS["with_updates"], [node], {}, made=made)
     return made
 
 

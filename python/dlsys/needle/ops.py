@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..graph import Node
 from ..ops.moves import place, sliced
 from ..ops.operators import is_number
-from ..ops.rules import axes_attribute, axes_in
+from ..ops.rules import axes_in
 from ..ops.state import with_gradient
 from .autograd import MakeTensorTuple, Tensor, TensorTuple
 
@@ -70,7 +70,7 @@ def stack(args: Sequence[Node], axis: int = 0) -> Node:
 def split(a: Node, axis: int) -> TensorTuple:
     """The inverse of `stack`: the slices along an axis, which is removed. Raises GraphError for an axis that is not
     there, ShapeError."""
-    (along,) = axes_attribute("split", axis) or (0,)
+    along = integer("split", "the axis", axis)
     shape = ops.shape_of(a)
     if not -len(shape) <= along < len(shape):
         raise GraphError(f"split: axis {along} of {a.name}, whose shape is {shape}")

@@ -1,4 +1,4 @@
-"""The operators: one class each, stating formula, shapes, gradient, tensor expression and NumPy reference.
+"""The operators: primitives, one row each, and functions, which are composed of them.
 
 Users call the lower-case functions `..._op`. `OPS` is the registry, by name; importing this package says what `Node`
 arithmetic (`+ - * / @ **`) means.
@@ -23,7 +23,7 @@ from .indexing import (
     argsort_op, embedding_op, in_range_op, one_hot_op, scatter_add_op, sort_op, take_along_axis_op, take_op, topk_op,
 )
 from .inputs import Variable, constant_op, placeholder_op
-from .linalg import matmul_op, matmul_panels_op, pack_panels_op
+from .linalg import matmul_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
 from .moves import (
     broadcast_shape_op, broadcastto_op, concatenate_op, expand_dims_op, flatten_op, flip_op, pad_op, reshape_like_op,

@@ -8,7 +8,7 @@ gradients of the three follow from each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from .. import compute
 from ..checks import integer, pair
 from ..errors import ShapeError
 from ..graph import Made, Node, Shape
-from .primitive import primitive
+from .primitive import Primitive, primitive
 from .rules import in_product_dtype, product_dtype, shape_attribute
 
 Pair = tuple[int, int]
@@ -128,47 +128,31 @@ def _flop(node: Node, input_shapes: list[Shape], shape: Shape) -> int:
     return 2 * math.prod(output) * math.prod(filters[1:])
 
 
-conv2d: Callable[..., Made] = primitive(
-    "conv2d",
-    numpy=convolved,
-    te=compute.conv2d,
-    shape=conv_output_shape,
-    dtype=product_dtype,
+conv2d: Primitive = primitive(
+    "conv2d", te=compute.conv2d, numpy=convolved,
     grad=lambda g, y, x, f, **geometry: (
-        conv2d_input_gradient(f, g, shape=x.shape, **geometry),
-        conv2d_filter_gradient(x, g, shape=f.shape, **geometry),
+        conv2d_input_gradient(f, g, shape=x.shape, **geometry), conv2d_filter_gradient(x, g, shape=f.shape, **geometry)
     ),
-    kind="contraction",
-    flop=_flop,
+    shape=conv_output_shape, dtype=product_dtype, kind="contraction", flop=_flop,
     doc="out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i d, z s' + j d'] f[o, c, i, j], see `conv2d_op`.",
-)
-conv2d_input_gradient: Callable[..., Made] = primitive(
-    "conv2d_input_gradient",
-    numpy=images_gradient,
-    te=compute.conv2d_input_gradient,
-    shape=lambda f, g, shape, **geometry: _gradient_shape("conv2d_input_gradient", f, g, shape, geometry),
+)  # fmt: skip
+conv2d_input_gradient: Primitive = primitive(
+    "conv2d_input_gradient", te=compute.conv2d_input_gradient, numpy=images_gradient,
     grad=lambda g, y, f, of_output, shape, **geometry: (
-        conv2d_filter_gradient(g, of_output, shape=f.shape, **geometry),
-        conv2d(g, f, **geometry),
+        conv2d_filter_gradient(g, of_output, shape=f.shape, **geometry), conv2d(g, f, **geometry)
     ),
-    kind="contraction",
-    flop=_flop,
-    scatters=lambda node: node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1,
+    shape=lambda f, g, shape, **geometry: _gradient_shape("conv2d_input_gradient", f, g, shape, geometry),
+    kind="contraction", flop=_flop, scatters=lambda node: node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1,
     doc="The gradient of images of `shape`, from filters and the output's gradient.",
-)
-conv2d_filter_gradient: Callable[..., Made] = primitive(
-    "conv2d_filter_gradient",
-    numpy=_filter_gradient,
-    te=compute.conv2d_filter_gradient,
-    shape=lambda x, g, shape, **geometry: _gradient_shape("conv2d_filter_gradient", x, g, shape, geometry),
+)  # fmt: skip
+conv2d_filter_gradient: Primitive = primitive(
+    "conv2d_filter_gradient", te=compute.conv2d_filter_gradient, numpy=_filter_gradient,
     grad=lambda g, y, x, of_output, shape, **geometry: (
-        conv2d_input_gradient(g, of_output, shape=x.shape, **geometry),
-        conv2d(x, g, **geometry),
+        conv2d_input_gradient(g, of_output, shape=x.shape, **geometry), conv2d(x, g, **geometry)
     ),
-    kind="contraction",
-    flop=_flop,
-    doc="The gradient of filters of `shape`, from images and the output's gradient.",
-)
+    shape=lambda x, g, shape, **geometry: _gradient_shape("conv2d_filter_gradient", x, g, shape, geometry),
+    kind="contraction", flop=_flop, doc="The gradient of filters of `shape`, from images and the output's gradient.",
+)  # fmt: skip
 
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:

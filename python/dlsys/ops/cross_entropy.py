@@ -14,7 +14,7 @@ from .. import compute
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Shape
-from .elementwise import equal_op, maximum_op, where_op
+from .elementwise import cast_op, equal_op, maximum_op, where_op
 from .indexing import checked, take_op
 from .loss import reduced
 from .moves import expand_dims_op, reshape_op, squeeze_op
@@ -35,17 +35,9 @@ def _counts(x: np.ndarray, classes: int, ignore_index: int, dtype: str) -> np.nd
     return np.where(x == ignore_index, 0.0, np.where((x >= 0) & (x < classes), 1.0, np.nan)).astype(dtype)
 
 
-def _numbers(x: np.ndarray, classes: int, ignore_index: int) -> np.ndarray:
-    return np.where((x >= 0) & (x < classes) & (x != ignore_index), x.astype("int32"), -1)
-
-
 class_counts = primitive(
     "class_counts", numpy=_counts, te=compute.class_counts, grad=None, dtypes=INTEGERS, dtype="dtype",
     index_range=_classes, doc="1 of a class number, 0 of one that is ignored, NaN of any other.",
-)  # fmt: skip
-class_numbers = primitive(
-    "class_numbers", numpy=_numbers, te=compute.class_numbers, grad=None, dtypes=INTEGERS, dtype="int32",
-    doc="The class number, -1 where it is ignored or none; int32, of which a vector holds as many as of logits.",
 )  # fmt: skip
 
 
@@ -87,7 +79,7 @@ def class_losses(op: str, logits: Node, targets: Node, ignored: int, weight: Nod
     if targets.shape != (shape[0], *shape[2:]):
         raise ShapeError(f"{op}: targets {targets.shape} are not class numbers {(shape[0], *shape[2:])}")
     counts = _counted(logits, targets, ignored)
-    numbers = class_numbers(expand_dims_op(targets, 1), classes=shape[1], ignore_index=ignored)
+    numbers = where_op(equal_op(counts, 1.0), cast_op(expand_dims_op(targets, 1), "int32"), -1)
     logs = where_op(_is_target(logits, numbers), log_softmax_op(logits, 1), 0.0)
     losses = -reducesum(logs, axes=(1,), keepdims=True) * counts
     losses = with_gradient(losses, [logits, numbers, counts], _of_losses)

@@ -19,9 +19,9 @@ from ..checks import flag, integer
 from ..errors import GraphError, IndexRangeError, ShapeError
 from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Shape, error_at
 from .elementwise import add_op
-from .primitive import Row, primitive
+from .primitive import Primitive, primitive
 from .replay import function
-from .rules import axes_in, dtype_attribute
+from .rules import axis_in, dtype_attribute
 from .types import is_scalar
 
 # Ranges ----------------------------------------------------------------------------------------------------
@@ -58,36 +58,30 @@ def _range_of_axis(node: Node, shapes: Sequence[Shape]) -> IndexRange:
     return IndexRange(1, least, shape[axis], f"axis {axis}{name} of shape {shape}")
 
 
+def _range_of_extent(extent: int) -> IndexRange:
+    return IndexRange(0, -extent, extent, f"an axis of {extent}")
+
+
 def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
     """The indices, negative from the end, clamped into [0, extent)."""
     numbers = indices.astype(np.int64)
     return np.clip(np.where(numbers < 0, numbers + extent, numbers), 0, extent - 1)
 
 
-in_range: Row = primitive(
-    "in_range",
+in_range: Primitive = primitive(
+    "in_range", te=lambda indices, extent: compute.in_range(indices, max(extent, 1)),
+    numpy=lambda indices, extent: _inside(indices, max(extent, 1)), grad=None, dtype="int64", dtypes=INTEGERS,
+    index_range=lambda node, shapes: _range_of_extent(node.attrs["extent"]),
     doc="Indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it.",
-    grad=None, numpy=lambda indices, extent: _inside(indices, max(extent, 1)),
-    te=lambda indices, extent: compute.in_range(indices, max(extent, 1)),
-    dtype="int64",
-    dtypes=INTEGERS,
-    index_range=lambda node, shapes: IndexRange(
-        0, -node.attrs["extent"], node.attrs["extent"], f"an axis of {node.attrs['extent']}"
-    ),
-)
+)  # fmt: skip
 
-one_hot: Row = primitive(
-    "one_hot",
-    doc="y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`.",
-    grad=None, numpy=lambda indices, classes, dtype: np.asarray(indices[..., None] == np.arange(classes), dtype),
-    te=compute.one_hot,
-    shape=lambda indices, classes, dtype: (*indices, classes),
-    dtype="dtype",
-    dtypes=INTEGERS,
-    kind="single",
-    flops=0,
+one_hot: Primitive = primitive(
+    "one_hot", te=compute.one_hot,
+    numpy=lambda indices, classes, dtype: np.asarray(indices[..., None] == np.arange(classes), dtype), grad=None,
+    shape=lambda indices, classes, dtype: (*indices, classes), dtype="dtype", dtypes=INTEGERS, kind="single", flops=0,
     index_range=lambda node, shapes: IndexRange(0, 0, node.attrs["classes"], f"{node.attrs['classes']} classes"),
-)
+    doc="y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`.",
+)  # fmt: skip
 
 # Rows and elements -----------------------------------------------------------------------------------------
 
@@ -135,6 +129,10 @@ def _elements_added(values: Shape, indices: Shape, shape: Shape, axis: int) -> S
     return shape
 
 
+def _add_rows(values: np.ndarray, indices: np.ndarray, shape: Shape, axis: int, from_start: bool) -> np.ndarray:
+    return scattered(values, (*[slice(None)] * axis, _inside(indices, shape[axis])), shape)
+
+
 OF_INDICES: dict[str, Any] = {
     "dtypes": DTYPES,
     "apart": {1: INTEGERS},
@@ -142,57 +140,37 @@ OF_INDICES: dict[str, Any] = {
     "index_range": _range_of_axis,
 }
 
-take: Row = primitive(
-    "take",
-    doc="The slices of x along `axis` with the numbers `indices`; with `from_start` no number may be negative.",
+take: Primitive = primitive(
+    "take", te=lambda x, indices, axis, from_start: compute.take(x, indices, axis),
     numpy=lambda x, indices, axis, from_start: np.take(x, _inside(indices, x.shape[axis]), axis),
-    te=lambda x, indices, axis, from_start: compute.take(x, indices, axis),
-    grad=lambda g, y, x, indices, axis, from_start: (
-        index_add(g, indices, shape=x.shape, axis=axis, from_start=from_start),
-        None,
-    ),
-    shape=_taken,
-    onnx="Gather",
-    flops=0,
-    **OF_INDICES,
-)
+    grad=lambda g, y, x, indices, **attrs: (index_add(g, indices, shape=x.shape, **attrs), None),
+    shape=_taken, onnx="Gather", flops=0, **OF_INDICES,
+    doc="The slices of x along `axis` with the numbers `indices`; with `from_start` no number may be negative.",
+)  # fmt: skip
 
-index_add: Row = primitive(
-    "index_add",
-    doc="Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of values are added in order.",
-    numpy=lambda values, indices, shape, axis, from_start: scattered(
-        values, (*[slice(None)] * axis, _inside(indices, shape[axis])), shape
-    ),
-    te=lambda values, indices, shape, axis, from_start: compute.add_at(values, indices, shape, axis),
-    grad=lambda g, y, values, indices, shape, axis, from_start: (
-        take(g, indices, axis=axis, from_start=from_start),
-        None,
-    ),
-    shape=_rows_added,
-    **OF_INDICES,
-)
+index_add: Primitive = primitive(
+    "index_add", te=lambda values, indices, shape, axis, from_start: compute.add_at(values, indices, shape, axis),
+    numpy=_add_rows,
+    grad=lambda g, y, values, indices, shape, **attrs: (take(g, indices, **attrs), None),
+    shape=_rows_added, **OF_INDICES,
+    doc="Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of values are added.",
+)  # fmt: skip
 
-take_along_axis: Row = primitive(
-    "take_along_axis",
-    doc="y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`.",
+take_along_axis: Primitive = primitive(
+    "take_along_axis", te=compute.take_along_axis,
     numpy=lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])],
-    te=compute.take_along_axis,
-    grad=lambda g, y, x, indices, axis: (scatter_add(g, indices, shape=x.shape, axis=axis), None),
-    shape=_taken_along,
-    onnx="GatherElements",
-    flops=0,
-    **OF_INDICES,
-)
+    grad=lambda g, y, x, indices, axis: (scatter_add(g, indices, shape=x.shape, axis=axis), None), shape=_taken_along,
+    onnx="GatherElements", flops=0, **OF_INDICES,
+    doc="y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`.",
+)  # fmt: skip
 
-scatter_add: Row = primitive(
-    "scatter_add",
-    doc="Zeros of `shape`, to which values are added where `take_along_axis` reads by the indices.",
+scatter_add: Primitive = primitive(
+    "scatter_add", te=compute.add_at,
     numpy=lambda values, indices, shape, axis: scattered(values, _along(indices, axis, shape[axis]), shape),
-    te=compute.add_at,
     grad=lambda g, y, values, indices, shape, axis: (take_along_axis(g, indices, axis=axis), None),
-    shape=_elements_added,
-    **OF_INDICES,
-)
+    shape=_elements_added, **OF_INDICES,
+    doc="Zeros of `shape`, to which values are added where `take_along_axis` reads by the indices.",
+)  # fmt: skip
 
 
 @function()
@@ -202,8 +180,7 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Made:
     Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
     value is known, here or at the run; one that a run computes is clamped into range.
     """
-    (along,) = axes_in("take", integer("take", "the axis", axis), len(x.shape))
-    return checked(take(x, indices, axis=along, from_start=False))
+    return checked(take(x, indices, axis=axis_in("take", axis, len(x.shape)), from_start=False))
 
 
 @function()
@@ -211,8 +188,7 @@ def embedding_op(weight: Node, indices: Node) -> Made:
     """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
 
     Raises IndexRangeError as `take_op` does, also for a negative number."""
-    axes_in("embedding", 0, len(weight.shape))
-    return checked(take(weight, indices, axis=0, from_start=True))
+    return checked(take(weight, indices, axis=axis_in("embedding", 0, len(weight.shape)), from_start=True))
 
 
 @function()
@@ -222,8 +198,7 @@ def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     axis = integer("take_along_axis", "the axis", axis)
     if is_scalar(x, axis) and is_scalar(indices, axis):
         return x
-    (along,) = axes_in("take_along_axis", axis, len(x.shape))
-    return checked(take_along_axis(x, indices, axis=along))
+    return checked(take_along_axis(x, indices, axis=axis_in("take_along_axis", axis, len(x.shape))))
 
 
 @function()
@@ -232,7 +207,7 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Made:
 
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
     are added. See `take_op` for the range of indices."""
-    (along,) = axes_in("scatter_add", integer("scatter_add", "the axis", axis), len(x.shape))
+    along = axis_in("scatter_add", axis, len(x.shape))
     return add_op(x, checked(scatter_add(values, indices, shape=x.shape, axis=along)))
 
 
@@ -271,43 +246,23 @@ def _first_places(x: Shape, axis: int, descending: bool, count: int) -> Shape:
     return (*x[:axis], count, *x[axis + 1 :])
 
 
-def _sort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
-    result = np.sort(x, axis)
-    return np.flip(result, axis) if descending else result
-
-
-BY_NUMPY: dict[str, Any] = {
-    "dtypes": DTYPES,
-    "kind": "single",
-    "flops": 0,
-    "by_numpy": True,
-    "never": "NumPy computes it on the host: it has no formula for Relax or exported C",
-}
-
-argsort: Row = primitive(
-    "argsort",
+argsort: Primitive = primitive(
+    "argsort", numpy=_argsort, grad=None, shape=_first_places, dtype="int64", dtypes=DTYPES, kind="single", flops=0,
+    by_numpy=True, never="NumPy computes it on the host: it has no formula for Relax or exported C",
     doc="int64: where the first `count` elements along `axis` in order are.",
-    grad=None, numpy=_argsort,
-    shape=_first_places,
-    dtype="int64",
-    **BY_NUMPY,
-)
-
-sort: Row = primitive(
-    "sort",  # not the elements at `argsort`, which NumPy finds more slowly
-    doc="The elements along `axis` in order; gradients go to where they were.",
-    numpy=_sort,
-    grad=lambda g, y, x, axis, descending: scatter_add(
-        g, argsort(x, axis=axis, descending=descending, count=x.shape[axis]), shape=x.shape, axis=axis
-    ),
-    **BY_NUMPY,
-)
+)  # fmt: skip
 
 
 def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None = None) -> Made:
-    (along,) = axes_in(op, integer(op, "the axis", axis), len(x.shape))
+    """`argsort` of x for a function, of all elements for None."""
+    along = axis_in(op, axis, len(x.shape))
     count = x.shape[along] if count is None else count
     return argsort(x, axis=along, descending=flag(op, "descending", descending), count=count)
+
+
+def _with_places(x: Node, places: Made) -> tuple[Made, Made]:
+    """The elements of x at places that `argsort` returned, and the places."""
+    return take_along_axis(x, places, axis=places.attrs["axis"]), places
 
 
 @function()
@@ -320,8 +275,7 @@ def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Made:
 @function(results=2)
 def sort_op(x: Node, axis: int = -1, descending: bool = False) -> tuple[Made, Made]:
     """The elements in order along an axis, and where they were, to which their gradients go. Raises as `argsort_op`."""
-    places = _places("sort", x, axis, descending)
-    return sort(x, axis=places.attrs["axis"], descending=places.attrs["descending"]), places
+    return _with_places(x, _places("sort", x, axis, descending))
 
 
 @function(results=2)
@@ -330,5 +284,4 @@ def topk_op(x: Node, k: int, axis: int = -1, largest: bool = True) -> tuple[Made
     GraphError for a k that is no number of elements, ShapeError for more than there are."""
     if (count := integer("topk", "k", k)) < 0:
         raise GraphError(f"topk: k must not be negative, not {k!r}")
-    places = _places("topk", x, axis, largest, count)
-    return take_along_axis(x, places, axis=places.attrs["axis"]), places
+    return _with_places(x, _places("topk", x, axis, largest, count))

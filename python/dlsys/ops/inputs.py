@@ -10,8 +10,8 @@ import numpy as np
 from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import FLOATS, INTEGERS, Made, Node, Op, Shape, Type, register, type_of
-from .rules import dtype_attribute, holds, real_constant, shape_attribute
+from ..graph import FLOATS, Made, Node, Op, Shape, Type, register, type_of
+from .rules import dtype_attribute, real_constant, require_constant, shape_attribute
 
 
 @register
@@ -78,8 +78,7 @@ def constant_op(value: Any, dtype: str = "float32") -> Made:
     number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
     if dtype == "bool" and not isinstance(number, bool):
         raise DTypeError(f"constant: {number:g} is not a boolean, as the other operand is")
-    if not holds(dtype, number) or (dtype in INTEGERS and number != int(number)):
-        raise DTypeError(f"constant: {number:g} is no {dtype}, which the other operand is")
+    require_constant("constant", number, dtype, "the other operand")
     return Constant.make([], {"value": number, "dtype": dtype}, repr(number))
 
 

@@ -16,7 +16,7 @@ from .. import compute
 from ..checks import flag
 from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Made, Node, Shape, error_at
-from .moves import reshape_op, sum_to
+from .moves import as_shape, sum_to
 from .primitive import primitive
 from .rules import broadcast_rule, in_product_dtype, product_dtype
 
@@ -54,35 +54,25 @@ def _gradients(g: Node, y: Node, a: Node, b: Node, trans_A: bool, trans_B: bool)
     Vectors are matrices of one row or column. What broadcasting repeated is summed; where one right matrix meets many
     left ones, the sum is part of one product of all their rows.
     """
-    left = a if len(a.shape) > 1 else reshape_op(a, (1, *a.shape))
-    right = b if len(b.shape) > 1 else reshape_op(b, (*b.shape, 1))
+    left = a if len(a.shape) > 1 else as_shape(a, (1, *a.shape))
+    right = b if len(b.shape) > 1 else as_shape(b, (*b.shape, 1))
     shape = _product_shape(left.shape, right.shape, trans_A, trans_B)
-    g = _as(g, shape)
+    g = as_shape(g, shape)
     of_left = matmul_op(right, g, trans_B, True) if trans_A else matmul_op(g, right, False, not trans_B)
-    left_grad = _as(sum_to(of_left, left.shape), a.shape)
+    left_grad = as_shape(sum_to(of_left, left.shape), a.shape)
     if len(left.shape) > 2 and len(right.shape) == 2 and not trans_A:
         rows = math.prod(shape[:-1])
-        left, g = reshape_op(left, (rows, left.shape[-1])), reshape_op(g, (rows, shape[-1]))
+        left, g = as_shape(left, (rows, left.shape[-1])), as_shape(g, (rows, shape[-1]))
     of_right = matmul_op(g, left, True, trans_A) if trans_B else matmul_op(left, g, not trans_A)
-    return left_grad, _as(sum_to(of_right, right.shape), b.shape)
-
-
-def _as(x: Node, shape: Shape) -> Node:
-    return x if x.shape == shape else reshape_op(x, shape)
+    return left_grad, as_shape(sum_to(of_right, right.shape), b.shape)
 
 
 matmul = primitive(
-    "matmul",
-    numpy=_matmul,
-    te=compute.matmul,
-    grad=_gradients,
-    shape=_product_shape,
-    dtype=product_dtype,
-    dtypes=NUMBERS,
-    kind="contraction",
+    "matmul", te=compute.matmul, numpy=_matmul, grad=_gradients, shape=_product_shape, dtype=product_dtype,
+    dtypes=NUMBERS, kind="contraction",
     flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-2 if node.attrs["trans_A"] else -1],
     doc="The product of matrices, each transposed first if its flag says so, see `matmul_op`.",
-)
+)  # fmt: skip
 
 
 def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) -> Made:
@@ -126,34 +116,12 @@ def _no_gradient(g: Node, y: Node, *inputs: Node, **attrs: Any) -> None:
 
 
 pack_panels = primitive(
-    "pack_panels",
-    numpy=_pack_panels,
-    te=compute.pack_panels,
-    shape=_packed_shape,
-    grad=_no_gradient,
-    kind="single",
-    flops=0,
-    doc="(k, n), with trans (n, k) -> (ceil(n / width), k, width).",
-)
+    "pack_panels", te=compute.pack_panels, numpy=_pack_panels, grad=_no_gradient, shape=_packed_shape, kind="single",
+    flops=0, doc="(k, n), with trans (n, k) -> (ceil(n / width), k, width).",
+)  # fmt: skip
 matmul_panels = primitive(
-    "matmul_panels",
-    numpy=_matmul_panels,
-    te=compute.matmul_panels,
-    shape=_panels_shape,
-    grad=_no_gradient,
-    kind="contraction",
-    flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-1],
+    "matmul_panels", te=compute.matmul_panels, numpy=_matmul_panels, grad=_no_gradient, shape=_panels_shape,
+    kind="contraction", flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-1],
     doc="(..., m, k) x (panels, k, width) -> (..., m, n); with (b, panels, k, width) the product of (b, m, k) with b "
     "matrices.",
-)
-
-
-def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Made:
-    """The matrix (k, n), or with trans (n, k), in panels of `width` columns."""
-    return pack_panels(node, width=width, n=n, trans=trans)
-
-
-def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Made:
-    """The product of a (..., m, k) and the (k, n) matrix in panels of `width` columns, or of a (b, m, k) and b
-    matrices."""
-    return matmul_panels(a, panels, n=n, width=width)
+)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..checks import word
 from ..errors import GraphError, ShapeError
 from ..graph import Made, Node
-from .elementwise import div_byconst_op, div_op, mul_op, neg_op, sub_op
+from .elementwise import div_op, mul_op, neg_op, sub_op
 from .operators import pair
 from .reduction import mean_op, reducesum_op
 from .replay import function
@@ -18,7 +18,7 @@ from .state import with_gradient
 
 def _of_softmaxcrossentropy(g: Node, y: Node, logits: Node, labels: Node) -> tuple[Node, Node]:
     """With b rows (softmax(logits) * rowsum(labels) - labels) g / b, and -log_softmax(logits) g / b."""
-    scale = div_byconst_op(g, math.prod(logits.shape[:-1]))
+    scale = div_op(g, math.prod(logits.shape[:-1]))
     expected = softmax_op(logits) * reducesum_op(labels, -1, keepdims=True)
     return (expected - labels) * scale, neg_op(log_softmax_op(logits) * scale)
 

@@ -18,12 +18,21 @@ import numpy as np
 
 from .. import compute
 from ..checks import in_dtype, integer
-from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
+from ..errors import GraphError, IndexRangeError, ShapeError
 from ..graph import DTYPES, OPS, Made, Node, Shape
 from .elementwise import add_op, full_op
-from .primitive import Row, primitive
+from .primitive import Primitive, primitive
 from .replay import function
-from .rules import axes_in, axes_of, broadcast_to_shape, holds, real_constant, reshaped, shape_attribute
+from .rules import (
+    axes_in,
+    axes_of,
+    axis_in,
+    broadcast_to_shape,
+    real_constant,
+    require_constant,
+    reshaped,
+    shape_attribute,
+)
 
 Numbers = tuple[int, ...]
 
@@ -36,30 +45,17 @@ def _same_size(x: Shape, shape: Shape) -> Shape:
     return shape
 
 
-reshape: Row = primitive(
-    "reshape",
-    doc="x's elements in row-major order under another `shape`.",
-    numpy=lambda x, shape: np.reshape(x, shape),
-    te=compute.reshape,
-    grad=lambda g, y, x, shape: reshape(g, shape=x.shape),
-    shape=_same_size,
-    dtypes=DTYPES,
-    kind="view",
-    flops=0,
-    picks=True,
-)
+reshape: Primitive = primitive(
+    "reshape", te=compute.reshape, numpy=lambda x, shape: np.reshape(x, shape),
+    grad=lambda g, y, x, shape: reshape(g, shape=x.shape), shape=_same_size, dtypes=DTYPES, kind="view", flops=0,
+    picks=True, doc="x's elements in row-major order under another `shape`.",
+)  # fmt: skip
 
-broadcast_shape: Row = primitive(
-    "broadcast_shape",
-    doc="x repeated to `shape` by NumPy's rule.",
-    numpy=lambda x, shape: np.broadcast_to(x, shape),
-    te=compute.broadcast_to,
+broadcast_shape: Primitive = primitive(
+    "broadcast_shape", te=compute.broadcast_to, numpy=lambda x, shape: np.broadcast_to(x, shape),
     grad=lambda g, y, x, shape: g,  # what was repeated is summed, as of every elementwise operator
-    shape=broadcast_to_shape,
-    dtypes=DTYPES,
-    flops=0,
-    picks=True,
-)
+    shape=broadcast_to_shape, dtypes=DTYPES, flops=0, picks=True, doc="x repeated to `shape` by NumPy's rule.",
+)  # fmt: skip
 
 
 def _ordered(x: Shape, axes: Numbers) -> Shape:
@@ -72,18 +68,11 @@ def _inverse(axes: Numbers) -> Numbers:
     return tuple(axes.index(axis) for axis in range(len(axes)))
 
 
-transpose: Row = primitive(
-    "transpose",
-    doc="x with its axes in another order: axis i of the result is x's axis axes[i].",
-    numpy=lambda x, axes: np.transpose(x, axes),
-    te=compute.transpose,
-    grad=lambda g, y, x, axes: transpose(g, axes=_inverse(axes)),
-    shape=_ordered,
-    dtypes=DTYPES,
-    kind="single",
-    flops=0,
-    picks=True,
-)
+transpose: Primitive = primitive(
+    "transpose", te=compute.transpose, numpy=lambda x, axes: np.transpose(x, axes),
+    grad=lambda g, y, x, axes: transpose(g, axes=_inverse(axes)), shape=_ordered, dtypes=DTYPES, kind="single",
+    flops=0, picks=True, doc="x with its axes in another order: axis i of the result is x's axis axes[i].",
+)  # fmt: skip
 
 # Parts and joins -------------------------------------------------------------------------------------------
 
@@ -123,30 +112,19 @@ def _placed(x: np.ndarray, shape: Shape, starts: Numbers, steps: Numbers, value:
     return result
 
 
-strided_slice: Row = primitive(
-    "slice",
-    doc="Along each axis of x the `counts` elements at starts + steps * i.",
-    numpy=lambda x, starts, counts, steps: x[_index(starts, counts, steps)],
-    te=compute.strided_slice,
+strided_slice: Primitive = primitive(
+    "slice", te=compute.strided_slice, numpy=lambda x, starts, counts, steps: x[_index(starts, counts, steps)],
     grad=lambda g, y, x, starts, counts, steps: place(g, shape=x.shape, starts=starts, steps=steps, value=0.0),
-    shape=_sliced_shape,
-    dtypes=DTYPES,
-    kind="single",
-    flops=0,
-    picks=True,
-)
+    shape=_sliced_shape, dtypes=DTYPES, kind="single", flops=0, picks=True,
+    doc="Along each axis of x the `counts` elements at starts + steps * i.",
+)  # fmt: skip
 
-place: Row = primitive(
-    "place",
-    doc="An array of `shape` that is `value` but at starts + steps * i along each axis, where x's elements are.",
-    numpy=_placed,
-    te=compute.strided_place,
+place: Primitive = primitive(
+    "place", te=compute.strided_place, numpy=_placed,
     grad=lambda g, y, x, shape, starts, steps, value: strided_slice(g, starts=starts, counts=x.shape, steps=steps),
-    shape=_placed_shape,
-    dtypes=DTYPES,
-    kind="single",
-    flops=0,
-)
+    shape=_placed_shape, dtypes=DTYPES, kind="single", flops=0,
+    doc="An array of `shape` that is `value` but at starts + steps * i along each axis, where x's elements are.",
+)  # fmt: skip
 
 
 def _joined_shape(*shapes: Shape, axis: int) -> Shape:
@@ -173,17 +151,16 @@ def _split_gradient(g: Node, y: Node, *inputs: Node, axis: int) -> list[Made]:
     return _parts(g, axis, [0, *itertools.accumulate(x.shape[axis] for x in inputs)])
 
 
-concatenate: Row = primitive(
-    "concatenate",
+concatenate: Primitive = primitive(
+    "concatenate", te=compute.concatenate, numpy=lambda *inputs, axis: np.concatenate(inputs, axis),
+    grad=_split_gradient, shape=_joined_shape, dtypes=DTYPES, kind="join", flops=0,
     doc="The inputs one behind another along `axis`.",
-    numpy=lambda *inputs, axis: np.concatenate(inputs, axis),
-    te=compute.concatenate,
-    grad=_split_gradient,
-    shape=_joined_shape,
-    dtypes=DTYPES,
-    kind="join",
-    flops=0,
-)
+)  # fmt: skip
+
+
+def as_shape(x: Node, shape: Shape) -> Node:
+    """x's elements under another shape; x itself where that is its own."""
+    return x if x.shape == shape else reshape(x, shape=shape)
 
 
 def sum_to(x: Node, shape: Shape) -> Node:
@@ -196,7 +173,7 @@ def sum_to(x: Node, shape: Shape) -> Node:
     if not inner and not lead:
         return x
     total = OPS["reducesum"].make([x], {"axes": (*range(lead), *inner), "keepdims": bool(inner)})
-    return reshape(total, shape=shape) if lead and inner else total
+    return as_shape(total, shape)
 
 
 def joined_gradients(grads: Sequence[Node]) -> list[Node]:
@@ -266,14 +243,13 @@ def sum_to_like_op(a: Node, b: Node) -> Node:
 def reshape_op(node: Node, shape: Any) -> Node:
     """The node under `shape`, an int or a tuple with at most one -1. Raises GraphError for anything else, ShapeError
     for another number of elements."""
-    wanted = reshaped(node.shape, shape_attribute("reshape", shape, signed=True))
-    return node if node.shape == wanted else reshape(node, shape=wanted)
+    return as_shape(node, reshaped(node.shape, shape_attribute("reshape", shape, signed=True)))
 
 
 @function()
 def reshape_like_op(a: Node, b: Node) -> Node:
     """a under the shape of b, which has as many elements and whose values are not read."""
-    return a if a.shape == b.shape else reshape(a, shape=b.shape)
+    return as_shape(a, b.shape)
 
 
 @function()
@@ -285,7 +261,7 @@ def expand_dims_op(node: Node, axes: Any) -> Node:
     new = axes_in("expand_dims", axes, len(node.shape) + count)
     rest = iter(node.shape)
     shape = tuple(1 if axis in new else next(rest) for axis in range(len(node.shape) + count))
-    return reshape(node, shape=shape) if new else node
+    return as_shape(node, shape)
 
 
 @function()
@@ -298,8 +274,7 @@ def squeeze_op(node: Node, axes: Any = None) -> Node:
         for axis in dropped:
             if shape[axis] != 1:
                 raise ShapeError(f"squeeze: axis {axis} of {shape} has extent {shape[axis]}, not 1")
-    rest = tuple(extent for axis, extent in enumerate(shape) if axis not in dropped)
-    return reshape(node, shape=rest) if dropped else node
+    return as_shape(node, tuple(extent for axis, extent in enumerate(shape) if axis not in dropped))
 
 
 @function()
@@ -307,12 +282,10 @@ def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     """The node with the axes from `start_axis` to `end_axis`, both included, as one, as `torch.flatten`; a number has
     one axis then."""
     shape = node.shape or (1,)
-    limits = (integer("flatten", "an axis", axis) for axis in (start_axis, end_axis))
-    start, end = (axes_in("flatten", axis, len(shape))[0] for axis in limits)
+    start, end = (axis_in("flatten", axis, len(shape)) for axis in (start_axis, end_axis))
     if start > end:
         raise ShapeError(f"flatten: axis {start} of {shape} lies behind axis {end}")
-    flat = (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])
-    return node if node.shape == flat else reshape(node, shape=flat)
+    return as_shape(node, (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]))
 
 
 @function()
@@ -330,7 +303,7 @@ def transpose_op(node: Node, axes: Any = None) -> Node:
 def swapaxes_op(node: Node, a: int, b: int) -> Node:
     """The node with the axes a and b exchanged. Raises GraphError for an axis that is no integer."""
     rank = len(node.shape)
-    first, second = (axes_in("swapaxes", integer("swapaxes", "an axis", axis), rank)[0] for axis in (a, b))
+    first, second = (axis_in("swapaxes", axis, rank) for axis in (a, b))
     order = list(range(rank))
     order[first], order[second] = second, first
     return node if first == second else transpose(node, axes=tuple(order))
@@ -349,8 +322,7 @@ def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Made:
     """The nodes joined along `axis`. Raises GraphError for another argument than a list of nodes, ShapeError for an
     axis that is not there."""
     _several("concatenate", nodes)
-    (along,) = axes_in("concatenate", integer("concatenate", "the axis", axis), len(nodes[0].shape))
-    return concatenate(*nodes, axis=along)
+    return concatenate(*nodes, axis=axis_in("concatenate", axis, len(nodes[0].shape)))
 
 
 @function()
@@ -361,7 +333,7 @@ def stack_op(nodes: Sequence[Node], axis: int = 0) -> Made:
     for node in nodes:
         if node.shape != first:
             raise ShapeError(f"stack: shapes differ: {first} and {node.shape}")
-    (along,) = axes_in("stack", integer("stack", "the axis", axis), len(first) + 1)
+    along = axis_in("stack", axis, len(first) + 1)
     return concatenate(*[reshape(node, shape=(*first[:along], 1, *first[along:])) for node in nodes], axis=along)
 
 
@@ -378,7 +350,7 @@ def split_op(x: Node, sections: Any, axis: int = 0) -> list[Made]:
 
     Raises GraphError for sections that are neither, ShapeError where equal parts do not come out even.
     """
-    (along,) = axes_in("split", integer("split", "the axis", axis), len(x.shape))
+    along = axis_in("split", axis, len(x.shape))
     extent, count = x.shape[along], _number_of_parts(x, sections)
     if isinstance(sections, (list, tuple)):
         ends = [(None, *sections, None)[i : i + 2] for i in range(count)]
@@ -422,8 +394,7 @@ def slice_op(x: Node, key: Any) -> Node:
                 told = f"axis {axis} of {x.name} of shape {x.shape}"
                 raise IndexRangeError(f"slice: index {item} is out of range for {told}")
             reads.append(range(item % extent, item % extent + 1))
-    part = sliced(x, reads)
-    return part if part.shape == tuple(shape) else reshape(part, shape=tuple(shape))
+    return as_shape(sliced(x, reads), tuple(shape))
 
 
 def sliced(x: Node, reads: Sequence[range]) -> Node:
@@ -481,8 +452,7 @@ def pad_op(x: Node, padding: Any, value: float = 0.0) -> Node:
     if len(pairs) != len(x.shape):
         raise ShapeError(f"pad: {len(pairs)} pairs of padding for {len(x.shape)} dimensions: {x.shape}")
     number = real_constant("pad", value)
-    if not holds(x.dtype, number) or (x.dtype not in ("float32", "float64") and number != int(number)):
-        raise DTypeError(f"pad: the constant {number:g} is no {x.dtype}, which {x.name} is")
+    require_constant("pad", number, x.dtype, x.name)
     if not any(map(any, pairs)):
         return x
     shape = tuple(before + extent + after for extent, (before, after) in zip(x.shape, pairs, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 from ..checks import real
 from ..errors import GraphError, ShapeError
 from ..graph import Made, Node
-from .elementwise import div_byconst_op, rsqrt_op
+from .elementwise import div_op, rsqrt_op
 from .moves import reshape_op
 from .reduction import Axes, mean_op, reducesum
 from .replay import function
@@ -38,7 +38,7 @@ def _of_normalized(
     elif affine:
         inner = g * affine[0]
     total, along = (reducesum(term, axes=axes, keepdims=True) for term in (inner, inner * n))
-    dx = (inner - div_byconst_op(total, count) - n * div_byconst_op(along, count)) * scale
+    dx = (inner - div_op(total, count) - n * div_op(along, count)) * scale
     of_affine = (along, total) if is_shared else (g * n, g)
     return dx, None, None, *of_affine[: len(affine)]
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..devices import host_array
 from ..errors import GraphError
-from ..graph import FLOATS, INTEGERS, Made, Node, set_arithmetic
+from ..graph import FLOATS, INTEGERS, Made, Node
 from . import elementwise as of
 from . import replay
 from .elementwise import cast_op
 from .inputs import constant_op, is_number
-from .linalg import matmul_op
+from .linalg import matmul, matmul_op
 from .rules import holds
 from .state import leaf
 from .types import as_float, beside_number, promoted
@@ -112,7 +112,7 @@ def _floats(a: Any, b: Any) -> tuple[Any, Any]:
 def _matmul(a: Any, b: Any) -> Any:
     """The product of two nodes, of which one may be an array; NotImplemented where one is no operand."""
     if isinstance(a, Node) and isinstance(b, Node):
-        return matmul_op(a, b)
+        return matmul(a, b, trans_A=False, trans_B=False)
     a, b = operand(a), operand(b)
     return _matmul_of_array(a, b) if isinstance(a, Node) and isinstance(b, Node) else NotImplemented
 
@@ -133,30 +133,34 @@ def _power(a: Node, b: Node) -> Node:
     return of.whole_power(a, count) if count else of.oneslike_op(a)
 
 
-@replay.function()
-def invert(x: Node) -> Made:
-    """~x: every bit of an integer is the other one; of booleans not x."""
-    return (of.logical_not_op if x.dtype == "bool" else of.bitwise_not_op)(x)
+def _both(function: Binary) -> tuple[Any, Any]:
+    """The methods for an operator: of the first operand, and of the second, where the first has no answer."""
+    return function, lambda second, first: function(first, second)
 
 
-set_arithmetic(
-    {
-        "+": _operator("add", of.add_op, of.logical_or_op),
-        "-": _operator("sub", of.sub_op),
-        "*": _operator("mul", of.mul_op, of.logical_and_op),
-        "/": _operator("div", of.div_op, before=_floats),
-        "@": _matmul,
-        "**": _operator("power", _power),
-        "==": _operator("equal", of.equal_op, before=_wide),
-        "!=": _operator("not_equal", of.not_equal_op, before=_wide),
-        "<": _compared("less", of.less_op),
-        "<=": _compared("less_equal", of.less_equal_op),
-        ">": _compared("greater", of.greater_op),
-        ">=": _compared("greater_equal", of.greater_equal_op),
-        "&": _operator("bitwise_and", of.bitwise_and_op, of.logical_and_op),
-        "|": _operator("bitwise_or", of.bitwise_or_op, of.logical_or_op),
-        "^": _operator("bitwise_xor", of.bitwise_xor_op, of.not_equal_op),
-        "~": invert,
-        "neg": of.neg_op,
-    }
-)
+class Arithmetic:
+    """Python's operators of tensors."""
+
+    __slots__ = ()
+    __add__, __radd__ = _both(_operator("add", of.add_op, of.bitwise_or_op))
+    __sub__, __rsub__ = _both(_operator("sub", of.sub_op))
+    __mul__, __rmul__ = _both(_operator("mul", of.mul_op, of.bitwise_and_op))
+    __truediv__, __rtruediv__ = _both(_operator("div", of.div_op, before=_floats))
+    __matmul__, __rmatmul__ = _both(_matmul)
+    __pow__, __rpow__ = _both(_operator("power", _power))
+    __and__, __rand__ = _both(_operator("bitwise_and", of.bitwise_and_op))
+    __or__, __ror__ = _both(_operator("bitwise_or", of.bitwise_or_op))
+    __xor__, __rxor__ = _both(_operator("bitwise_xor", of.bitwise_xor_op))
+    __eq__: Any = _operator("equal", of.equal_op, before=_wide)
+    __ne__: Any = _operator("not_equal", of.not_equal_op, before=_wide)
+    __lt__: Any = _compared("less", of.less_op)
+    __le__: Any = _compared("less_equal", of.less_equal_op)
+    __gt__: Any = _compared("greater", of.greater_op)
+    __ge__: Any = _compared("greater_equal", of.greater_equal_op)
+    __hash__: Any = object.__hash__  # dictionaries compare by identity first, and by `==` only if two hashes are equal
+
+    def __neg__(self: Any) -> Made:
+        return of.neg_op(self)
+
+    def __invert__(self: Any) -> Made:
+        return of.bitwise_not_op(self)

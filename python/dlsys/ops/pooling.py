@@ -1,13 +1,11 @@
 """Pooling of images, NCHW: maxima and means over windows.
 
-Means are linear, so the gradient of their gradient is the mean again. The gradient of a maximum goes to where it lies
-first in its window; its own gradient is what lies there.
+The gradient of a mean is that of a convolution; the gradient of a maximum goes to where it lies first in its window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,12 @@ import numpy as np
 from .. import compute
 from ..checks import pair
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, Made, Node, Shape
-from .conv import Pair, images_gradient, padded, windows_of
-from .elementwise import div_op, oneslike_op
-from .indexing import scattered, take_along_axis_op
+from ..graph import Made, Node, Shape
+from .conv import Pair, conv2d_input_gradient, conv_attributes, padded, windows_of
+from .elementwise import div_op, full_op, oneslike_op, zeroslike_op
+from .indexing import scatter_add
 from .moves import reshape_op
-from .primitive import primitive
+from .primitive import Primitive, primitive
 from .reduction import mean_op
 from .replay import function
 
@@ -31,7 +29,8 @@ def pooled_shape(images: Shape, kernel: Pair, stride: Pair, padding: Pair) -> Sh
         raise ShapeError(f"images have four dimensions, not {images}")
     if any(k > extent + 2 * p for extent, k, p in zip(images[2:], kernel, padding, strict=True)):
         raise ShapeError(f"windows of {kernel} do not fit images {images} padded by {padding}")
-    return (*images[:2], *(span.count for span in compute.windows_of(images[2:], kernel, stride, padding)))
+    spans = zip(images[2:], kernel, stride, padding, strict=True)
+    return (*images[:2], *((extent + 2 * p - k) // s + 1 for extent, k, s, p in spans))
 
 
 def _places_shape(images: Shape, maxima: Shape, **windows: Pair) -> Shape:
@@ -39,19 +38,6 @@ def _places_shape(images: Shape, maxima: Shape, **windows: Pair) -> Shape:
     if maxima != expected:
         raise ShapeError(f"shapes differ: {expected} and {maxima}")
     return maxima
-
-
-def _max_gradient_shape(grad: Shape, places: Shape, shape: Shape) -> Shape:
-    if grad != places or grad[:2] != shape[:2]:
-        raise ShapeError(f"the gradient has shape {grad}, the places {places}, the images {shape}")
-    return shape
-
-
-def _mean_gradient_shape(grad: Shape, shape: Shape, **windows: Pair) -> Shape:
-    expected = pooled_shape(shape, **windows)
-    if grad != expected:
-        raise ShapeError(f"the gradient has shape {grad}, the means of {shape} {expected}")
-    return shape
 
 
 def _windows(x: np.ndarray, kernel: Pair, stride: Pair, padding: Pair, fill: float) -> np.ndarray:
@@ -83,76 +69,37 @@ def _places(x: np.ndarray, maxima: np.ndarray, kernel: Pair, stride: Pair, paddi
     return np.where(is_maximum.any(axis=-1), place, height * width - 1).astype(np.int32)
 
 
-def _max_pool_gradient(grad: np.ndarray, places: np.ndarray, shape: Shape) -> np.ndarray:
-    n, c = np.ogrid[: shape[0], : shape[1]]
-    index = n[..., None, None], c[..., None, None], places // shape[3], places % shape[3]
-    return scattered(grad, index, shape)
+def _of_max_pool(g: Node, y: Node, x: Node, **windows: Pair) -> Made:
+    """Zeros, to which each window's gradient is added where its maximum lies first."""
+    rows, size = x.shape[:2], math.prod(x.shape[2:])
+    places = max_pool2d_place(x, y, **windows)
+    flat, indices = (reshape_op(value, (*rows, math.prod(y.shape[2:]))) for value in (g, places))
+    return reshape_op(scatter_add(flat, indices, shape=(*rows, size), axis=2), x.shape)
 
 
-def _mean_pool_gradient(grad: np.ndarray, shape: Shape, kernel: Pair, stride: Pair, padding: Pair) -> np.ndarray:
-    """The gradient of a convolution of each channel with one filter of equal weights."""
-    filters = np.full((1, 1, *kernel), 1 / (kernel[0] * kernel[1]), grad.dtype)
-    count = shape[0] * shape[1]
-    each = grad.reshape(count, 1, *grad.shape[2:])
-    return images_gradient(filters, each, (count, 1, *shape[2:]), stride, padding, (1, 1), 1).reshape(shape)
+def _of_mean_pool(g: Node, y: Node, x: Node, kernel: Pair, stride: Pair, padding: Pair) -> Made:
+    """Each window's share of all its elements: a mean is the convolution of each channel with one filter of equal
+    weights."""
+    if 0 in x.shape:
+        return zeroslike_op(x)
+    weights = full_op((x.shape[1], 1, *kernel), 1 / math.prod(kernel), x.dtype)
+    geometry = conv_attributes("avg_pool2d", stride, padding, 1, x.shape[1])
+    return conv2d_input_gradient(weights, g, shape=x.shape, **geometry)
 
 
-def _at_places(x: Node, places: Node) -> Node:
-    """What lies at places of images x: of places' shape."""
-    flat, indices = (reshape_op(value, (*value.shape[:2], math.prod(value.shape[2:]))) for value in (x, places))
-    return reshape_op(take_along_axis_op(flat, indices, 2), places.shape)
-
-
-max_pool2d: Callable[..., Made] = primitive(
-    "max_pool2d",
-    numpy=max_pool,
-    te=compute.max_pool,
-    shape=pooled_shape,
-    grad=lambda g, y, x, **windows: max_pool2d_gradient(g, max_pool2d_place(x, y, **windows), shape=x.shape),
-    kind="single",
-    onnx="MaxPool",
-    doc="The maximum of each window, NaN if there is one; padding is -inf.",
-)
-max_pool2d_place: Callable[..., Made] = primitive(
-    "max_pool2d_place",
-    numpy=_places,
-    te=compute.max_pool_place,
-    shape=_places_shape,
-    dtype="int32",
-    grad=None,
+max_pool2d: Primitive = primitive(
+    "max_pool2d", te=compute.max_pool, numpy=max_pool, grad=_of_max_pool, shape=pooled_shape, kind="single",
+    onnx="MaxPool", doc="The maximum of each window, NaN if there is one; padding is -inf.",
+)  # fmt: skip
+max_pool2d_place: Primitive = primitive(
+    "max_pool2d_place", te=compute.max_pool_place, numpy=_places, grad=None, shape=_places_shape, dtype="int32",
     kind="single",
     doc="Of images and the maxima of their windows: where in its image, in row-major order, each lies first.",
-)
-max_pool2d_gradient: Callable[..., Made] = primitive(
-    "max_pool2d_gradient",
-    numpy=_max_pool_gradient,
-    te=compute.max_pool_gradient,
-    shape=_max_gradient_shape,
-    grad=lambda g, y, of_maxima, places, shape: (_at_places(g, places), None),
-    dtypes=FLOATS,
-    apart={1: INTEGERS},
-    kind="single",
-    doc="The gradient of images of `shape`: that of each maximum, from the first input, is added at its place.",
-)
-avg_pool2d: Callable[..., Made] = primitive(
-    "avg_pool2d",
-    numpy=mean_pool,
-    te=compute.mean_pool,
-    shape=pooled_shape,
-    grad=lambda g, y, x, **windows: avg_pool2d_gradient(g, shape=x.shape, **windows),
-    kind="single",
-    onnx="AveragePool",
-    doc="The mean of each window, in which padding counts as zeros.",
-)
-avg_pool2d_gradient: Callable[..., Made] = primitive(
-    "avg_pool2d_gradient",
-    numpy=_mean_pool_gradient,
-    te=compute.mean_pool_gradient,
-    shape=_mean_gradient_shape,
-    grad=lambda g, y, of_means, shape, **windows: avg_pool2d(g, **windows),
-    kind="single",
-    doc="The gradient of images of `shape`: each window's share of all its elements.",
-)
+)  # fmt: skip
+avg_pool2d: Primitive = primitive(
+    "avg_pool2d", te=compute.mean_pool, numpy=mean_pool, grad=_of_mean_pool, shape=pooled_shape, kind="single",
+    onnx="AveragePool", doc="The mean of each window, in which padding counts as zeros.",
+)  # fmt: skip
 
 
 def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:

@@ -1,61 +1,57 @@
 """Primitives: what a graph is made of. Each is a row of facts, and all that dlsys knows about it is there.
 
 `primitive("tanh", numpy=np.tanh, te=compute.tanh, grad=lambda g, y, x: g * (1 - y * y))` defines an operator and
-returns the function that makes its nodes. So are those of this package defined, and a program defines its own so.
+returns it: `tanh_op(x)` makes a node. This package defines its operators so, and a program its own.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, KINDS, OPS, Made, Node, Op, Shape, error_at, require_takes, require_value
+from ..graph import FLOATS, KINDS, OPS, Made, Node, Op, Shape, Type, error_at, require_takes, require_value
 from ..hooks import hooks
 from ..scopes import scopes
 from .inputs import constant_op, is_number
 from .replay import function
 from .rules import broadcast_shapes
 
-Row = Callable[..., Made]
-"""The function of an operator's nodes, see `primitive`."""
-
-OfNode: TypeAlias = Callable[..., Made]
-"""The function of an operator of one node."""
-OfNodes: TypeAlias = Callable[[Any, Any], Made]
-"""That of an operator of two nodes, of which one may be a number."""
-
 
 class Primitive(Op):
-    """An operator whose facts are a row, see `primitive`."""
+    """An operator whose facts are a row, see `primitive`. Called with nodes it makes a node."""
 
     count: int | None
     formula: Callable[..., Any] | None
     reference: Callable[..., Any]
     grad: Callable[..., Any] | None
-    shape: Callable[..., Shape] | None
+    shape: Callable[..., Shape]
     dtype: Callable[..., str] | None
     result: str = ""
 
-    def __init__(self, name: str, module: str, facts: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, module: str, doc: str, facts: Mapping[str, Any]) -> None:
         package = __package__.rpartition(".")[0]
         facts = {"broadcasts": facts["kind"] == "elementwise" and facts["count"] != 1, **facts}
-        vars(self).update(facts, name=name, module=module, builtin=module.startswith(f"{package}."))
+        rule = broadcast_shapes if facts["broadcasts"] else _first
+        vars(self).update(facts, shape=facts["shape"] or rule, name=name, builtin=module.startswith(f"{package}."))
+        self.__name__ = self.__qualname__ = f"{name}_op"
+        self.__module__, self.__doc__ = module, doc
+        self._beside_numbers = _beside_numbers(self)
 
-    def __call__(self, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Made:
-        """A new node that applies the operator. Raises GraphError for an input that is no node, and for an attribute of
-        a program's own operator that cannot be told from others by its text."""
-        for position, value in enumerate(inputs):
+    def __call__(self, *inputs: Any, **attrs: Any) -> Made:
+        """A new node that applies the operator to nodes; a number among them takes the dtype of the node beside it.
+        Raises GraphError for another input, and for an attribute of a program's own operator that cannot be told from
+        others by its text."""
+        for value in inputs:
             if not isinstance(value, Node):
-                raise GraphError(f"{self.name}: input {position} must be a node, not {type(value).__name__}")
-        return self.applied(inputs, {} if attrs is None else attrs, name)
-
-    def applied(self, inputs: Sequence[Node], attrs: dict[str, Any], name: str | None = None) -> Made:
-        """As a call, of inputs that are nodes."""
+                _require_operands(self.name, inputs)
+                return self._beside_numbers(*inputs, **attrs)
         own = len(attrs) - ("precision" in attrs) if attrs else 0
         if self.count is not None and len(inputs) + own != self.count:
             raise GraphError(f"{self.name}: takes {self.count - own} nodes, not {len(inputs)}")
@@ -64,32 +60,46 @@ class Primitive(Op):
         if attrs and not self.builtin:
             for key, value in attrs.items():
                 require_value(f"{self.name}: the attribute {key}", value)
-        return hooks.make_node(self, list(inputs), attrs, name)
+        return hooks.make_node(self, list(inputs), attrs, None)
 
-    make = __call__
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def __reduce__(self) -> Any:
+        return _defined, (self.__module__, self.name)
+
+    def make(  # type: ignore[override]
+        self, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None
+    ) -> Made:
+        """The node of these inputs and attributes."""
+        made = self(*inputs, **(attrs or {}))
+        made.name = name
+        return made
+
+    def type_of(self, node: Node) -> Type | None:
+        """As of every operator; the same question is answered once."""
+        key = (self, *node.attrs.items(), *map(_value_type, node.inputs))
+        known = _types.get(key)
+        if known is None and (known := super().type_of(node)) is not None:
+            if len(_types) >= MOST_TYPES:
+                _types.clear()
+            _types[key] = known
+        return known
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        rule = self.shape or (broadcast_shapes if self.broadcasts else _first)
-        words = arguments_of(node) if self.shape else {}
         try:
-            return rule(*input_shapes, **words)
+            return self._called("shape", self.shape, node, input_shapes)
         except ShapeError as error:
             raise error_at(node, ShapeError, str(error)) from None
-        except TypeError:
-            require_takes(node, "shape", rule, input_shapes, words)
-            raise
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         if self.dtype is None:
             common = super().infer_dtype(node, input_dtypes)
             return node.attrs.get(self.result, self.result) or common
         try:
-            dtype = self.dtype(*input_dtypes, **arguments_of(node))
+            dtype = self._called("dtype", self.dtype, node, input_dtypes)
         except DTypeError as error:
             raise error_at(node, DTypeError, str(error)) from None
-        except TypeError:
-            require_takes(node, "dtype", self.dtype, input_dtypes, arguments_of(node))
-            raise
         return dtype or super().infer_dtype(node, input_dtypes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -97,12 +107,7 @@ class Primitive(Op):
         `gradients.input_gradients`."""
         if self.grad is None:
             return [None] * len(node.inputs)
-        arguments = output_grad, node, *node.inputs
-        try:
-            grads = self.grad(*arguments, **arguments_of(node))
-        except TypeError:
-            require_takes(node, "grad", self.grad, arguments, arguments_of(node))
-            raise
+        grads = self._called("grad", self.grad, node, (output_grad, node, *node.inputs))
         found = list(grads) if isinstance(grads, (list, tuple)) else [grads]
         if len(found) != len(node.inputs) or any(not isinstance(x, Node) for x in found if x is not None):
             wanted = "a node" if len(node.inputs) == 1 else f"a tuple of {len(node.inputs)} nodes"
@@ -110,29 +115,63 @@ class Primitive(Op):
         return found
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
-        attrs = arguments_of(node)
-        if "shape" in attrs:  # an elementwise kernel takes arrays of one axis, whatever their shapes
-            attrs = {**attrs, "shape": shape}
-        return self._computed("te", node, inputs, attrs)
+        # an elementwise kernel takes arrays of one axis, whatever their shapes
+        return self._called("te", self.formula, node, inputs, **({"shape": shape} if "shape" in node.attrs else {}))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         with np.errstate(all="ignore"):  # infinities and NaN are results like others
-            result = np.asarray(self._computed("numpy", node, inputs, arguments_of(node)), order="C")
+            result = np.asarray(self._called("numpy", self.reference, node, inputs), order="C")
         return result if result.base is None or self.kind == "view" else result.copy()
 
-    def _computed(self, part: str, node: Node, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
-        """The formula or the reference, applied to the inputs."""
-        applied = self.formula if part == "te" else self.reference
-        if applied is None:
+    def _called(
+        self, part: str, function: Callable[..., Any] | None, node: Node, arguments: Sequence[Any], **others: Any
+    ) -> Any:
+        """What a part of the row returns of these arguments and the node's attributes, of which some are `others`.
+        Raises GraphError for a part that is not there, or takes other arguments."""
+        if function is None:
             raise error_at(node, GraphError, self.never or f"it has no {part}")
+        words = {key: value for key, value in node.attrs.items() if key != "precision"} | others
         try:
-            return applied(*inputs, **attrs)
+            return function(*arguments, **words)
         except TypeError:
-            require_takes(node, part, applied, inputs, attrs)
+            require_takes(node, part, function, arguments, words)
             raise
 
 
-def _first(shape: Shape, *others: Shape) -> Shape:
+def _defined(module: str, name: str) -> Op:
+    """The operator of this name, which a module defines."""
+    if name not in OPS:
+        importlib.import_module(module)
+    return OPS[name]
+
+
+def _require_operands(name: str, inputs: Sequence[Any]) -> None:
+    """Raises GraphError for what is neither a node nor a number, and for numbers alone."""
+    nodes = [isinstance(value, Node) for value in inputs]
+    for position, value in enumerate(inputs):
+        if not nodes[position] and not (any(nodes) and is_number(value)):
+            raise GraphError(f"{name}: input {position} must be a node, not {type(value).__name__}")
+
+
+def _beside_numbers(operator: Primitive) -> Callable[..., Made]:
+    """The operator's function of nodes and numbers."""
+
+    def apply(*inputs: Any, **attrs: Any) -> Made:
+        dtype = next(value.dtype for value in reversed(inputs) if isinstance(value, Node))
+        return operator(*[value if isinstance(value, Node) else constant_op(value, dtype) for value in inputs], **attrs)
+
+    apply.__name__ = apply.__qualname__ = operator.__name__
+    apply.__module__ = operator.__module__  # where pickles look for it
+    return function()(apply)
+
+
+MOST_TYPES = 1 << 16
+_value_type = attrgetter("value_type")
+_types: dict[Any, Type] = {}
+"""The types of nodes, by operator, attributes and the inputs' types."""
+
+
+def _first(shape: Shape, *others: Shape, **attrs: Any) -> Shape:
     return shape
 
 
@@ -148,12 +187,6 @@ def count_of(function: Callable[..., Any]) -> int | None:
     return len(parameters) if fixed else None
 
 
-def arguments_of(node: Node) -> dict[str, Any]:
-    """The attributes that a primitive's parts take."""
-    attrs = node.attrs
-    return {key: value for key, value in attrs.items() if key != "precision"} if "precision" in attrs else attrs
-
-
 def primitive(
     name: str,
     *,
@@ -167,8 +200,8 @@ def primitive(
     onnx: str = "",
     doc: str = "",
     **facts: Any,
-) -> Row:
-    """Defines an operator; returns the function of its nodes, which takes the inputs, then attributes by keyword.
+) -> Primitive:
+    """Defines an operator and returns it: called with the inputs, then attributes by keyword, it makes a node.
 
     Args:
         name: of the operator, in graphs and errors.
@@ -199,30 +232,13 @@ def primitive(
         raise GraphError(f"operator {name}: an operator has no {', '.join(unknown)}")
     parts: dict[str, Any] = {"count": count_of(numpy), "reference": numpy, "formula": te, "grad": grad, "shape": shape}
     parts |= {"result": dtype, "dtype": None} if isinstance(dtype, str) else {"dtype": dtype}
-    operator = Primitive(name, module, {**parts, "dtypes": tuple(dtypes), "kind": kind, "onnx": onnx, **facts})
+    facts = {**parts, "dtypes": tuple(dtypes), "kind": kind, "onnx": onnx, **facts}
+    operator = Primitive(name, module, doc, facts)
     before = OPS.get(name)
     if before is not None:
-        owner = getattr(before, "module", type(before).__module__)
+        owner = before.__module__
         if operator.builtin or owner != module:
             raise GraphError(f"operator {name} exists already, in {owner}: give the one of {module} another name")
         operator.edition = before.edition + 1
     OPS[name] = operator
-
-    def apply(*inputs: Any, **attrs: Any) -> Made:
-        for value in inputs:
-            if not isinstance(value, Node):
-                are_operands = all(isinstance(one, Node) or is_number(one) for one in inputs)
-                return beside_numbers(*inputs, **attrs) if are_operands else operator(inputs, attrs)
-        return operator.applied(inputs, attrs)
-
-    def beside_numbers(*inputs: Any, **attrs: Any) -> Made:
-        like = next((value for value in reversed(inputs) if isinstance(value, Node)), None)
-        if like is None:
-            return operator(inputs, attrs)
-        return operator([constant_op(x, like.dtype) if is_number(x) else x for x in inputs], attrs)
-
-    for made in (apply, beside_numbers):
-        made.__name__ = made.__qualname__ = f"{name}_op"
-        made.__module__, made.__doc__ = module, doc  # where pickles look for it
-    beside_numbers = function()(beside_numbers)
-    return apply
+    return operator

@@ -16,7 +16,19 @@ from .. import compute
 from ..checks import number
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, Made, Node, Shape
-from .elementwise import add_byconst_op, cast_op, clip_op, greater_equal_op, less_op, mul_byconst_op, where_op
+from .elementwise import (
+    add_op,
+    cast_op,
+    clip_op,
+    cos_op,
+    greater_equal_op,
+    less_op,
+    log_op,
+    mul_op,
+    quotient_op,
+    sqrt_op,
+    where_op,
+)
 from .inputs import constant_op
 from .primitive import primitive
 from .replay import function
@@ -33,26 +45,10 @@ def _random_bits(key: np.ndarray, shape: Shape) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*words), axis=-1).ravel()[:size].reshape(shape)
 
 
-def _unit(words: np.ndarray, above: int = 0) -> Any:
-    """(n + above) / 2^24, where n are the upper 24 bits of a word; float32."""
-    return ((words >> np.uint32(8)).astype(np.int32) + above).astype(np.float32) * np.float32(2.0**-24)
-
-
-def _normal(bits: np.ndarray) -> Any:
-    u, v = _unit(bits[0], above=1).astype(np.float64), _unit(bits[1]).astype(np.float64)
-    return np.asarray(np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v), np.float32)
-
-
 def _shape_of_bits(key: Shape, shape: Shape) -> Shape:
     if key != (4,):
         raise ShapeError(f"the key must have shape (4,), not {key}")
     return shape
-
-
-def _shape_of_normal(bits: Shape) -> Shape:
-    if bits[:1] != (2,):
-        raise ShapeError(f"the bits must have a first axis of 2, not shape {bits}")
-    return bits[1:]
 
 
 random_bits = primitive(
@@ -60,17 +56,11 @@ random_bits = primitive(
     kind="single",
     doc="Uniform words of uint32 of a shape, by a key.",
 )  # fmt: skip
-random_uniform = primitive(
-    "random_uniform", grad=None, numpy=_unit, te=compute.uniform, dtype="float32", dtypes=("uint32",),
-    doc="Of each word of bits a number of [0, 1), a multiple of 2^-24, float32.",
-)  # fmt: skip
-random_normal = primitive(
-    "random_normal", grad=None, numpy=_normal, te=compute.normal, shape=_shape_of_normal, dtype="float32",
-    dtypes=("uint32",),
-    kind="single",
-    doc="sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in [0, 1), of the two words along the first axis, float32: "
-    'G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958.',
-)  # fmt: skip
+
+
+def _unit(bits: Node, above: float = 0.0) -> Made:
+    """(n + above) / 2^24 of each word, n being its upper 24 bits; float32."""
+    return mul_op(add_op(cast_op(quotient_op(bits, 2**8), "float32"), above), 2.0**-24)
 
 
 def random_bits_op(key: Node, shape: Any) -> Made:
@@ -92,23 +82,26 @@ def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0
         span = end - start
     if not 0 < span < np.inf:
         raise GraphError(f"random_uniform: the limits must be finite and low < high, not {low!r} and {high!r}")
-    unit = random_uniform(random_bits(key, shape=shape_attribute("random_uniform", shape)))
+    unit = _unit(random_bits(key, shape=shape_attribute("random_uniform", shape)))
     if (start, end) != (0, 1):  # below `high` also where a sum rounds up
-        unit = add_byconst_op(mul_byconst_op(unit, float(span)), float(start))
+        unit = add_op(mul_op(unit, float(span)), float(start))
         unit = clip_op(unit, high=float(np.nextafter(end, start)))
     return unit if known == "float32" else cast_op(unit, known)
 
 
 def random_normal_op(key: Node, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Made:
-    """Numbers of the normal distribution, rounded to float32. Raises GraphError for a shape or dtype that is none, or a
-    negative std."""
+    """Numbers of the normal distribution, rounded to float32: sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in
+    [0, 1) (G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958). Raises GraphError
+    for a shape or dtype that is none, or a negative std."""
     known = dtype_attribute("random_normal", dtype, FLOATS)
     centre, spread = real_constant("random_normal", mean), real_constant("random_normal", std)
     if not (math.isfinite(centre) and 0 <= spread < math.inf):
         raise GraphError(f"random_normal: mean and std must be finite and std >= 0, not {mean!r} and {std!r}")
-    unit = random_normal(random_bits(key, shape=(2, *shape_attribute("random_normal", shape))))
+    words = random_bits(key, shape=(2, *shape_attribute("random_normal", shape)))
+    u, v = _unit(words[0], above=1.0), _unit(words[1])
+    unit = sqrt_op(log_op(u) * -2.0) * cos_op(v * (2 * math.pi))
     if (centre, spread) != (0, 1):
-        unit = add_byconst_op(mul_byconst_op(unit, spread), centre)
+        unit = add_op(mul_op(unit, spread), centre)
     return unit if known == "float32" else cast_op(unit, known)
 
 

@@ -17,15 +17,14 @@ from ..checks import flag
 from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Made, Node, Shape
 from .elementwise import (
-    bitwise_not_op,
     cast_op,
     clip_op,
-    div_byconst_op,
+    div_op,
     equal_op,
     exp_op,
     full_op,
     log_op,
-    neg_op,
+    reversed_order,
     sqrt_op,
     where_op,
 )
@@ -105,15 +104,10 @@ def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     return reducemax(x, axes=axes_of("max", x, axes), keepdims=_kept("max", keepdims))
 
 
-def _reversed(x: Node) -> Made:
-    """x in the opposite order: the largest becomes the smallest, within the limits of integers too."""
-    return neg_op(x) if x.dtype.startswith("float") else bitwise_not_op(x)
-
-
 @function()
 def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """The minimum over `axes`, NaN if there is one; see `max_op`."""
-    return _reversed(max_op(_reversed(x), axes, keepdims))
+    return reversed_order(max_op(reversed_order(x), axes, keepdims))
 
 
 @function()
@@ -129,13 +123,13 @@ def argmax_op(x: Node, axis: Any = None, keepdims: bool = False) -> Made:
 @function()
 def argmin_op(x: Node, axis: Any = None, keepdims: bool = False) -> Made:
     """int64: the first place of the minimum; see `argmax_op`."""
-    return argmax_op(_reversed(x), axis, keepdims)
+    return argmax_op(reversed_order(x), axis, keepdims)
 
 
 @function()
 def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
     """The mean over `axes`; NaN of nothing."""
-    return div_byconst_op(reducesum_op(x, axes, keepdims), _count(x, axes_of("mean", x, axes)))
+    return div_op(reducesum_op(x, axes, keepdims), _count(x, axes_of("mean", x, axes)))
 
 
 @function()
@@ -150,8 +144,8 @@ def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float 
     count, less = _count(x, axes_of("var", x, axes)), real_constant("var", correction)
     distance = x - mean_op(x, axes, keepdims=True)
     total = reducesum_op(distance, axes, keepdims)
-    squares = reducesum_op(distance * distance, axes, keepdims) - total * div_byconst_op(total, count)
-    return div_byconst_op(clip_op(squares, low=0.0), max(count - less, 0))
+    squares = reducesum_op(distance * distance, axes, keepdims) - total * div_op(total, count)
+    return div_op(clip_op(squares, low=0.0), max(count - less, 0))
 
 
 @function()

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import as_integers, dtype_named, extents
+from ..checks import as_integers, dtype_named, extents, integer
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, INTEGERS, Node, Shape, error_at
+from ..graph import DTYPES, INTEGERS, Node, Shape
 
 
 def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
@@ -24,7 +24,7 @@ def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
         raise ShapeError(f"a shape is a tuple of integers, not {shape_a!r} or {shape_b!r}") from None
 
 
-def broadcast_shapes(*shapes: Shape) -> Shape:
+def broadcast_shapes(*shapes: Shape, **attrs: Any) -> Shape:
     """The shape to which NumPy broadcasts these. Raises ShapeError."""
     shape: Shape = ()
     for other in shapes:
@@ -43,22 +43,13 @@ def broadcast_to_shape(x: Shape, shape: Shape) -> Shape:
     return shape
 
 
-def axes_attribute(op: str, axes: Any) -> tuple[int, ...] | None:
-    """None, an int or a sequence of ints as a hashable attribute. Raises GraphError."""
-    if axes is None:
-        return None
-    try:
-        return as_integers(axes)
-    except TypeError:
-        raise GraphError(f"{op}: axes must be None, an integer or integers, not {axes!r}") from None
-
-
 def axes_in(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     """An axis or axes of an array of so many dimensions, not negative, in the order in which they stand; all for None.
     Raises GraphError for what is no integer, ShapeError for an axis that is not there or stands twice."""
-    asked = axes_attribute(op, axes)
-    if asked is None:
-        return tuple(range(rank))
+    try:
+        asked = tuple(range(rank)) if axes is None else as_integers(axes)
+    except TypeError:
+        raise GraphError(f"{op}: axes must be None, an integer or integers, not {axes!r}") from None
     for axis in asked:
         if not -rank <= axis < rank:
             raise ShapeError(f"{op}: axis {axis} is out of range for {rank} dimensions")
@@ -66,6 +57,11 @@ def axes_in(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ShapeError(f"{op}: axes {asked} name one axis twice")
     return found
+
+
+def axis_in(op: str, axis: Any, rank: int) -> int:
+    """One axis, as `axes_in`. Raises GraphError for what is no integer, ShapeError for an axis that is not there."""
+    return axes_in(op, integer(op, "the axis", axis), rank)[0]
 
 
 def axes_of(op: str, x: Any, axes: Any) -> tuple[int, ...]:
@@ -135,11 +131,10 @@ def holds(dtype: str, value: float) -> bool:
     return dtype not in INTEGERS or int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
 
 
-def require_constant(node: Node, const: float, dtype: str) -> None:
-    """Raises DTypeError for a constant that an integer dtype does not hold."""
-    if dtype in INTEGERS and not (holds(dtype, const) and const == int(const)):
-        other = next(x for x in reversed(node.inputs) if not x.op.immediate)
-        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {other.name} is")
+def require_constant(op: str, number: float, dtype: str, told: str) -> None:
+    """Raises DTypeError for a number that an integer dtype does not hold; `told`: whose dtype it is."""
+    if dtype in INTEGERS and not (holds(dtype, number) and number == int(number)):
+        raise DTypeError(f"{op}: the constant {number:g} is no {dtype}, which {told} is")
 
 
 def product_dtype(a: str, b: str, **attrs: Any) -> str:

@@ -13,6 +13,8 @@ from ..devices import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, known_dtype, shape_of
+from ..ops.operators import Arithmetic
+from ..scopes import scopes
 from .about import About, Conversions, numel
 from .arguments import dim_of
 from .creation import leaf, values_of
@@ -245,7 +247,9 @@ class Values(TensorNode):
             return repr(self)
 
 
-class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs):
+class Tensor(
+    Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Arithmetic
+):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
@@ -272,9 +276,7 @@ class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, 
 
     def _hold(self, values: np.ndarray | Array, name: str | None, requires_grad: bool) -> None:
         """Become a leaf of these values, an array of NumPy or of dlsys, in their memory."""
-        TensorNode.__init__(
-            self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name
-        )
+        new_tensor(OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name, self)
         self.cell: Any = Cell(values if isinstance(values, Array) else to_array(values, cpu()))
         self.requires_grad_(requires_grad)
 
@@ -325,12 +327,25 @@ class Parameter(Tensor):
 Tensor.results = Tensor
 
 
-def new_tensor(op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> Tensor:
-    """A tensor that applies an operator: what every operator's `make` returns."""
-    kind = Tensor
+def new_tensor(
+    op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None, made: Tensor | None = None
+) -> Tensor:
+    """A tensor that applies an operator: what every operator's `make` returns. `made`: the object that becomes it; a
+    new one for None."""
+    kind, read, is_data = Tensor, list[Any](), not op.variable
+    is_replayed = scopes.origin is not None  # of these nobody asks the value, so they keep no array alive
     for value in inputs:
-        if isinstance(value, Tensor) and value.results is not Tensor:
+        cell = value.cell
+        read.append(None if cell is None or is_replayed else cell.content)
+        if not isinstance(value, Tensor):
+            is_data = False
+            continue
+        is_data = is_data and value.is_data
+        if value.results is not Tensor:
             kind = value.results
-    made = kind.__new__(kind)
-    TensorNode.__init__(made, op, inputs, attrs, name)
+    made = kind.__new__(kind) if made is None else made
+    Node.__init__(made, op, inputs, attrs, name)
+    made.read, made.is_data = read, is_data
+    made.grad = made.held = None
+    made.cached = made.computed = made.wants_grad = False
     return made

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..devices import Array
-from ..graph import Node, Op
-from ..scopes import scopes
+from ..graph import Node
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -35,20 +34,6 @@ class TensorNode(Node):
     read: list[Any]
     wants_grad: bool
     inputs: list[TensorNode]  # type: ignore[assignment]  # of those that a program makes; a pass mixes them with nodes
-
-    def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
-        Node.__init__(self, op, inputs, attrs, name)
-        read: list[Any] = []
-        is_data = not op.variable
-        is_replayed = scopes.origin is not None  # of these nobody asks the value, so they keep no array alive
-        for value in inputs:
-            cell = value.cell
-            read.append(None if cell is None or is_replayed else cell.content)
-            is_data = is_data and isinstance(value, TensorNode) and value.is_data
-        self.read = read
-        self.is_data = is_data
-        self.grad = self.held = None
-        self.cached = self.computed = self.wants_grad = False
 
     @property
     def known_value(self) -> Any:

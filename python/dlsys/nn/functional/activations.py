@@ -47,7 +47,7 @@ def hardswish(input: Node) -> Tensor:
 
 def hardsigmoid(input: Node) -> Tensor:
     """relu6(x + 3) / 6."""
-    return relu6(ad.add_byconst_op(input, 3.0)) * (1 / 6)
+    return relu6(ad.add_op(input, 3.0)) * (1 / 6)
 
 
 def mish(input: Node) -> Tensor:
@@ -83,7 +83,7 @@ def elu(input: Node, alpha: float = 1.0) -> Tensor:
 def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
     beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)
-    scaled = ad.mul_byconst_op(input, beta)
+    scaled = ad.mul_op(input, beta)
     soft = ad.maximum_op(scaled, 0.0) + Tensor.log1p(ad.exp_op(-ad.abs_op(scaled)))
     return ad.where_op(scaled > threshold, input, soft / beta)
 

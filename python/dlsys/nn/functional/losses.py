@@ -51,7 +51,7 @@ def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool 
         logs = ad.log_op(ad.where_op(target > 0.0, target, 1.0))
         losses = target * difference_of("kl_div", logs, input)
     if reduction == "batchmean":
-        return ad.div_byconst_op(ad.reducesum_op(losses), input.shape[0])
+        return ad.div_op(ad.reducesum_op(losses), input.shape[0])
     return reduced("kl_div", losses, reduction)
 
 

@@ -13,7 +13,7 @@ from ...autodiff import Node
 from ...checks import flag, integer, number, real
 from ...errors import GraphError, ShapeError
 from ...ops.replay import function
-from ...ops.rules import axes_attribute, shape_attribute
+from ...ops.rules import shape_attribute
 from ...tensors import Tensor
 from ..checks import require_nodes, shape_of
 from .products import per_channel
@@ -45,7 +45,7 @@ def batch_norm(
     Else by the running ones. `axes` are all but that of the channels; None: of x's shape. Raises GraphError.
     """
     require_nodes("batch_norm", input, running_mean, running_var, weight, bias)
-    axes, eps = axes_attribute("batch_norm", axes), real("batch_norm", "eps", eps)
+    eps = real("batch_norm", "eps", eps)
     if not flag("batch_norm", "training", training):
         if running_mean is None or running_var is None:
             raise GraphError("batch_norm: without training it needs running_mean and running_var")
