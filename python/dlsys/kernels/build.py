@@ -21,7 +21,6 @@ from .. import compute, schedule
 from ..errors import DlsysError, ShapeError
 from ..schedule.codegen import array
 from ..schedule.common import found_in, places_of, renamed
-from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk, progress
@@ -161,9 +160,10 @@ def _machine_code(code: str) -> bytes:
     if not is_compiling():
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
-    key = disk.key(code, arch, nvrtc.version())
+    compiler = schedule.extension("cuda").compiler
+    key = disk.key(code, arch, compiler.version())
     if (made := disk.content(key)) is None:
-        made = nvrtc.compiled(code, arch)
+        made = compiler.compiled(code, arch)
         disk.keep_content(key, made)
     return made
 

@@ -205,7 +205,8 @@ class Kernel:
             raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
         if form == "cuda":
             return code
-        return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
+        compiler = with_compiler("schedule").extension("cuda").compiler
+        return compiler.compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
 
     def __repr__(self) -> str:
         types = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in self._types]

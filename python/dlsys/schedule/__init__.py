@@ -7,21 +7,38 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable
+from typing import Any
 
 from tvm import ir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from ..errors import TargetError
 from ..system import warn
-from . import common, cpu, cuda
+from ..tvm_import import with_compiler
+from . import common, cpu
 from .intrinsics import DECLARED
 from .stages import with_nests
 from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
-RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
+
+def extension(kind: str) -> Any:
+    """The package of the schedules for another kind of target, as cuda/, which is loaded when it is first needed. It
+    has `RULES`, `require_runs` of a scheduled function, and the compiler of its source as `compiler`."""
+    return with_compiler(f"schedule.{kind}")
+
+
+class _Rules(dict[str, tuple[Rule, ...]]):
+    """By the kind of target; those of an extension from when they are first asked for."""
+
+    def __missing__(self, kind: str) -> tuple[Rule, ...]:
+        self[kind] = found = extension(kind).RULES
+        _versions[kind, _in_use(kind)] = 0
+        return found
+
+
+RULES: dict[str, tuple[Rule, ...]] = _Rules({"llvm": cpu.RULES})
 """By the kind of target. A program may put a rule of its own before these."""
 EMPTY, WRITTEN, DEFAULT = (Rule(name, "", lambda func, machine: func) for name in ("empty", "written", "default"))
 """For functions without anything to compute; for those that are given as loops; TVM's own loops, if they are asked."""
@@ -29,11 +46,12 @@ EMPTY, WRITTEN, DEFAULT = (Rule(name, "", lambda func, machine: func) for name i
 
 def _in_use(kind: str) -> Hashable:
     """The rules for a kind of target and the instructions that they know."""
-    return tuple(RULES.get(kind, ())), tuple(DECLARED.values())
+    of_warps = kind != "llvm"
+    return tuple(RULES[kind]), tuple([one for one in DECLARED.values() if (one.warp is not None) == of_warps])
 
 
 _numbers = itertools.count(1)
-_versions: dict[Hashable, int] = {(kind, _in_use(kind)): 0 for kind in RULES}
+_versions: dict[Hashable, int] = {("llvm", _in_use("llvm")): 0}
 
 
 def version(kind: str) -> int:
@@ -64,8 +82,8 @@ def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tir
 
 def check(func: tirx.PrimFunc, target: Target) -> None:
     """Raises TargetError for a scheduled function that would not run on the target, but crash there."""
-    if str(target.kind) == "cuda" and not _is_empty(func) and not cuda.is_bound(func):
-        raise TargetError("loops that no threads of a GPU are bound to cannot run there; see schedule/cuda")
+    if (kind := str(target.kind)) != "llvm" and not _is_empty(func):
+        extension(kind).require_runs(func)
 
 
 def with_scratch_given(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[ir.Var]]:

@@ -9,7 +9,17 @@ are launched (`threads`); CUDA's compiler (`nvrtc`).
 
 from __future__ import annotations
 
+from tvm import tirx
+
+from ...errors import TargetError
 from . import contraction, loops, pointwise, reduction, rows
+from . import nvrtc as compiler
 from .threads import is_bound
 
 RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, loops.FALLBACK)
+
+
+def require_runs(func: tirx.PrimFunc) -> None:
+    """Raises TargetError for a scheduled function that would not run on a GPU, but crash there."""
+    if not is_bound(func):
+        raise TargetError("loops that no threads of a GPU are bound to cannot run there; see schedule/cuda")
