@@ -89,6 +89,15 @@ def texts_of(file: Path) -> str:
     return "\n".join(found)
 
 
+def test_the_structures_print_themselves() -> None:
+    executor, feed, _ = step(None)
+    executor.infer_shape(feed)
+    plan = executor.latest_plan()
+    assert str(plan.graph) == executor.graph(optimized=True)
+    assert f"0  {plan.groups[0]}\n" in str(plan) and str(plan).endswith(str(plan.memory))
+    assert f"{plan.groups[0].name}, {plan.groups[0].kind}: " in str(plan.groups[0])
+
+
 @pytest.mark.slow
 def test_pictures_are_files_that_name_everything() -> None:
     for passes in (None, ["views"]):

@@ -5,6 +5,7 @@ Four structures: `TypedGraph` (base.py), `Group` (groups.py), `MemoryPlan` (plan
     types.py          a graph with the types of a run's feeds, and what of it is computed: a `TypedGraph`
     passes.py         it becomes simpler by one sweep (base.py) of the rules (rules.py), written as patterns
                       (patterns.py); products.py packs matrices that several products read
+    listing.py        nodes as text
     aliases.py        values that are a part of their input's memory
     rematerialize.py  cheap values that each kernel computes that reads them
     fuse.py           `Group`s, one kernel each; groups.py says what a kernel computes

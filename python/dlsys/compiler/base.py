@@ -9,6 +9,7 @@ from operator import attrgetter
 from ..devices import VECTOR
 from ..graph import OPS, Node, Type, below
 from ..scopes import scopes
+from .listing import extents, labels, term
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
@@ -70,6 +71,24 @@ class TypedGraph:
         """The types of a user's nodes, but for those that depend on what was not fed."""
         found = {node: node.value_type or self.current.get(node, node).value_type for node in nodes}
         return {node: of for node, of in found.items() if of is not None}
+
+    def listing(self, reasons: bool = False) -> str:
+        """The graph as text, one line per node: `add_6: float32[1000, 256] = add(matmul_5, b1)   # train.py:31`. Feeds
+        and parameters come first, updates and results last; then, with `reasons`, each change of a pass."""
+        name, fed, lines = labels(sorted([*self.fed, *self.nodes], key=attrgetter("id"))), self.fed, []
+        read = {value for node in self.nodes for value in node.inputs} | set(self.roots)
+        for node in [*(node for node in name if node in fed and node in read), *self.nodes]:
+            typed = f"{name[node]}: {node.dtype}{extents(node)}"
+            lines.append(f"{typed} = {term(node, name, fed)}   # {node.location}")
+        lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in self.updates]
+        if results := [name[node] for node in self.outputs if node is not None]:
+            lines.append(f"return {', '.join(results)}")
+        for rule, nodes, why in self.reasons if reasons else ():
+            terms = (name[node] if node in fed else f"{node.name} = {term(node, name)}" for node in nodes)
+            lines.append(f"{rule}: {' -> '.join(terms)}   # {why}")
+        return "\n".join(lines)
+
+    __str__ = listing
 
 
 def size_of(node: Node) -> int:

@@ -19,6 +19,7 @@ from ..system import lazy
 from ..tvm_import import with_compiler
 from .aliases import SLICE, View, view_of
 from .base import TypedGraph, value_inputs
+from .listing import extents
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,11 @@ class Group:
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     kind: str
+
+    def __str__(self) -> str:
+        """`matmul_add, contraction: X[5, 4], W[4, 3] -> add_6[5, 3]`."""
+        read, written = ([f"{node.name}{extents(node)}" for node in nodes] for nodes in (self.inputs, self.outputs))
+        return f"{self.name}, {self.kind}: {', '.join(read)} -> {', '.join(written)}"
 
     @property
     def loop(self) -> Any:

@@ -79,6 +79,10 @@ class Plan:
         self._low = self._high = 0  # the first and the last of these addresses
         self._copies: dict[int, Array] = {}  # of given arrays that are in that memory, by their number
 
+    def __str__(self) -> str:
+        """The kernels in order, one line each, and the memory."""
+        return "\n".join([*(f"{number}  {group}" for number, group in enumerate(self.groups)), str(self.memory)])
+
     # What runs, and on which memory
 
     @property

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..compiler import Group, Plan
 from ..compiler.aliases import behind
+from ..compiler.listing import extents, term
 from ..errors import DataError, GraphError
 from ..graph import Node
-from .text import extents, labels_of, loop_rows, term
+from .text import labels_of, loop_rows
 
 MOST = 600  # nodes or kernels of a picture; beyond, nobody finds anything in it
 FONT = 8.0

@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..compiler import Group, Key, Plan, TypedGraph
 from ..compiler.base import nbytes_of
+from ..compiler.listing import extents, labels, term
 from ..errors import GraphError
 from ..graph import Node, find_topo_sort
 from ..kernels import Call, Place, Repeat
-from ..ops.replay import Deferred, Result
 from ..planner import table
 
 INDICES = "tuvw"  # of the steps of loops, the outermost first
 PARTS = ("start", "")  # what stands before the numbers of groups in the parts of a loop
 
 
-def extents(node: Node) -> str:
-    """`[1000, 256]`."""
-    return f"[{', '.join(map(str, node.shape))}]"
-
-
-def labels(nodes: Iterable[Node]) -> dict[Node, str]:
-    """The name of each node in a listing: its name, with its id where another has the same, as `X#3`."""
-    distinct = dict.fromkeys(nodes)
-    owners = Counter(node.name for node in distinct)
-    return {node: node.name if owners[node.name] == 1 else f"{node.name}#{node.id}" for node in distinct}
-
-
 def labels_of(graph: TypedGraph) -> dict[Node, str]:
     """The names of a graph's nodes in a listing."""
     return labels(sorted([*graph.fed, *graph.nodes], key=lambda node: node.id))
-
-
-def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str:
-    """A node's operator and arguments, `matmul(X, W1, trans_A=True)`; attributes that are None or False are left out,
-    and of what is fed those that its type says."""
-    if node in fed and node.inputs:
-        return "fed"
-    arguments = [repr(x.attrs["value"]) if x.op.immediate else name.get(x, x.name) for x in node.inputs]
-    if isinstance(node.op, Result):
-        return f"{arguments[0]}[{node.attrs['of']}]"
-    if isinstance(node.op, Deferred):
-        return f"{node.op.name}({', '.join(node.op.written(node, arguments))})"
-    for key, value in node.attrs.items():
-        if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):
-            arguments.append(f"{key}={value.__name__ if callable(value) else repr(value)}")
-    return f"{node.op.name}({', '.join(arguments)})"
 
 
 def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> str:
@@ -61,18 +32,7 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     if not isinstance(graph, TypedGraph):
         name = labels([node for node in find_topo_sort(graph) if not node.op.immediate])
         return "\n".join(f"{name[node]} = {term(node, name)}   # {node.location}" for node in name)
-    name, fed, lines = labels_of(graph), graph.fed, []
-    read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
-    for node in [*(node for node in name if node in fed and node in read), *graph.nodes]:
-        typed = f"{name[node]}: {node.dtype}{extents(node)}"
-        lines.append(f"{typed} = {term(node, name, fed)}   # {node.location}")
-    lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in graph.updates]
-    if results := [name[node] for node in graph.outputs if node is not None]:
-        lines.append(f"return {', '.join(results)}")
-    for rule, nodes, why in graph.reasons if reasons else ():
-        terms = (name[node] if node in fed else f"{node.name} = {term(node, name)}" for node in nodes)
-        lines.append(f"{rule}: {' -> '.join(terms)}   # {why}")
-    return "\n".join(lines)
+    return graph.listing(reasons)
 
 
 def format_groups(plan: Plan, reasons: bool = False) -> str:
