@@ -8,7 +8,7 @@ import dlsys as dl
 import numpy as np
 import pytest
 from dlsys import autodiff as ad
-from dlsys import distributed, optim
+from dlsys import deploy, distributed, optim
 from dlsys.distributed import Alone, Simulated, using
 from dlsys.errors import CommunicationError, GraphError
 from helpers import error_of, python
@@ -100,7 +100,7 @@ def test_mistakes_have_names(tmp_path: Path) -> None:
             assert "one of sum, max, min" in error_of(CommunicationError, distributed.all_reduce, 1.0, wrong)
         step = ad.Executor([distributed.mean_over_ranks(x * 2.0)])
         step.infer_shape({x: (2,)})
-        assert "which a library cannot" in error_of(GraphError, step.export, tmp_path / "step.so")
+        assert "which a library cannot" in error_of(GraphError, deploy.export, step, tmp_path / "step.so")
     for wrong in (0, True, 1.5):
         message = error_of(CommunicationError, distributed.init, bucket_bytes=wrong)
         assert "bucket_bytes must be an integer >= 1" in message
