@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,12 +132,16 @@ def has_no_effect(owner: str, argument: str, reason: str) -> None:
     warn(f"{owner}: {argument} has no effect: {reason}", RuntimeWarning)
 
 
-def require_known(owner: str, arguments: Iterable[str], known: Sequence[str]) -> None:
-    """Raises TypeError, as Python does, for a keyword argument that is not one of `known`: those of PyTorch's that
-    change no result here."""
-    for name in arguments:
-        if name not in known:
+def require_neutral(owner: str, arguments: Mapping[str, Any], neutral: Mapping[str, Any]) -> None:
+    """Accepts PyTorch's keyword arguments that change no result here: those in `neutral`, with the one value that it
+    has for them, or with any if that is None. Raises TypeError, as Python does, for others, GraphError for other
+    values."""
+    for name, value in arguments.items():
+        if name not in neutral:
             raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}")
+        accepted = neutral[name]
+        if accepted is not None and not (isinstance(value, (bool, int, float)) and value == accepted):
+            raise GraphError(f"{owner}: {name} must be {accepted}, not {value!r}: other values are not supported")
 
 
 def word(owner: str, name: str, value: Any, words: Sequence[str], error: type[DlsysError] = GraphError) -> str:

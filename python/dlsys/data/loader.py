@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import require_known
+from ..checks import require_neutral
 from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
 
 ORDER, TRANSFORM = 0, 1
 """The purposes of random streams; seed, epoch, purpose and number of the batch identify a stream."""
-WITHOUT_EFFECT = ("pin_memory", "persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context")
-"""Arguments of PyTorch's DataLoader that change no batch here."""
+NEUTRAL: dict[str, Any] = dict.fromkeys(
+    ("pin_memory", "persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context")
+)
+"""Arguments of PyTorch's DataLoader that change no batch here; any value is accepted."""
 
 
 class DataLoader:
@@ -35,7 +37,7 @@ class DataLoader:
             the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
         num_workers: how many threads prepare batches, two ahead for each; 0 for none. More than one ask the data set at
             the same time.
-        without_effect: those of PyTorch's arguments that are listed in `WITHOUT_EFFECT`.
+        neutral: those of PyTorch's arguments that are listed in `NEUTRAL`.
 
     `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
     `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
@@ -58,9 +60,9 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
         num_workers: int = 1,
-        **without_effect: Any,
+        **neutral: Any,
     ) -> None:
-        require_known("DataLoader", without_effect, WITHOUT_EFFECT)
+        require_neutral("DataLoader", neutral, NEUTRAL)
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise DataArgumentError(f"DataLoader: dataset needs __len__ and __getitem__: {type(dataset).__name__}")
         for name, function in (("collate_fn", collate_fn), ("transform", transform)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import require_known
+from ..checks import require_neutral
 from ..errors import GraphError
 
 NEUTRAL: dict[str, bool | int | None] = {
@@ -76,21 +76,11 @@ class ParameterGroup(UserDict[str, Any]):
         return f"ParameterGroup({len(self['params'])} parameters, {settings})"
 
 
-def require_neutral(owner: str, settings: Settings) -> None:
-    """Raises TypeError for a keyword argument that is none of PyTorch's `NEUTRAL`, GraphError for another value than
-    the accepted one."""
-    require_known(owner, settings, tuple(NEUTRAL))
-    for key, value in settings.items():
-        accepted = NEUTRAL[key]
-        if accepted is not None and not (isinstance(value, (bool, int, float)) and value == accepted):
-            raise GraphError(f"{owner}: {key} must be {accepted}, not {value!r}: other values are not supported")
-
-
 def merged(owner: str, settings: Settings, given: Settings) -> dict[str, Any]:
     """The settings, with those that are given in their place, without "params". An "lr" is the "initial_lr" too, unless
     that is given. Raises GraphError for unknown ones."""
     known = {key: value for key, value in settings.items() if key != "params"}
-    require_neutral(owner, {key: value for key, value in given.items() if key in NEUTRAL and key not in known})
+    require_neutral(owner, {key: value for key, value in given.items() if key in NEUTRAL and key not in known}, NEUTRAL)
     new = {key: value for key, value in given.items() if key in known or key not in (*NEUTRAL, "params")}
     if unknown := sorted(str(key) for key in new.keys() - known.keys()):
         raise GraphError(f"{owner}: a parameter group has unknown settings: {', '.join(unknown)}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import flag, has_no_effect, number
+from ..checks import flag, has_no_effect, number, require_neutral
 from ..devices import copied
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import Node
@@ -25,7 +25,7 @@ from ..tensors.state import changing
 from ..tensors.values import array_of
 from .apply import Values, apply_now, assigned
 from .averages import averages
-from .groups import ParameterGroup, Settings, listed, merged, require_neutral
+from .groups import NEUTRAL, ParameterGroup, Settings, listed, merged
 
 State = Mapping[str, Node]
 Updated = tuple[Node, dict[str, Node]]
@@ -51,7 +51,7 @@ class Optimizer:
         Raises GraphError for other arguments, an empty list, a parameter given twice, a setting that is unknown or out
         of range.
         """
-        require_neutral(type(self).__name__, neutral)
+        require_neutral(type(self).__name__, neutral, NEUTRAL)
         self.defaults: dict[str, Any] = dict(defaults)
         self.param_groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
