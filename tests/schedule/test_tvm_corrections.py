@@ -83,6 +83,16 @@ def test_the_simplifier_takes_numbers_for_exact() -> None:
     assert (run(plain(made), nan) == 0).all()
 
 
+def test_the_simplifier_negates_comparisons_without_a_thought_of_nan() -> None:
+    """So `compute` negates a boolean by a choice."""
+    one, zero = (tirx.const(number, "float32") for number in (1.0, 0.0))
+    nan = np.full(LANES, np.nan, "float32")
+    negated = pointwise(lambda v: tirx.Select(tirx.Not(v < one), one, zero))
+    chosen = pointwise(lambda v: tirx.Select(tirx.Select(v < one, tirx.const(False), tirx.const(True)), one, zero))
+    assert (run(plain(negated), nan) == 0).all()  # v >= 1
+    assert (run(plain(chosen), nan) == 1).all()
+
+
 ONE_BY_ONE = """
 import tvm
 from tvm import tirx

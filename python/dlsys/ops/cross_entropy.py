@@ -138,5 +138,5 @@ def _require_probabilities(logits: Node, targets: Node) -> None:
     shape: Shape = logits.shape
     if targets.shape != shape or len(shape) < 2:
         each = (shape[0], *shape[2:]) if len(shape) > 1 else shape
-        told = f"are neither class numbers {each} nor probabilities {shape}"
-        raise GraphError(f"cross_entropy: targets {targets.shape} of {targets.name} {told}")
+        kinds = f"neither class numbers {each} nor probabilities {shape}"
+        raise GraphError(f"cross_entropy: targets {targets.shape} of {targets.name} are {kinds}")

@@ -91,7 +91,7 @@ def cast_like_op(x: Node, like: Node) -> Made:
 
 copy_op: Primitive = primitive(
     "copy", te=compute.copy, numpy=lambda x: np.array(x), grad=lambda g, y, x: g, dtypes=DTYPES, picks=True, flops=0,
-    onnx="Identity", doc="The node's value in memory of its own, which nothing else writes.",
+    onnx="Identity", doc="The node's value in separate memory, which nothing else writes.",
 )  # fmt: skip
 
 # Arithmetic ------------------------------------------------------------------------------------------------

@@ -63,6 +63,5 @@ def difference_of(op: str, x: Node, y: Any) -> Made:
         raise GraphError(f"{op}: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
     first, second = operands
     if first.shape != second.shape and not (first.op.immediate or second.op.immediate):
-        told = f"{first.name} {first.shape} and {second.name} {second.shape}"
-        raise ShapeError(f"{op}: shapes differ: {told}")
+        raise ShapeError(f"{op}: shapes differ: {first.name} {first.shape} and {second.name} {second.shape}")
     return sub_op(first, second)

@@ -138,13 +138,13 @@ def _joined_shape(*shapes: Shape, axis: int) -> Shape:
 def _parts(x: Node, axis: int, limits: Sequence[int]) -> list[Made]:
     """x between each limit along an axis and the next."""
     rank = len(x.shape)
-    found = []
+    parts = []
     for start, stop in itertools.pairwise(limits):
         starts, counts = [0] * rank, list(x.shape)
         counts[axis] = max(stop - start, 0)
         starts[axis] = start if counts[axis] else 0
-        found.append(strided_slice(x, starts=tuple(starts), counts=tuple(counts), steps=(1,) * rank))
-    return found
+        parts.append(strided_slice(x, starts=tuple(starts), counts=tuple(counts), steps=(1,) * rank))
+    return parts
 
 
 def _split_gradient(g: Node, y: Node, *inputs: Node, axis: int) -> list[Made]:
@@ -184,7 +184,7 @@ def joined_gradients(grads: Sequence[Node]) -> list[Node]:
     if len(placed) < 2:
         return [*grads]
     shape, dtype = placed[0].shape, placed[0].dtype
-    found = [grad for grad in grads if grad not in set(placed)]
+    terms = [grad for grad in grads if grad not in set(placed)]
     of_region: dict[tuple[Any, ...], list[Node]] = {}
     for grad in placed:
         of_region.setdefault((*grad.attrs.values(), grad.inputs[0].shape), []).append(grad)
@@ -198,18 +198,18 @@ def joined_gradients(grads: Sequence[Node]) -> list[Node]:
         if len(cut) == 1 and grad.attrs["steps"][cut[0]] == 1:
             rows.setdefault(cut[0], []).append(grad)
         else:
-            found.append(grad)
+            terms.append(grad)
     for axis, row in rows.items():
         parts, end = list[Node](), 0
         for grad in sorted(row, key=lambda grad: grad.attrs["starts"][axis]):
             start, part = grad.attrs["starts"][axis], grad.inputs[0]
             if start < end:
-                found.append(grad)
+                terms.append(grad)
                 continue
             parts += [*_zeros(shape, axis, start - end, dtype), part]
             end = start + part.shape[axis]
-        found.append(concatenate(*parts, *_zeros(shape, axis, shape[axis] - end, dtype), axis=axis))
-    return found
+        terms.append(concatenate(*parts, *_zeros(shape, axis, shape[axis] - end, dtype), axis=axis))
+    return terms
 
 
 def _zeros(shape: Shape, axis: int, extent: int, dtype: str) -> list[Node]:
@@ -391,8 +391,8 @@ def slice_op(x: Node, key: Any) -> Node:
         else:
             axis, extent = len(reads), x.shape[len(reads)]
             if not -extent <= item < extent:
-                told = f"axis {axis} of {x.name} of shape {x.shape}"
-                raise IndexRangeError(f"slice: index {item} is out of range for {told}")
+                of = f"axis {axis} of {x.name} of shape {x.shape}"
+                raise IndexRangeError(f"slice: index {item} is out of range for {of}")
             reads.append(range(item % extent, item % extent + 1))
     return as_shape(sliced(x, reads), tuple(shape))
 
@@ -413,10 +413,10 @@ def _key_item(item: Any) -> Any:
     try:
         if isinstance(item, slice):
             limits = (None if n is None else operator.index(n) for n in (item.start, item.stop, item.step))
-            found = slice(*limits)
-            if found.step == 0:
+            part = slice(*limits)
+            if part.step == 0:
                 raise GraphError("slice: a step of 0")
-            return found
+            return part
         if not isinstance(item, (bool, np.bool_)):
             return operator.index(item)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Primitives: what a graph is made of. Each is a row of facts, and all that dlsys knows about it is there.
+"""Primitives: the operators of a graph. Each is a row of facts, and all that dlsys knows about it is there.
 
 `primitive("tanh", numpy=np.tanh, te=compute.tanh, grad=lambda g, y, x: g * (1 - y * y))` defines an operator and
 returns it: `tanh_op(x)` makes a node. This package defines its operators so, and a program its own.
@@ -52,9 +52,9 @@ class Primitive(Op):
             if not isinstance(value, Node):
                 _require_operands(self.name, inputs)
                 return self._beside_numbers(*inputs, **attrs)
-        own = len(attrs) - ("precision" in attrs) if attrs else 0
-        if self.count is not None and len(inputs) + own != self.count:
-            raise GraphError(f"{self.name}: takes {self.count - own} nodes, not {len(inputs)}")
+        stated = len(attrs) - ("precision" in attrs) if attrs else 0
+        if self.count is not None and len(inputs) + stated != self.count:
+            raise GraphError(f"{self.name}: takes {self.count - stated} nodes, not {len(inputs)}")
         if self.kind == "contraction" and scopes.precision is not None:
             attrs = {"precision": scopes.precision, **attrs}
         if attrs and not self.builtin:
@@ -72,9 +72,9 @@ class Primitive(Op):
         self, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None
     ) -> Made:
         """The node of these inputs and attributes."""
-        made = self(*inputs, **(attrs or {}))
-        made.name = name
-        return made
+        node = self(*inputs, **(attrs or {}))
+        node.name = name
+        return node
 
     def type_of(self, node: Node) -> Type | None:
         """As of every operator; the same question is answered once."""
@@ -108,11 +108,11 @@ class Primitive(Op):
         if self.grad is None:
             return [None] * len(node.inputs)
         grads = self._called("grad", self.grad, node, (output_grad, node, *node.inputs))
-        found = list(grads) if isinstance(grads, (list, tuple)) else [grads]
-        if len(found) != len(node.inputs) or any(not isinstance(x, Node) for x in found if x is not None):
+        each = list(grads) if isinstance(grads, (list, tuple)) else [grads]
+        if len(each) != len(node.inputs) or any(not isinstance(x, Node) for x in each if x is not None):
             wanted = "a node" if len(node.inputs) == 1 else f"a tuple of {len(node.inputs)} nodes"
             raise error_at(node, GraphError, f"its grad must return {wanted}, or None where it is zero, not {grads!r}")
-        return found
+        return each
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         # an elementwise kernel takes arrays of one axis, whatever their shapes

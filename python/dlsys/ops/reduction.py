@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, maxima and their places; means, variances and log-sum-exp, which are made of them.
+"""Reductions over axes: sums, maxima and their places; means, variances and log-sum-exp, composed of them.
 
 Axes are None (all), an int or a tuple, negative ones from the end; they are dropped, or kept with extent 1. Functions
 raise GraphError for axes that are no integers, ShapeError for those that a node lacks. NaN counts as the largest number
@@ -171,5 +171,5 @@ def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Made:
         return full_op(shape, -math.inf, x.dtype)
     largest = reducemax(x, axes=along, keepdims=True)
     shift = where_op(equal_op(largest - largest, 0.0), largest, 0.0)  # 0 for infinities and NaN
-    found = log_op(reducesum(exp_op(x - shift), axes=along, keepdims=True)) + shift
-    return with_gradient(reshape_op(found, shape), [x], _of_logsumexp, axes=along)
+    y = log_op(reducesum(exp_op(x - shift), axes=along, keepdims=True)) + shift
+    return with_gradient(reshape_op(y, shape), [x], _of_logsumexp, axes=along)

@@ -53,10 +53,10 @@ def axes_in(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     for axis in asked:
         if not -rank <= axis < rank:
             raise ShapeError(f"{op}: axis {axis} is out of range for {rank} dimensions")
-    found = tuple([axis % rank for axis in asked])
-    if len(set(found)) != len(found):
+    counted = tuple([axis % rank for axis in asked])
+    if len(set(counted)) != len(counted):
         raise ShapeError(f"{op}: axes {asked} name one axis twice")
-    return found
+    return counted
 
 
 def axis_in(op: str, axis: Any, rank: int) -> int:
@@ -89,11 +89,11 @@ def shape_attribute(op: str, shape: Any, signed: bool = False) -> Shape:
 def dtype_attribute(
     op: str, dtype: Any, known: Sequence[str] = DTYPES, error: type[DlsysError] = GraphError
 ) -> str:
-    """The name of one of the known dtypes, given as "int64", np.int64, a Python type or PyTorch's. Raises `error`."""
-    found = None if dtype is None else dtype_named(dtype)
-    if found is None or found not in known:
+    """The name of one of the known dtypes, from "int64", np.int64, a Python type or PyTorch's. Raises `error`."""
+    name = None if dtype is None else dtype_named(dtype)
+    if name is None or name not in known:
         raise error(f"{op}: dtype {dtype} is not one of {', '.join(known)}")
-    return found
+    return name
 
 
 def dtype_name(op: str, dtype: Any) -> str:
@@ -120,10 +120,10 @@ def real_constant(op: str, value: Any) -> float:
     if not isinstance(value, numbers.Real):
         raise GraphError(f"{op}: the constant must be a real number, not {type(value).__name__}")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         raise GraphError(f"{op}: the constant is beyond the range of float64") from None
-    return int(value) if isinstance(value, numbers.Integral) and int(value) != found else found
+    return int(value) if isinstance(value, numbers.Integral) and int(value) != number else number
 
 
 def holds(dtype: str, value: float) -> bool:
@@ -131,10 +131,10 @@ def holds(dtype: str, value: float) -> bool:
     return dtype not in INTEGERS or int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
 
 
-def require_constant(op: str, number: float, dtype: str, told: str) -> None:
-    """Raises DTypeError for a number that an integer dtype does not hold; `told`: whose dtype it is."""
+def require_constant(op: str, number: float, dtype: str, of: str) -> None:
+    """Raises DTypeError for a number that an integer dtype does not hold; `of`: what has the dtype."""
     if dtype in INTEGERS and not (holds(dtype, number) and number == int(number)):
-        raise DTypeError(f"{op}: the constant {number:g} is no {dtype}, which {told} is")
+        raise DTypeError(f"{op}: the constant {number:g} is no {dtype}, which {of} is")
 
 
 def product_dtype(a: str, b: str, **attrs: Any) -> str:
