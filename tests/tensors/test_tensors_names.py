@@ -75,6 +75,7 @@ def test_quotients_of_floats_are_rounded_down_and_what_is_left_is_exact(dtype: s
     special = np.array([0.0, -0.0, 1e8, -1e8, 6.0, -6.0, 5.5, np.inf, np.nan, 1.0, -1.0, 3.0], dtype)
     of = np.array([3.0, 3.0, 3.0, 3.0, 3.0, 3.0, -2.0, 2.0, 1.0, np.inf, np.inf, 0.0], dtype)
     agree([lambda lib, x, y: [x // y, x % y, lib.fmod(x, y)]], special, of)
+    agree([lambda lib, x: [x // 0.3, x // -2.0, x // 0.0]], np.array([1e30, -1e30, 0.0, np.inf, 2.0], dtype))
     slopes = [lambda lib, x, y: [lib.fmod(x, y), x % y, x % 0.7]]
     agree(slopes, random((4, 5)).astype(dtype), (random((4, 5)) + 0.1).astype(dtype), gradients=True)
 

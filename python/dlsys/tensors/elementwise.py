@@ -81,15 +81,19 @@ def _rest(a: Node, b: Node) -> tuple[Tensor, Tensor]:
 
 
 def _float_quotient(a: Node, b: Node) -> Tensor:
-    """a / b rounded down, where b is 0 unrounded."""
+    """a / b rounded down; by 0, and from 2^53 on, where it has no fraction, as it is."""
+    quotient = ops.floor_op(ops.div_op(a, b))
+    if b.op.immediate and not b.attrs["value"]:
+        return quotient
     rest, below = _rest(a, b)
     whole = ops.div_op(ops.sub_op(a, rest), b)  # but for rounding
     down = ops.floor_op(whole)
     nearest = down + ops.cast_op(whole - down > 0.5, rest.dtype)
     found = nearest - ops.cast_op(below, rest.dtype)
-    if b.op.immediate:
-        return found if b.attrs["value"] else ops.div_op(a, b)
-    return ops.where_op(ops.equal_op(b, 0.0), ops.div_op(a, b), found)
+    is_whole = (ops.abs_op(quotient) >= 2.0**53) & (ops.abs_op(a) < math.inf)
+    if not b.op.immediate:
+        is_whole = is_whole | ops.equal_op(b, 0.0)
+    return ops.where_op(is_whole, quotient, found)
 
 
 def _product(op: str, rank: int, a: Node, b: ArrayLike) -> Tensor:
