@@ -3,68 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 import numpy as np
 
 from .. import ops  # noqa: F401 - defines the operators
-from ..graph import OPS, Node, Shape
+from ..graph import OPS, Node
 from .base import TypedGraph, nbytes_of, size_of
 
 LEAST_PART = 4  # views of less than a quarter of an array, together, are copies: else they keep all of it alive
 
 
-@dataclass(frozen=True)
-class View:
-    """Elements of an array that lies row by row in memory: that at an index is number offset + index * strides there.
-
-    A slice makes one, and a transpose of one another. An axis of one element has the stride 0, so that equal views are
-    equal.
-    """
-
-    shape: Shape
-    strides: tuple[int, ...]
-    offset: int = 0
-
-    @classmethod
-    def of(cls, shape: Shape) -> View:
-        """All of an array."""
-        return cls(shape, tuple(row if extent != 1 else 0 for extent, row in zip(shape, rows_of(shape), strict=True)))
-
-    @property
-    def run(self) -> int | None:
-        """The number of the first element, where all lie one behind another; else None."""
-        return self.offset if 0 not in self.shape and self.strides == View.of(self.shape).strides else None
-
-    def sliced(self, starts: tuple[int, ...], counts: Shape, steps: tuple[int, ...]) -> View:
-        """Of each axis `count` elements, at start + step * i."""
-        offset = self.offset + sum(start * stride for start, stride in zip(starts, self.strides, strict=True))
-        strides = (
-            step * stride if count != 1 else 0
-            for count, step, stride in zip(counts, steps, self.strides, strict=True)
-        )  # fmt: skip
-        return View(counts, tuple(strides), offset)
-
-    def permuted(self, order: tuple[int, ...]) -> View:
-        """With the axes in another order."""
-        return View(tuple(self.shape[a] for a in order), tuple(self.strides[a] for a in order), self.offset)
-
-
 SLICE, TRANSPOSE = OPS["slice"], OPS["transpose"]
 
 
-def view_of(node: Node, x: View) -> View:
-    """What a slice or a transpose is of the array of which its input is the view x."""
-    return x.sliced(**node.attrs) if node.op is SLICE else x.permuted(node.attrs["axes"])
-
-
-def rows_of(shape: Shape) -> list[int]:
-    """For each axis by how many elements its indices lie apart in memory, row by row."""
-    found, row = [], 1
-    for extent in reversed(shape):
-        found.append(row)
-        row *= extent
-    return found[::-1]
+def first_of(node: Node) -> int | None:
+    """The number in its input of a slice's first element, where all its elements lie one behind another; else None."""
+    first, behind_it, whole = 0, 1, 1  # how many elements lie from one to the next along an axis: of the slice, of x
+    axes = zip(node.inputs[0].shape, *(node.attrs[key] for key in ("starts", "counts", "steps")), strict=True)
+    for extent, start, count, step in reversed(list(axes)):
+        if count == 0 or (count > 1 and step * whole != behind_it):
+            return None
+        first, behind_it, whole = first + start * whole, behind_it * count, whole * extent
+    return first
 
 
 def find_views(graph: TypedGraph, boundary: int) -> dict[Node, int]:
@@ -80,7 +40,7 @@ def find_views(graph: TypedGraph, boundary: int) -> dict[Node, int]:
             views[node] = 0
         elif node.op is SLICE:
             (x,) = node.inputs
-            first = view_of(node, View.of(x.shape)).run
+            first = first_of(node)
             start = (first or 0) * np.dtype(node.dtype).itemsize
             if first is not None and start % boundary == 0:
                 slices[node] = start

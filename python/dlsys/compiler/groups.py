@@ -8,8 +8,6 @@ from collections.abc import Container, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from .. import compute
 from ..errors import DlsysError, GraphError
 from ..graph import OPS, Node, Op, Shape, error_at, require_type
@@ -17,7 +15,6 @@ from ..kernels import KernelSpec
 from ..ops.types import number_of
 from ..system import lazy
 from ..tvm_import import with_compiler
-from .aliases import SLICE, View, view_of
 from .base import TypedGraph, value_inputs
 from .listing import extents
 
@@ -124,19 +121,14 @@ def is_down_columns(node: Node) -> bool:
     return rank > 1 and node.attrs["axes"] == tuple(range(rank - 1))
 
 
-def kernel_spec(group: Group, in_place: bool, boundary: int | None = None) -> KernelSpec:
+def kernel_spec(group: Group, in_place: bool, flat: bool = True) -> KernelSpec:
     """The specification of the group's kernel, for `kernels.get`; equal for groups that compute the same.
 
-    The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. Where `boundary` is given, two
-    things let more groups share a kernel. An elementwise kernel takes arrays of one axis, whatever their shapes, so its
-    loop computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), if
-    that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
+    The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. If `flat`, an elementwise
+    kernel takes arrays of one axis, whatever their shapes: more groups share it, and its loop computes no indices.
     """
-    if boundary is not None and (view := _strided(group, boundary)) is not None:
-        types = group.inputs[0].dtype, group.nodes[-1].dtype
-        return _strided_spec(group.name, types, view.strides, view.shape)
-    flat = None if boundary is None else _flat_shapes(group)
-    shapes = flat or {value: value.shape for value in (*group.inputs, *group.nodes)}
+    of_one_axis = _flat_shapes(group) if flat else None
+    shapes = of_one_axis or {value: value.shape for value in (*group.inputs, *group.nodes)}
     number = {value: i for i, value in enumerate((*group.inputs, *group.nodes))}
     nodes, outputs = group.nodes, [number[node] for node in group.outputs]
     # What each node reads: the number of an input or node; a number itself, as text.
@@ -179,7 +171,7 @@ def kernel_spec(group: Group, in_place: bool, boundary: int | None = None) -> Ke
         te=te,
         in_place=in_place,
         outputs=tuple((shapes[node], node.dtype) for node in group.outputs),
-        flat=flat is not None,
+        flat=of_one_axis is not None,
         elementwise=group.kind == "elementwise" and len(outputs) == 1,
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
@@ -237,38 +229,6 @@ def _expression(node: Node, inputs: list[compute.Tensor], shape: Shape, dtype: s
         raise error_at(node, GraphError, told)
     require_type(node, "formula", given, shape, dtype)
     return found
-
-
-def read_from(group: Group, boundary: int) -> int:
-    """The byte of its first input from which a group's flat kernel takes it."""
-    found = _strided(group, boundary)
-    return 0 if found is None else found.offset * np.dtype(group.inputs[0].dtype).itemsize
-
-
-def _strided(group: Group, boundary: int) -> View | None:
-    """The view that a group is which is one slice, or one whose rows are moved, with no step backwards, from a multiple
-    of `boundary` bytes on."""
-    first, last = group.nodes[0], group.nodes[-1]
-    if first.op is not SLICE:
-        return None
-    view = View.of(first.inputs[0].shape)
-    for node in group.nodes:
-        view = view_of(node, view)
-    starts_between = view.offset * np.dtype(last.dtype).itemsize % boundary
-    return None if starts_between or min(view.strides, default=0) < 0 else view
-
-
-def _strided_spec(name: str, dtypes: tuple[str, str], strides: tuple[int, ...], shape: Shape) -> KernelSpec:
-    """The kernel of a slice with steps: its input as one axis, read by strides. `dtypes`: of the input and of the
-    result."""
-    read = 1 + sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
-    return KernelSpec(
-        name=name,
-        key=("strided", strides, shape),
-        inputs=(((read,), dtypes[0]),),
-        te=lambda x: compute.strided(x, strides, shape),
-        outputs=((shape, dtypes[1]),),
-    )
 
 
 def _flat_shapes(group: Group) -> dict[Node, Shape] | None:

@@ -20,8 +20,7 @@ from .plan import Plan
 def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Plan:
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
     those that are wanted; `kind`: of the context; `unplanned`: bytes of a buffer for each node before the passes."""
-    boundary = BOUNDARY[kind]
-    views = find_views(graph, boundary) if "views" in names else {}
+    views = find_views(graph, BOUNDARY[kind]) if "views" in names else {}
     graph = _copied(graph, views)
     reasons: list[Reason] = []
     if "fuse" in names:
@@ -30,7 +29,7 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
         groups = single_groups(graph, views)
     graph, groups, placed = _ordered(graph, groups, views)
     memory = replace(placed_in_memory(graph, groups, views, placed), bytes_unplanned=unplanned)
-    return Plan(graph, tuple(groups), views, memory, boundary, tuple(reasons))
+    return Plan(graph, tuple(groups), views, memory, tuple(reasons))
 
 
 def _copy(node: Node, nodes: list[Node]) -> Node:

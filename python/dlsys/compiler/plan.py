@@ -22,8 +22,8 @@ from ..planner import MemoryPlan
 from ..system import collecting_later, lazy
 from .aliases import behind
 from .arena import Arena
-from .base import BOUNDARY, Reason, TypedGraph, nbytes_of
-from .groups import Group, kernel_spec, read_from
+from .base import Reason, TypedGraph, nbytes_of
+from .groups import Group, kernel_spec
 from .indices import FedIndices
 
 TARGETS = {"cpu": "llvm", "cuda": "cuda"}
@@ -51,7 +51,6 @@ class Plan:
         groups: the kernels, in the order in which they run.
         views: the values that no kernel computes, as they are their input's memory, and from which byte on.
         memory: where each value is, and when.
-        boundary: bytes at a multiple of which the arrays of its device's kernels begin.
         reasons: why nodes share a kernel, and why others do not (see `fuse`); those of passes are the graph's.
         ctx: the device.
         arena: memory shared with other plans of the context; its own for None.
@@ -65,7 +64,6 @@ class Plan:
     groups: tuple[Group, ...]
     views: dict[Node, int]
     memory: MemoryPlan
-    boundary: int = BOUNDARY["cpu"]
     reasons: tuple[Reason, ...] = ()
     ctx: Context = field(default_factory=cpu)
     arena: Arena | None = None
@@ -120,7 +118,7 @@ class Plan:
                 for part, plan in enumerate(group.loop.parts):
                     found.update(((position, part, *key), spec) for key, spec in plan.specs.items())
             elif any(nbytes_of(node) for node in group.outputs):
-                found[position,] = kernel_spec(group, self._in_place(group), self.boundary)
+                found[position,] = kernel_spec(group, self._in_place(group))
         return found
 
     def _in_place(self, group: Group) -> bool:
@@ -153,8 +151,6 @@ class Plan:
                 places = [self.place(node, given, arena) for node in (*group.inputs, *group.outputs)]
                 types = [*spec.inputs, *(spec.outputs or ())]
                 places = [replace(at, shape=s, dtype=d) for at, (s, d) in zip(places, types, strict=True)]
-                if skipped := read_from(group, self.boundary):
-                    places[0] = replace(places[0], offset=places[0].offset + skipped)
                 calls.append(Call(spec.symbol, tuple(places)))
         return calls
 

@@ -48,13 +48,6 @@ def strided_slice(x: te.Tensor, starts: Sequence[int], counts: Shape, steps: Seq
     return te.compute(tuple(counts), at, name="slice")
 
 
-def strided(x: te.Tensor, strides: Sequence[int], shape: Shape) -> te.Tensor:
-    """y[j_0, j_1, ...] = x[strides[0] * j_0 + strides[1] * j_1 + ...], x of one axis."""
-
-    at = lambda *index: x(sum((s * j for s, j in zip(strides, index, strict=True)), tirx.const(0, "int32")))  # noqa: E731
-    return te.compute(shape, at, name="strided")
-
-
 def strided_place(x: te.Tensor, shape: Shape, starts: Sequence[int], steps: Sequence[int], value: float) -> te.Tensor:
     """The elements of x at the indices starts + steps * i of what is else `value`."""
     counts = shape_of(x)

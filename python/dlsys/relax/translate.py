@@ -110,7 +110,7 @@ def _translated(graph: TypedGraph, names: Mapping[Node, str], attributes: dict[s
                 if node in views:
                     call = relax.op.reshape(of[node.inputs[0]], node.shape)
                 else:
-                    function = kernel(kernel_spec(groups[node], in_place=False))
+                    function = kernel(kernel_spec(groups[node], in_place=False, flat=False))
                     call = relax.call_tir(function, [of[value] for value in groups[node].inputs], type_of(node))
                 of[node] = emit(node, call)
             kept = dict(of)
