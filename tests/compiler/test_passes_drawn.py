@@ -216,19 +216,6 @@ def test_folded_constants_are_numpys(data: st.DataObject, dtype: str) -> None:
             np.testing.assert_array_equal(got, want, err_msg=expression(node))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.data(), st.sampled_from(INTEGERS), st.sampled_from([1, 2, 255, 256, 257, 300, 70000]))
-def test_sums_of_what_is_repeated_wrap_around(data: st.DataObject, dtype: str, times: int) -> None:
-    x = ops.Variable("x", (3,), dtype)
-    array = np.asarray(data.draw(st.lists(at_limits(dtype), min_size=3, max_size=3)), dtype)
-    total = ops.reducesum_op(ops.broadcast_shape_op(x, (times, 3)), 0)
-    graph = run_passes(typed_graph([total], [], {x: ((3,), dtype)}), tuple(PASSES))
-    assert "reducesum" not in [node.op.name for node in graph.nodes]
-    (found,) = evaluate([node for node in graph.outputs if node is not None], {x: array})
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(found, array * np.asarray(times).astype(dtype))
-
-
 class Program:
     """A drawn graph whose feeds are partly parameters, some of which are assigned."""
 

@@ -1,16 +1,14 @@
-"""The rules by which graphs become simpler, in one table: folding, arithmetic, moved and repeated values,
-taps of convolutions.
+"""The rules by which graphs become simpler, in one table: folding, arithmetic, moved values, taps of convolutions.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
-taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
-that several constant factors become one to rounding, and that a sum of equal values is the value times the count.
+taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, but for a
+folded sum, which is the value times the count. Each keeps a kernel or a slow formula from a training step: what fusion
+does as well (broadcasts, factors beside each other) has no rule.
 Folded constants are `full`, one value at every index, so no array is made for them, however large their shape.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,16 +17,15 @@ import numpy as np
 
 from ..checks import in_dtype
 from ..graph import FLOATS, OPS, Node, Op, Shape
-from ..ops import broadcast_rule, constant_op, div_op, full_op, mul_op, reducesum_op
+from ..ops import constant_op, div_op, full_op
 from ..ops.conv import ROLES, geometry_of, shapes_of
 from ..ops.elementwise import whole_power
 from ..ops.moves import place, reshape, sliced, transpose
 from ..ops.types import number_of
-from .base import TypedGraph, size_of
+from .base import size_of
 from .patterns import Match, Pattern, Rule, p
 
-RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
-TIMES, BY, FULL, CONSTANT = OPS["mul"], OPS["div"], OPS["full"], OPS["constant"]
+MATMUL, SUM, FULL = OPS["matmul"], OPS["reducesum"], OPS["full"]
 CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
 
 # Folding ---------------------------------------------------------------------------------------------------
@@ -55,21 +52,6 @@ def _folded(m: Match) -> Node:
 
 # Arithmetic ------------------------------------------------------------------------------------------------
 
-# Constant factors outside stay apart: merged, they could hide that a product between them overflows or vanishes.
-SMALLEST, LARGEST = 2.0**-32, 2.0**32
-
-
-def _one_factor(m: Match) -> Node | None:
-    """(x * or / inner) * or / outer, where neither hides that a product overflows."""
-    if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (m.inner, m.outer)):
-        return None
-    outside, inside = (node.op is BY for node in (m.node, m.node.inputs[0]))
-    if outside and inside:
-        return div_op(m.x, m.inner * m.outer)
-    inner = 1 / m.inner if inside else m.inner
-    return mul_op(m.x, inner / m.outer if outside else inner * m.outer)
-
-
 MOST_FACTORS = 16  # of a power: beyond, pow is as fast as the product
 
 
@@ -95,37 +77,16 @@ def _with_number(m: Match) -> Node | None:
     return None
 
 
-def _begins_with_number(op: Op, read: tuple[Op, ...]) -> bool:
-    """Whether the first operand is a number, which may as well be the second."""
-    return op.commutative and read[0] is CONSTANT
-
-
 C = p.constant(value="c")
-INNER, OUTER, FACTOR = p.constant(value="inner"), p.constant(value="outer"), (TIMES, BY)
 
-OF_NUMBERS = [
-    Rule("the other operand is one number", Pattern(test=_reads_full), _with_number),
-    Rule("a number comes last", Pattern(test=_begins_with_number), lambda m: Node(m.node.op, m.node.inputs[::-1], {})),
-]
+OF_NUMBERS = [Rule("the other operand is one number", Pattern(test=_reads_full), _with_number)]
 OF_FLOATS = [
-    Rule("the factor is 1", Pattern(FACTOR, ("x", C)), "x", lambda m: m.c == 1),
-    Rule("two constant factors are one", Pattern(FACTOR, (Pattern(FACTOR, ("x", INNER)), OUTER)), _one_factor),
+    Rule("the factor is 1", p.mul("x", C), "x", lambda m: m.c == 1),
+    Rule("the divisor is 1", p.div("x", C), "x", lambda m: m.c == 1),
     Rule("a power is a product", p.power("x", C), _product),
 ]
 
-# Moved and repeated values ---------------------------------------------------------------------------------
-
-
-def _only_leads(shape: Shape, wide: Shape) -> bool:
-    """Whether `wide` is `shape` behind extents of 1."""
-    lead = len(wide) - len(shape)
-    return lead >= 0 and wide == (1,) * lead + shape
-
-
-def _bare(node: Node, graph: TypedGraph) -> Node:
-    """The node without a reshape that only puts extents of 1 in front, as broadcasting does by itself."""
-    leads = node.op is RESHAPE and _only_leads(node.inputs[0].shape, node.shape)
-    return node.inputs[0] if leads else node
+# Moved values ---------------------------------------------------------------------------------
 
 
 def _swaps_last_two(axes: tuple[int, ...]) -> bool:
@@ -135,37 +96,6 @@ def _swaps_last_two(axes: tuple[int, ...]) -> bool:
 def _with_flag(flag: str) -> Any:
     """The product of x and y, of which one is transposed as it is read."""
     return lambda m: Node(MATMUL, [m.x, m.y], {**m.node.attrs, flag: not m.node.attrs[flag]})
-
-
-def _reads_repeated(op: Op, read: tuple[Op, ...]) -> bool:
-    """Whether an elementwise operator that may broadcast reads what is broadcast."""
-    own = op.kind == "elementwise" and op is not BROADCAST and (op.broadcasts or len(read) == 1)
-    return own and BROADCAST in read
-
-
-def _reached(operands: Sequence[Node], m: Match) -> Shape:
-    """The shape to which operands are broadcast together."""
-    return functools.reduce(broadcast_rule, (x.shape for x in operands))
-
-
-def _sunk(m: Match) -> Node:
-    """An elementwise operator of what is repeated, computed once of what is there before."""
-    operands = [x.inputs[0] if x.op is BROADCAST else x for x in m.node.inputs]
-    for i, x in enumerate(operands):
-        trial = [*operands[:i], _bare(x, m.graph), *operands[i + 1 :]]
-        operands = trial if _reached(trial, m) == _reached(operands, m) else operands
-    return Node(m.node.op, operands, m.node.attrs)
-
-
-def _sum_of_repeated(m: Match) -> Node:
-    """The sum over what was there before the broadcast, times how often that was repeated."""
-    wide, shape, axes = m.wide, m.x.shape, m.axes
-    lead = len(wide) - len(shape)
-    times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
-    if times == 0:  # nothing is summed; zero times infinity would be NaN
-        return full_op(m.shape, 0.0, m.dtype)
-    own = tuple(axis - lead for axis in axes if axis >= lead)
-    return mul_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
 
 
 def _dropped_last(m: Match) -> Node | None:
@@ -184,7 +114,6 @@ def _dropped_last(m: Match) -> Node | None:
 RESHAPED = p.reshape("x", shape=lambda m: m.shape)
 TRANSPOSE_OF_X = p.transpose("x", axes="axes")
 SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
-OF_REPEATED = Pattern(test=_reads_repeated)
 TRANSPOSED = "a product reads transposed matrices"
 
 MOVES = [
@@ -196,10 +125,6 @@ MOVES = [
          lambda m: _swaps_last_two(m.axes)),
     Rule("a sum over extents of 1 is a reshape", SUM_OF_X, RESHAPED,
          lambda m: all(m.x.shape[axis] == 1 for axis in m.axes)),
-    Rule("a sum of equal values is a product",
-         p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
-    Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),
-    Rule("computed once, then repeated", OF_REPEATED, _sunk),
 ]  # fmt: skip
 
 # Taps of convolutions --------------------------------------------------------------------------------------
