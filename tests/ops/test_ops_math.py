@@ -165,6 +165,7 @@ def test_special_values_are_numpys() -> None:
         (~(x >= y), lambda a, b: ~(a >= b)),
         (ad.logical_not_op(ad.equal_op(x, y)), np.not_equal),
         (ad.logical_and_op(x, y), np.logical_and),
+        (ad.logical_or_op(x, 0.0), lambda a, b: a != 0),
         (ad.equal_op(x, x), lambda a, b: a == a),
         (ad.not_equal_op(x, x), lambda a, b: a != a),
         (x >= x, lambda a, b: a >= a),

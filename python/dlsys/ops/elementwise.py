@@ -15,8 +15,8 @@ from .. import compute
 from ..checks import in_dtype, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, NUMBERS, Made, Node
-from .inputs import constant_op
-from .primitive import Primitive, primitive
+from .inputs import constant_op, is_number
+from .primitive import Primitive, primitive, require_operands
 from .replay import function
 from .rules import dtype_attribute, holds, real_constant, require_constant, shape_attribute
 from .state import with_gradient
@@ -291,19 +291,21 @@ def not_equal_op(a: Any, b: Any) -> Made:
     return bitwise_not_op(equal_op(a, b))
 
 
-def _truth(x: Node) -> Node:
-    """Whether each number is not 0."""
-    return x if x.dtype == "bool" else cast_op(x, "bool")
+def _truth(x: Any) -> Any:
+    """Whether each number is not 0; of a number whether it is not."""
+    if isinstance(x, Node):
+        return x if x.dtype == "bool" else cast_op(x, "bool")
+    return bool(x) if is_number(x) else x
 
 
 @function()
-def logical_and_op(a: Node, b: Node) -> Made:
+def logical_and_op(a: Any, b: Any) -> Made:
     """Whether a and b both are true, which a number is unless it is 0."""
     return bitwise_and_op(_truth(a), _truth(b))
 
 
 @function()
-def logical_or_op(a: Node, b: Node) -> Made:
+def logical_or_op(a: Any, b: Any) -> Made:
     """Whether a or b is true, which a number is unless it is 0."""
     return bitwise_or_op(_truth(a), _truth(b))
 
@@ -345,6 +347,7 @@ def reversed_order(x: Node) -> Made:
 @function()
 def minimum_op(a: Any, b: Any) -> Made:
     """The smaller of a and b, NaN if either is; where both are equal each has half of the gradient."""
+    require_operands("minimum", (a, b))
     dtype = (a if isinstance(a, Node) else b).dtype
     a, b = (x if isinstance(x, Node) else constant_op(x, dtype) for x in (a, b))
     return reversed_order(maximum_op(reversed_order(a), reversed_order(b)))

@@ -50,7 +50,7 @@ class Primitive(Op):
         others by its text."""
         for value in inputs:
             if not isinstance(value, Node):
-                _require_operands(self.name, inputs)
+                require_operands(self.name, inputs)
                 return self._beside_numbers(*inputs, **attrs)
         stated = len(attrs) - ("precision" in attrs) if attrs else 0
         if self.count is not None and len(inputs) + stated != self.count:
@@ -145,7 +145,7 @@ def _defined(module: str, name: str) -> Op:
     return OPS[name]
 
 
-def _require_operands(name: str, inputs: Sequence[Any]) -> None:
+def require_operands(name: str, inputs: Sequence[Any]) -> None:
     """Raises GraphError for what is neither a node nor a number, and for numbers alone."""
     nodes = [isinstance(value, Node) for value in inputs]
     for position, value in enumerate(inputs):
