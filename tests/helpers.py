@@ -54,8 +54,7 @@ LIKE = tuple(
 """Operators of state, and of another node's shape: type inference puts others in their places, so they have no formula
 of their own."""
 OF_PASSES = (  # made by passes and by `freeze`, without gradients
-    *("conv2d_panels", "conv2d_planes", "join_tiles", "matmul_panels", "pack_panels", "pool_last",
-      "transform_tiles"),
+    *("conv2d_panels", "conv2d_planes", "join_tiles", "matmul_panels", "pool_last", "transform_tiles"),
 )
 
 

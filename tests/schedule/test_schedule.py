@@ -20,7 +20,6 @@ from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
 from dlsys.graph import OPS, Node
-from dlsys.ops.linalg import pack_panels
 from dlsys.schedule import common, machine_code
 from dlsys.schedule import target as targets
 from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
@@ -413,18 +412,18 @@ def test_results_without_elements_beside_one_with_some() -> None:
 def test_squares_are_transposed_in_registers() -> None:
     """Of float32 and int32, on vectors of 16, 8 and 4 numbers: none is put into a register by itself."""
     random = np.random.default_rng(0)
-    x, w = ad.Variable("x", (64, 96)), ad.Variable("w", (48, 64))
-    cases: list[tuple[Callable[[], Node], Callable[[Any, Any], np.ndarray]]] = [
-        (lambda: ad.transpose_op(x, (1, 0)), lambda a, b: a.T),
-        (lambda: pack_panels(w, width=16, n=48, trans=True), lambda a, b: b.reshape(3, 16, 64).transpose(0, 2, 1)),
-        (lambda: ad.matmul_op(w, x), lambda a, b: b @ a),
-        (lambda: ad.matmul_op(ad.transpose_op(x, (1, 0)), w, trans_B=True), lambda a, b: a.T @ b.T),
+    x, w, p = ad.Variable("x", (64, 96)), ad.Variable("w", (48, 64)), ad.Variable("p", (3, 16, 64))
+    cases: list[tuple[Callable[[], Node], Callable[[Any, Any, Any], np.ndarray]]] = [
+        (lambda: ad.transpose_op(x, (1, 0)), lambda a, b, c: a.T),
+        (lambda: ad.transpose_op(p, (0, 2, 1)), lambda a, b, c: c.transpose(0, 2, 1)),
+        (lambda: ad.matmul_op(w, x), lambda a, b, c: b @ a),
+        (lambda: ad.matmul_op(ad.transpose_op(x, (1, 0)), w, trans_B=True), lambda a, b, c: a.T @ b.T),
     ]
     for dtype, count in (("int32", 1), ("float32", 4), ("float64", 4)):
-        arrays = [random.integers(-9, 9, v.attrs["shape"]).astype(dtype) for v in (x, w)]
+        arrays = [random.integers(-9, 9, v.attrs["shape"]).astype(dtype) for v in (x, w, p)]
         for build, reference in cases[:count]:
             executor = ad.Executor([build()])
-            feed = dict(zip((x, w), arrays, strict=True))
+            feed = dict(zip((x, w, p), arrays, strict=True))
             executor.infer_shape(feed)
             (spec,) = executor.latest_plan().specs.values()
             wanted = np.ascontiguousarray(reference(*arrays))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ..graph import FLOATS, OPS, Node
-from ..ops.linalg import matmul_panels, pack_panels
+from ..ops.linalg import matmul_panels, panels_of
 from .base import TypedGraph, rewrite
 
 LEAST_ELEMENTS = 4096  # of a matrix: below, a kernel costs more than the copies
@@ -34,7 +34,7 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
         width = columns(m, n, node.dtype)
         if width == 0 or n % width:
             return None
-        return matmul_panels(node.inputs[0], pack_panels(b, width=width, n=n, trans=trans), n=n, width=width)
+        return matmul_panels(node.inputs[0], panels_of(b, width, trans))
 
     if max(counts.values(), default=0) < 2:
         return graph

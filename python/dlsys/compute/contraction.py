@@ -84,32 +84,20 @@ def matmul(a: te.Tensor, b: te.Tensor, trans_A: bool = False, trans_B: bool = Fa
     return te.compute(shape, at, name="matmul")
 
 
-def matmul_panels(a: te.Tensor, panels: te.Tensor, n: int, width: int) -> te.Tensor:
-    """a times the matrix of n columns that lies in panels, (ceil(n / width), k, width), or one for each of a's first
-    axes."""
-    lead = len(panels.shape) - 3
-    *rows, inner = shape_of(a)
+def matmul_panels(a: te.Tensor, panels: te.Tensor) -> te.Tensor:
+    """a times the matrix that lies in panels, (n / width, k, width), or one for each of a's first axes."""
+    *lead, count, inner, width = shape_of(panels)
+    shape = (*shape_of(a)[:-1], count * width)
     if inner == 0:
-        return full((*rows, n), 0.0, str(a.dtype))
+        return full(shape, 0.0, str(a.dtype))
     k = te.reduce_axis((0, inner), name="k")
 
     def at(*index: Any) -> Expr:
         *row, j = index
-        return te.sum(a(*row, k) * panels(*row[:lead], tirx.floordiv(j, width), k, tirx.floormod(j, width)), axis=k)
+        own = panels(*row[: len(lead)], tirx.floordiv(j, width), k, tirx.floormod(j, width))
+        return te.sum(a(*row, k) * own, axis=k)
 
-    return te.compute((*rows, n), at, name="matmul")
-
-
-def pack_panels(b: te.Tensor, width: int, n: int, trans: bool) -> te.Tensor:
-    """The matrix b of n columns in panels of `width`, zeros beyond the last one."""
-    zero = constant(0, str(b.dtype))
-
-    def at(j: Any, i: Any, c: Any) -> Expr:
-        column = j * width + c
-        value = b(column, i) if trans else b(i, column)
-        return value if n % width == 0 else tirx.if_then_else(column < n, value, zero)
-
-    return te.compute((-(-n // width), shape_of(b)[1 if trans else 0], width), at, name="pack_panels")
+    return te.compute(shape, at, name="matmul")
 
 
 def sum_axes(**extents: int) -> list[tirx.IterVar]:

@@ -19,7 +19,7 @@ def product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> 
     if not width or n % width:
         return None
     panels = np.moveaxis(matrix.reshape(*lead, k, -1, width), -2, -3)
-    return matmul_panels(a, tensor(np.ascontiguousarray(panels), name=name), n=n, width=width)
+    return matmul_panels(a, tensor(np.ascontiguousarray(panels), name=name))
 
 
 def any_product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> Node:

@@ -1,14 +1,13 @@
 """Matrix multiplication, of matrices, vectors and batches of matrices.
 
 A right operand that several products read is laid out once, by a pass, in the order in which their inner loops read it:
-a panel holds `width` neighbouring columns of a (k, n) matrix row by row, P[j, i, c] = B[i, j width + c], zeros beyond
-the last column. Panels are the compiler's, not the user's, and have no gradient.
+a panel holds `width` neighbouring columns of a (k, n) matrix row by row, P[j, i, c] = B[i, j width + c]. Panels are the
+compiler's, not the user's, and have no gradient.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from .. import compute
 from ..checks import flag
 from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Made, Node, Shape, error_at
-from .moves import as_shape, sum_to
+from .moves import as_shape, reshape, sum_to, transpose
 from .primitive import primitive
 from .rules import broadcast_rule, in_product_dtype, product_dtype
 
@@ -84,44 +83,33 @@ def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) ->
     return matmul(a, b, trans_A=flag("matmul", "trans_A", trans_A), trans_B=flag("matmul", "trans_B", trans_B))
 
 
-def _pack_panels(b: np.ndarray, width: int, n: int, trans: bool) -> np.ndarray:
-    b = b.T if trans else b
-    return np.pad(b, ((0, 0), (0, -n % width))).reshape(len(b), -(-n // width), width).transpose(1, 0, 2)
-
-
-def _packed_shape(b: Shape, width: int, n: int, trans: bool) -> Shape:
-    if len(b) != 2:
-        raise ShapeError(f"the input must be a matrix, not {b}")
-    k, columns = b[::-1] if trans else b
-    if columns != n:
-        raise ShapeError(f"the matrix {b} has {columns} columns, not {n}")
-    return (-(-n // width), k, width)
-
-
-def _matmul_panels(a: np.ndarray, panels: np.ndarray, n: int, width: int) -> np.ndarray:
+def _matmul_panels(a: np.ndarray, panels: np.ndarray) -> np.ndarray:
     *lead, count, k, width = panels.shape
-    return a @ np.moveaxis(panels, -3, -2).reshape(*lead, k, count * width)[..., :n]
+    return a @ np.moveaxis(panels, -3, -2).reshape(*lead, k, count * width)
 
 
-def _panels_shape(a: Shape, panels: Shape, n: int, width: int) -> Shape:
-    if len(panels) < 3 or (panels[-3], panels[-1]) != (-(-n // width), width):
-        raise ShapeError(f"{panels} are no panels of {width} columns of {n}")
-    if len(a) < 2 or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]) or len(panels) > 4:
+def _panels_shape(a: Shape, panels: Shape) -> Shape:
+    if len(a) < 2 or len(panels) not in (3, 4) or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]):
         raise ShapeError(f"inner dimensions differ: {a} x {panels}")
-    return (*a[:-1], n)
+    return (*a[:-1], panels[-3] * panels[-1])
 
 
-def _no_gradient(g: Node, y: Node, *inputs: Node, **attrs: Any) -> None:
+def _no_gradient(g: Node, y: Node, *inputs: Node) -> None:
     raise error_at(y, GraphError, "panels are laid out behind gradients: there is no gradient")
 
 
-pack_panels = primitive(
-    "pack_panels", te=compute.pack_panels, numpy=_pack_panels, grad=_no_gradient, shape=_packed_shape, kind="single",
-    flops=0, doc="(k, n), with trans (n, k) -> (ceil(n / width), k, width).",
-)  # fmt: skip
 matmul_panels = primitive(
     "matmul_panels", te=compute.matmul_panels, numpy=_matmul_panels, grad=_no_gradient, shape=_panels_shape,
     kind="contraction", flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-1],
-    doc="(..., m, k) x (panels, k, width) -> (..., m, n); with (b, panels, k, width) the product of (b, m, k) with b "
-    "matrices.",
+    doc="(..., m, k) x (panels, k, width) -> (..., m, n), n = panels width; with (b, panels, k, width) the product of "
+    "(b, m, k) with b matrices.",
 )  # fmt: skip
+
+
+def panels_of(b: Node, width: int, trans: bool) -> Made:
+    """The matrix b, (k, n) or with trans (n, k), in panels of `width` columns, of which n is a multiple."""
+    if trans:
+        n, k = b.shape
+        return transpose(reshape(b, shape=(n // width, width, k)), axes=(0, 2, 1))
+    k, n = b.shape
+    return transpose(reshape(b, shape=(k, n // width, width)), axes=(1, 0, 2))
