@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from ..devices import VECTOR
-from ..graph import OPS, Node, Type, below
+from ..graph import Node, Type, below
 from ..scopes import scopes
 from .listing import extents, labels, term
 
@@ -129,9 +129,9 @@ def rewrite(
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs, which get the node's
-    source line and precision, and which the rule sees too; of a smaller shape they are broadcast. So every node of the
-    result is in normal form: rules that look at a node and what is below it need one sweep. `current` is up to date
-    when the rule asks for it; `nodes` and `uses` are those of the graph before.
+    source line and precision, and which the rule sees too. So every node of the result is in normal form: rules that
+    look at a node and what is below it need one sweep. `current` is up to date when the rule asks for it; `nodes` are
+    those of the graph before.
 
     `origins`, if given, is filled with the former node of each that is made anew. `now`: what is given, and stands for
     other nodes. `name` is the pass's, `why` the reason of changes for which the rule gives none. `merge`: of the nodes
@@ -158,13 +158,8 @@ def rewrite(
         if found is None or found is node:
             nodes[node] = None
         else:
-            at = len(reasons)
             reasons.append((by, (node, found), reason))
             result = made(found, origin)
-            if result.shape != node.shape and node.op.kind != "scan":  # a loop may have other results
-                found = Node(OPS["broadcast_shape"], [result], {"shape": node.shape})
-                reasons[at] = by, (node, found), reason
-                result = made(found, origin)
         normal[key] = result
         known.add(result)
         return result

@@ -74,7 +74,7 @@ p: _Patterns = _Patterns()
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern, and what replaces the nodes that match it; broadcast, where its shape is smaller, see `rewrite`.
+    """A pattern, and what replaces the nodes that match it, of their shape and dtype.
 
     Attributes:
         why: its reason.

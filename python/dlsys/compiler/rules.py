@@ -71,7 +71,7 @@ def _with_number(m: Match) -> Node | None:
     """The node with a number in the place of an array of equal values, beside an operand of its dtype."""
     *_, first, second = m.node.inputs
     for x, other in ((first, second), (second, first)):
-        if x.op is FULL and not other.op.constant:
+        if x.op is FULL and not other.op.constant and other.shape == m.shape:
             number = constant_op(x.attrs["value"], x.dtype)
             return Node(m.node.op, [number if value is x else value for value in m.node.inputs], {})
     return None
