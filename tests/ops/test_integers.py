@@ -138,6 +138,8 @@ def test_powers_wrap_around(dtype: str) -> None:
     np.testing.assert_array_equal((dl.tensor(a) ** dl.tensor(b)).numpy(), want)
     for ctx in ("cpu", "numpy"):
         np.testing.assert_array_equal(of_executor(ctx, ad.power_op, a, b), want)
+        of_three = np.array([pow(3, x, 2**bits) for x in range(10)], f"uint{bits}").astype(dtype)
+        np.testing.assert_array_equal(of_executor(ctx, lambda x: 3**x, np.arange(10, dtype=dtype)), of_three)
 
 
 BEYOND = (

@@ -102,6 +102,8 @@ def power_of(name: Name, u: Expr, v: Expr) -> Expr:
     """u to the power of v, by squaring; for a negative v the quotient of 1 by the power of -v: 0 but of 1 and -1. From
     126 on v counts as 126 or 127, as it is even or odd: the result wraps around, but for 0, 1 and -1."""
     zero, one = constant(0, u.ty), constant(1, u.ty)
+    if isinstance(u, tirx.IntImm):  # TVM multiplies constants itself, and refuses a product beyond their dtype
+        u = u ^ (v ^ v)
     base, exponent = name(u), name(v)
     limit = constant(126, u.ty)
     bits = name(tirx.Select(exponent < limit, exponent, limit + (exponent & one)).astype("int64"))
