@@ -6,8 +6,8 @@ returns it: `tanh_op(x)` makes a node. This package defines its operators so, an
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -141,7 +141,7 @@ class Primitive(Op):
 def _defined(module: str, name: str) -> Op:
     """The operator of this name, which a module defines."""
     if name not in OPS:
-        importlib.import_module(module)
+        pkgutil.resolve_name(module)
     return OPS[name]
 
 
