@@ -316,7 +316,9 @@ class Executor(Stages):
         dtype = node.attrs.get("dtype") or np.float32
         try:
             if self.ctx.kind != "cuda" or lies_on(value).kind == "cuda":
-                return to_array(value, self.ctx, dtype)
+                found = to_array(value, self.ctx, dtype)
+                found.context = self.ctx  # an equal one, which a plan tells apart
+                return found
             host = host_array(value, dtype)
             if host.size == 0:
                 return to_array(host, self.ctx)
