@@ -74,7 +74,7 @@ def relax(name: str, stage: str, out: ad.Node, x: ad.Node, shape: tuple[int, ...
     """The network compiled by Relax: from the cache, unless `-r` is given, or made and kept."""
     fuse, schedule = STAGES[stage]
     cache, target = cache_folder(), dl.kernels.target_name(options.device)
-    weights = [float(node.numpy().sum()) for node in ad.find_topo_sort([out]) if node.cell is not None]
+    weights = [float(node.numpy().sum()) for node in ad.find_topo_sort([out]) if node.op.leaf]
     key = disk.key("tvm_eval", name, stage, weights, target.text)
     path = None if cache is None else Path(cache) / "tvm_eval" / f"{name}-{schedule}-{key}.so"
     if path is not None and path.is_file() and not options.recompile:

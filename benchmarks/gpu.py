@@ -141,7 +141,7 @@ def products(report: Report, quick: bool) -> None:
     shapes += [] if quick else [(1000, 256, 784), (1000, 100, 256), (784, 256, 1000)]
     for m, n, k in shapes:
         rng = np.random.default_rng(0)
-        a, b = ops.Variable("a"), ops.Variable("b")
+        a, b = ad.Variable("a"), ad.Variable("b")
         feed = {a: rng.standard_normal((m, k), "float32"), b: rng.standard_normal((k, n), "float32")}
         exact = feed[a][:64].astype("f8") @ feed[b]
         for kind, most in (("float32", 1e-5), ("TF32", 2e-3), ("bfloat16", 2e-2), ("float16", 2e-3)):
@@ -172,7 +172,7 @@ def rows(report: Report, quick: bool) -> None:
     """Softmax, layer norm and sums, in bytes a second beside a copy on the device."""
     torch = torch_or_none()
     for shape in [(64, 256)] if quick else [(8192, 1024), (4096, 8192)]:
-        x = ops.Variable("x", shape)
+        x = ad.Variable("x", shape)
         feed = {x: np.random.default_rng(0).standard_normal(shape).astype("float32")}
         nbytes = 2 * feed[x].nbytes
         copy = ours([x + 1.0], feed, 7)[0]
@@ -197,7 +197,7 @@ def training(report: Report, quick: bool) -> None:
     names = ["mnist32"] if quick else ["mnist32", "mnist100", "mnist1000", "resnet9", "transformer"]
     for case in map(MODELS.__getitem__, names):
         net, (images, labels) = case.network(nn), case.batch(np.random.default_rng(0))
-        x, y = ops.Variable("x", images.shape, str(images.dtype)), ops.Variable("y", labels.shape, "int64")
+        x, y = ad.Variable("x", images.shape, str(images.dtype)), ad.Variable("y", labels.shape, "int64")
         loss = nn.functional.cross_entropy(net(x), y)
         optimizer = getattr(optim, case.optimizer)(net.parameters(), lr=case.lr)
         feed = {x: images, y: labels}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dlsys import ops
+from dlsys import autodiff as ad
 from dlsys.autodiff import Parameter
 from dlsys.graph import FLOATS, Node, Shape
 
@@ -34,7 +34,7 @@ class Case:
         return [
             Parameter(np.zeros(shape, dtype), f"p{i}")
             if i in self.parameters
-            else ops.Variable(f"x{i}", shape, own.get(i, dtype))
+            else ad.Variable(f"x{i}", shape, own.get(i, dtype))
             for i, shape in enumerate(self.shapes)
         ]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cases import Case
+from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.graph import OPS, Node, Shape
 
@@ -44,7 +45,7 @@ def _place() -> list[Case]:
     """The gradients of slices."""
     cases = []
     for shape, key in SLICES:
-        node = ops.slice_op(ops.Variable("x", shape, "float32"), key)
+        node = ops.slice_op(ad.Variable("x", shape, "float32"), key)
         if node.op is OPS["slice"]:
             regions = {name: node.attrs[name] for name in ("starts", "steps")}
             cases.append(Case(_make("place", shape=shape, **regions, value=0.0), (node.shape,)))

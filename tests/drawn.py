@@ -50,7 +50,7 @@ class Drawn:
             value = np.asarray(numbers.choice([-1.0, 1.0], shape) * numbers.uniform(0.5, 2, shape), dtype)
             if special and value.size and rng.random() < 0.5:
                 value.flat[rng.randrange(value.size)] = rng.choice([np.nan, np.inf, -np.inf])
-            self.values[ops.Variable(f"v{i}", value.shape, str(value.dtype))] = value
+            self.values[ops.variable(f"v{i}", value.shape, str(value.dtype))] = value
         self.feed = dict(self.values)
         for _ in range(steps):
             self.grow(rng.choice(WITH_NUMBERS if rng.random() < 0.1 else CASES[rng.choice(DRAWN + OFTEN * 3)]))
@@ -62,7 +62,7 @@ class Drawn:
         drawn = case.draw(self.dtype, seed=self.rng.randrange(2**32))
         for position, *_ in case.fixed:
             value = drawn[position]
-            inputs[position] = given = ops.Variable(f"i{len(self.feed)}", value.shape, str(value.dtype))
+            inputs[position] = given = ops.variable(f"i{len(self.feed)}", value.shape, str(value.dtype))
             self.values[given] = self.feed[given] = drawn[position]
         if not self.add(case, inputs):
             fitted = [fit(n, self.values[n].shape, s) for n, s in zip(inputs, case.shapes, strict=True)]
@@ -102,4 +102,4 @@ class Drawn:
         nodes = [node for node, value in self.values.items() if is_float(value)]
         outputs = [self.rng.choice(nodes[-6:] + nodes) for _ in range(4)]
         fed = {node: (value.shape, str(value.dtype)) for node, value in self.feed.items()}
-        return typed_graph([*outputs, None], [(ops.Variable("p", nodes[-1].shape, nodes[-1].dtype), nodes[-1])], fed)
+        return typed_graph([*outputs, None], [(ops.variable("p", nodes[-1].shape, nodes[-1].dtype), nodes[-1])], fed)

@@ -28,7 +28,7 @@ from dlsys import compute
 from dlsys.checks import in_dtype
 from dlsys.compiler import Group, Reason, TypedGraph, analyse, unrolled, value_inputs
 from dlsys.compiler.base import rewrite, sorted_nodes
-from dlsys.graph import OPS, Node, Op, Shape, find_topo_sort, type_of
+from dlsys.graph import OPS, Node, Op, Shape, find_topo_sort, named, type_of
 from dlsys.ops.replay import replay
 from dlsys.ops.state import State, Updates, WithUpdates
 from dlsys.schedule import ScheduleWarning
@@ -102,8 +102,9 @@ def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
     """The nodes' values by the operators' NumPy rules; each must have the inferred shape and dtype. Loops are written
     out."""
+    nodes, feed = named(list(nodes)), named(dict(feed))
     types = {node: type_of(value.shape, str(value.dtype)) for node, value in feed.items()}
-    stands_for, _ = replay(find_topo_sort(nodes := list(nodes)), types)
+    stands_for, _ = replay(find_topo_sort(nodes), types)
     nodes = [stands_for.get(node, node) for node in nodes]
     values = {stands_for.get(node, node): value for node, value in feed.items()}
     if any(node.op.kind == "scan" for node in find_topo_sort(nodes)):
@@ -242,6 +243,7 @@ def typed_graph(
     outputs: Sequence[Node | None], updates: Sequence[tuple[Node, Node]], fed: dict[Node, tuple[Shape, str]]
 ) -> TypedGraph:
     """The graph below `outputs` and the updates' values, for feeds of these types, without the checks of `analyse`."""
+    outputs, updates, fed = named(list(outputs)), named(list(updates)), named(dict(fed))
     stands_for, _ = replay(
         find_topo_sort([*(node for node in outputs if node is not None), *(value for _, value in updates)]),
         {node: type_of(*of) for node, of in fed.items()},

@@ -8,7 +8,7 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import nn, ops, optim
+from dlsys import nn, optim
 
 Network = Callable[[], "tuple[nn.Module, tuple[int, ...]]"]
 """Makes a network; the shape of its input."""
@@ -62,7 +62,7 @@ def step(network: Network, ctx: Any) -> tuple[ad.Executor, dict[Any, np.ndarray]
     dl.manual_seed(0)
     rng = np.random.default_rng(0)
     net, shape = network()
-    x, y = ops.Variable("x", shape), ops.Variable("y")
+    x, y = ad.Variable("x", shape), ad.Variable("y")
     optimizer = optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     loss = ad.softmaxcrossentropy_op(net(x), y)
     executor = ad.Executor([loss, optimizer.minimize(loss)], ctx=ctx)

@@ -341,7 +341,7 @@ def test_plans_hold_no_arrays_that_were_fed() -> None:
         for _ in range(3):
             executor.run({x: fed})
         p.value = np.full(1000, n, "f4")
-        gone += [weakref.ref(fed), weakref.ref(p.cell.content)]
+        gone += [weakref.ref(fed), weakref.ref(p.node.held)]
         del fed
     p.value = np.zeros(1000, "f4")
     executor.run({x: dl.array(np.ones((1, 1000), "f4"))})
@@ -428,7 +428,7 @@ def test_a_feed_that_lies_in_a_parameter_is_read_before_the_run_overwrites_it() 
             np.testing.assert_allclose(W.numpy(), value, rtol=1e-6)
             fed = found[step % 2]
         W.value = first  # another array, whose memory is written now
-        given = W.cell.content
+        given = W.node.held
         np.testing.assert_allclose(executor.run({X: given})[2].numpy(), first * (first * 2 + 1).sum(), rtol=1e-5)
 
 

@@ -78,7 +78,7 @@ def graphs() -> Iterable[Row]:
     x, y, p = ad.Variable("x"), ad.Variable("y"), ad.Parameter(np.ones(2, "float32"), "weights")
     typed = ad.Variable("typed", (2, 3), "float32")  # what reads types without them says it at the run
     a, cyclic = ad.Variable("a"), ad.Variable("a") * 2.0
-    cyclic.inputs.append(cyclic + 1.0)
+    cyclic.node.inputs.append((cyclic + 1.0).node)
     yield GraphError, "dtype", lambda: ad.Variable("v", None, "float33")
     yield GraphError, "negative", lambda: ad.Variable("v", (-1, 2))
     yield GraphError, "input 1 must be a node, not str", lambda: ad.add_op(x, "3")
@@ -140,7 +140,7 @@ def tensors() -> Iterable[Row]:
     yield GraphError, "requires_grad=True", lambda: (dl.tensor([1.0]) * 2.0).backward()
     yield ShapeError, "(2,)", lambda: (v * 2.0).backward(np.ones(2))
     yield GraphError, "within no_grad()", lambda: v.add_(1.0)
-    yield GraphError, "only leaves", lambda: (v * 2.0).copyfrom([1.0])
+    yield GraphError, "has a history of gradients", lambda: (v * 2.0).copyfrom([1.0])
     yield ShapeError, "shape (2,)", lambda: x.copyfrom(np.zeros(2))
     yield GraphError, "no output depends", lambda: dl.autograd.grad(v.sum(), [dl.ones(1, requires_grad=True)])
     yield GraphError, "Negated.forward must return and save tensors, not ndarray", lambda: Negated.apply(x)

@@ -75,6 +75,7 @@ from .tensors import as_tensor as as_tensor
 from .tensors import autograd as autograd
 from .tensors import cat as cat
 from .tensors import cdist as cdist
+from .tensors import compile as compile
 from .tensors import einsum as einsum
 from .tensors import empty as empty
 from .tensors import enable_grad as enable_grad

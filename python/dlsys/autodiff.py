@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .executor import Executor as Executor
 from .gradients import gradients as gradients, sum_node_list as sum_node_list
-from .graph import Node as Node, Op as Op, find_topo_sort as find_topo_sort
+from .graph import Op as Op, find_topo_sort as find_topo_sort
 from .inspect.text import format_graph as format_graph
 from .ops import (
-    OPS as OPS, Variable as Variable, abs_op as abs_op, adaptive_avg_pool2d_op as adaptive_avg_pool2d_op,
+    OPS as OPS, abs_op as abs_op, adaptive_avg_pool2d_op as adaptive_avg_pool2d_op,
     add_byconst_op as add_byconst_op, add_op as add_op,
     argmax_op as argmax_op, argmin_op as argmin_op,
     argsort_op as argsort_op, assign_op as assign_op, avg_pool2d_op as avg_pool2d_op,
@@ -23,7 +25,7 @@ from .ops import (
     embedding_op as embedding_op, equal_op as equal_op, erf_op as erf_op, exp_op as exp_op,
     expand_dims_op as expand_dims_op, flatten_op as flatten_op, flip_op as flip_op, floor_op as floor_op,
     fmod_op as fmod_op,
-    full_op as full_op, gelu_op as gelu_op, greater_equal_op as greater_equal_op, greater_op as greater_op,
+    gelu_op as gelu_op, greater_equal_op as greater_equal_op, greater_op as greater_op,
     group_op as group_op, layer_norm_op as layer_norm_op, less_equal_op as less_equal_op, less_op as less_op,
     log_op as log_op, log_softmax_op as log_softmax_op, logical_and_op as logical_and_op,
     logical_not_op as logical_not_op, logical_or_op as logical_or_op, logsumexp_op as logsumexp_op,
@@ -31,7 +33,7 @@ from .ops import (
     max_pool2d_op as max_pool2d_op, maximum_op as maximum_op, mean_op as mean_op, min_op as min_op,
     minimum_op as minimum_op, mse_loss_op as mse_loss_op, mul_byconst_op as mul_byconst_op, mul_op as mul_op,
     neg_op as neg_op, not_equal_op as not_equal_op, one_hot_op as one_hot_op, oneslike_op as oneslike_op,
-    pad_op as pad_op, placeholder_op as placeholder_op, primitive as primitive, power_byconst_op as power_byconst_op,
+    pad_op as pad_op, primitive as primitive, power_byconst_op as power_byconst_op,
     power_op as power_op, quotient_op as quotient_op,
     random_bits_op as random_bits_op,
     random_normal_op as random_normal_op, random_uniform_op as random_uniform_op,
@@ -48,8 +50,16 @@ from .ops import (
     tanh_op as tanh_op, topk_op as topk_op, transpose_op as transpose_op, var_op as var_op,
     where_op as where_op, zeroslike_op as zeroslike_op,
 )
-from .tensors import Parameter as Parameter
-from .tensors.state import advance_op as advance_op, with_updates_op as with_updates_op
+from .tensors import Parameter as Parameter, Tensor
+from .tensors.creation import (
+    Variable as Variable, full_op as full_op, placeholder_op as placeholder_op,
+)
+from .tensors.inplace import advance_op as advance_op, with_updates_op as with_updates_op
 
 assign = assign_op
 group = group_op
+
+if TYPE_CHECKING:
+    from .graph import Node as Node
+else:
+    Node = Tensor  # what users hold; for a checker tensors are nodes, see `dlsys.node`

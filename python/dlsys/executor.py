@@ -12,16 +12,17 @@ import numpy as np
 
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_plan, needed_feeds, select, unrolled
 from .compiler.indices import fed_indices
-from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, named, to_array
+from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, to_array
+from .devices import named as context_named
 from .devices.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
-from .graph import FLOATS, Node, Shape, find_topo_sort, require_type
+from .graph import FLOATS, Handle, Node, Shape, find_topo_sort, handle_of, is_node, named, require_type
 from .inspect.stages import Stages
 from .kernels import tell_of_shapes
-from .ops import unchanged
+from .ops.state import array_on, give
 from .ops.types import number_of
 from .planner import MemoryPlan
-from .system import collecting_later
+from .system import collecting_later, lazy
 
 MOST_KEYS = 64  # sets of fed nodes whose needed nodes are cached
 MOST_PLANS = 256  # that an executor caches
@@ -62,25 +63,25 @@ class Executor(Stages):
         Raises GraphError for an argument that is no list of nodes and for an unknown pass, DeviceError for an absent
         device. For an absent GPU only `run` raises it: its code can be generated and read.
         """
-        if isinstance(eval_node_list, Node) or not isinstance(eval_node_list, Sequence):
+        if is_node(eval_node_list) or not isinstance(eval_node_list, Sequence):
             raise GraphError("Executor: eval_node_list must be a list of nodes")
         for node in eval_node_list:
-            if not isinstance(node, Node):
+            if not is_node(node):
                 raise GraphError(f"Executor: eval_node_list must hold nodes, not {type(node).__name__}")
             if node.op.immediate:
                 raise GraphError(f"Executor: the number {node!r} has a dtype only beside another operand")
-        self.eval_node_list: list[Node] = list(eval_node_list)
-        self.ctx: Context = named(ctx)
+        self.eval_node_list: list[Any] = list(eval_node_list)
+        self._roots: list[Node] = named(self.eval_node_list)
+        self.ctx: Context = context_named(ctx)
         if self.ctx.kind != "cuda":  # a GPU may be absent: see above
             self.ctx.require()
         self.passes: tuple[str, ...] = select(passes)
-        self.topo_order: list[Node] = find_topo_sort(self.eval_node_list)
-        self._has_run = False
+        self._order: list[Node] = find_topo_sort(self._roots)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
         self._is_numpy = self.ctx.kind == "numpy"
         self._columns = panel_columns if self.ctx.kind == "cpu" else None
-        self._position = {node: position for position, node in enumerate(self.topo_order)}
+        self._position = {node: position for position, node in enumerate(self._order)}
         self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # the fed nodes that are needed, by the ids of all
         self._plans: OrderedDict[Signature, Plan] = OrderedDict()  # the one used last is the last
         self._analysed: dict[Plan, TypedGraph] = {}  # the graph before the passes
@@ -95,14 +96,19 @@ class Executor(Stages):
         """Copies and pickles have the nodes, the context and the passes; plans are made anew, in an arena of their
         own. All nodes come first, inputs before what reads them, so that no depth of the graph is too large."""
         ctx = f"{self.ctx.kind}:{self.ctx.index}"  # of a context there is one object
-        return _remade, (type(self), self.topo_order, self.eval_node_list, ctx, self.passes)
+        return _remade, (type(self), self._order, self._roots, ctx, self.passes)
 
     def __repr__(self) -> str:
         """Its first nodes, its context, and the numbers of its nodes and plans."""
         names = [node.name for node in self.eval_node_list]
         shown = ", ".join(names[:MOST_SHOWN]) + (f" and {rest} more" if (rest := len(names) - MOST_SHOWN) > 0 else "")
         plans = f"{len(self._plans)} plan{'s' if len(self._plans) != 1 else ''}"
-        return f"<Executor of {shown or 'nothing'} on {self.ctx}, {len(self.topo_order)} nodes, {plans}>"
+        return f"<Executor of {shown or 'nothing'} on {self.ctx}, {len(self._order)} nodes, {plans}>"
+
+    @lazy
+    def topo_order(self) -> list[Any]:
+        """The whole graph, inputs first."""
+        return [handle_of(node) for node in self._order]
 
     @property
     def compilations(self) -> int:
@@ -119,14 +125,21 @@ class Executor(Stages):
         """The Array of each node that the latest plan computes; empty before `memory_plan` or `run`."""
         with self._lock:
             plan = self._current
-            return _by_user_node(plan, plan.arrays, self._position) if plan is not None and plan.is_placed else {}
+            found = _by_user_node(plan, plan.arrays, self._position) if plan is not None and plan.is_placed else {}
+            return self._by_handle(found)
 
     @property
     def node_to_compiled_func(self) -> dict[Node, Any]:
         """The kernel of each node that has one in the latest plan; empty before `compile_funcs` or `run`."""
         with self._lock:
             plan = self._current
-            return _by_user_node(plan, plan.kernels, self._position) if plan is not None and plan.is_compiled else {}
+            found = _by_user_node(plan, plan.kernels, self._position) if plan is not None and plan.is_compiled else {}
+            return self._by_handle(found)
+
+    def _by_handle(self, found: Mapping[Node, Any]) -> dict[Any, Any]:
+        """The same by the handles that users have."""
+        self.topo_order  # noqa: B018 - which keeps one handle of each node
+        return {handle_of(node): value for node, value in found.items()}
 
     def run(self, feed_dict: Mapping[Node, Any], convert_to_numpy_ret_vals: bool = False) -> list[Any]:
         """The values of `eval_node_list`.
@@ -149,10 +162,10 @@ class Executor(Stages):
         lock = self._lock
         lock.acquire()  # `with` would take 50 ns longer
         try:
-            plan = self._current
-            results = None if plan is None or self._is_numpy else plan.run(feed_dict)
+            plan, feeds = self._current, self._by_node(feed_dict)
+            results = None if plan is None or self._is_numpy else plan.run(feeds)
             if results is None:
-                results = self._run(feed_dict)
+                results = self._run(feeds)
             if convert_to_numpy_ret_vals:
                 return [value.numpy() if isinstance(value, Array) else value for value in results]
             return [*results]
@@ -162,9 +175,10 @@ class Executor(Stages):
     def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
         """As `run`, with results in memory of their own. Indices are not checked: those of tensors have been."""
         with self._lock:
-            results = None if self._current is None else self._current.run(feed_dict, checks=False)
+            feeds = self._by_node(feed_dict)
+            results = None if self._current is None else self._current.run(feeds, checks=False)
             if results is None:
-                results = self._run(feed_dict, checks=False)
+                results = self._run(feeds, checks=False)
             found = [copied(value) if isinstance(value, Array) else value for value in results]
             if self._current is not None:
                 self._current.let_go()
@@ -178,16 +192,9 @@ class Executor(Stages):
         plan, feeds = self._prepare(feed_dict)
         if checks:
             plan.require_in_range(feed_dict)
-        self._begin()
         results = plan.run(feeds, checks=False)
         assert results is not None, "these feeds have the plan's types"
         return results
-
-    def _begin(self) -> None:
-        """Before the first run: take back the changes of state that wait in this graph, since each run makes them."""
-        if not self._has_run:
-            unchanged(self.topo_order)
-            self._has_run = True
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.
@@ -197,9 +204,10 @@ class Executor(Stages):
         FeedError, ShapeError, DTypeError.
         """
         with self._lock:
-            of_floats = (node.dtype for node in self.topo_order if node.cell is not None and node.dtype in FLOATS)
+            of_floats = (node.dtype for node in self._order if node.op.leaf and node.dtype in FLOATS)
             default = next(of_floats, FLOATS[0])
-            self._plan({node: feed_type(node, value, default) for node, value in self._items(feed_shapes)})
+            items = self._items(self._by_node(feed_shapes))
+            self._plan({node: feed_type(node, value, default) for node, value in items})
             return self.node_to_shape_map
 
     def memory_plan(self, feed_shapes: Mapping[Node, Any]) -> MemoryPlan:
@@ -240,7 +248,7 @@ class Executor(Stages):
 
     def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, Mapping[Node, Array]]:
         """The plan, and an Array for each feed that it needs."""
-        feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
+        feeds = {node: self._feed(node, value) for node, value in self._items(self._by_node(feed_dict))}
         return self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()}), feeds
 
     def latest_plan(self) -> Plan:
@@ -256,7 +264,7 @@ class Executor(Stages):
         plan = self._plans.get(signature)
         if plan is None:
             with collecting_later():
-                graph = analyse(self.topo_order, self.eval_node_list, fed)
+                graph = analyse(self._order, self._roots, fed)
                 graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
                 leaves = {node: graph.leaf_of(node) for node in fed}
                 indices = fed_indices(graph, {leaf: node for node, leaf in leaves.items()})
@@ -273,7 +281,8 @@ class Executor(Stages):
                 self._current.rest()
             self._current = plan
             graph = self._analysed[plan]
-            types = graph.types(self.topo_order)
+            self.topo_order  # noqa: B018 - which keeps one handle of each node
+            types = {handle_of(node): of for node, of in graph.types(self._order).items()}
             self.node_to_shape_map = {node: of.shape for node, of in types.items()}
             self.node_to_dtype_map = {node: of.dtype for node, of in types.items()}
         return plan
@@ -284,8 +293,20 @@ class Executor(Stages):
             _, plan = self._plans.popitem(last=False)
             del self._analysed[plan]
             self._compiled_before += plan.is_compiled
-            fed = {(self.topo_order[at], shape, dtype) for signature in self._plans for at, shape, dtype in signature}
+            fed = {(self._order[at], shape, dtype) for signature in self._plans for at, shape, dtype in signature}
             self._held = {key: staging for key, staging in self._held.items() if key in fed}
+
+    def _by_node(self, feeds: Any) -> Any:
+        """Feeds by the graph's nodes: of a handle by that which it names, or named as the graph was made."""
+        if not isinstance(feeds, (dict, Mapping)):
+            return feeds
+        found = {}
+        for key, value in feeds.items():
+            node = key.node if isinstance(key, Handle) else key
+            if node not in self._position and isinstance(key, Handle):
+                node = next((own for own in self._order if own.op.leaf and own.owner and own.owner() is key), node)
+            found[node] = value
+        return found
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
         """The feeds that the run needs, with their nodes, in topological order. Others are not read, so that one
@@ -307,7 +328,7 @@ class Executor(Stages):
             if not isinstance(node, Node):
                 raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is not a node")
         fed = frozenset(node for node in feeds if node in self._position)
-        known = needed_feeds(self.topo_order, self.eval_node_list, fed)
+        known = needed_feeds(self._order, self._roots, fed)
         return tuple(sorted(known, key=self._position.__getitem__))
 
     def _feed(self, node: Node, value: Any) -> Array:
@@ -340,12 +361,11 @@ class Executor(Stages):
         with self._lock:
             plan = self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})
             plan.require_in_range(values)
-            self._begin()
             graph = self._analysed[plan]
             values = {graph.leaf_of(node): value for node, value in values.items()}
             for node in graph.fed - values.keys():
-                if node.cell is not None:
-                    values[node] = node.cell.on(self.ctx)
+                if node.op.leaf:
+                    values[node] = array_on(node, self.ctx)
             borrowed = list(values.values())
             with np.errstate(all="ignore"):
                 for node in graph.nodes:
@@ -365,7 +385,7 @@ class Executor(Stages):
             results = [None if node is None else own(values[node]) for node in graph.outputs]
             updates = [(parameter, np.array(values[value])) for parameter, value in graph.updates]
             for parameter, value in updates:  # after all have read the old values
-                parameter.cell.give(to_array(value, cpu()))
+                give(parameter, to_array(value, cpu()))
             return results
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .errors import DTypeError, GraphError, ShapeError
-from .graph import FLOATS, Node, error_at, find_topo_sort
+from .graph import FLOATS, Node, error_at, find_topo_sort, handle_of, is_node, named
 from .ops import add_op, oneslike_op, zeroslike_op
 from .ops.moves import joined_gradients, sum_to
 from .ops.primitive import Primitive
@@ -19,7 +19,7 @@ from .scopes import scopes
 def sum_node_list(node_list: Sequence[Node]) -> Node:
     """The sum of one or more nodes of one shape, added from left to right. Raises GraphError for an empty list, and for
     another argument than a list of nodes."""
-    if not isinstance(node_list, (list, tuple)) or not all(isinstance(node, Node) for node in node_list):
+    if not isinstance(node_list, (list, tuple)) or not all(map(is_node, node_list)):
         raise GraphError(f"sum_node_list: takes a list of nodes, not {node_list!r}")
     if not node_list:
         raise GraphError("sum_node_list: there is no node to sum")
@@ -39,14 +39,14 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
 
     Raises GraphError for an argument that is no node.
     """
-    if not isinstance(output_node, Node):
+    if not is_node(output_node):
         raise GraphError(f"gradients: the output must be a node, not {type(output_node).__name__}")
-    if isinstance(node_list, (Node, np.ndarray)) or not isinstance(node_list, Iterable):
-        kind = "one node" if isinstance(node_list, Node) else type(node_list).__name__
+    if is_node(node_list) or isinstance(node_list, np.ndarray) or not isinstance(node_list, Iterable):
+        kind = "one node" if is_node(node_list) else type(node_list).__name__
         raise GraphError(f"gradients: node_list must be a list of nodes, not {kind}")
     node_list = list(node_list)
     for node in node_list:
-        if not isinstance(node, Node):
+        if not is_node(node):
             raise GraphError(f"gradients: node_list must hold nodes, not {type(node).__name__}")
 
     distinct = list(dict.fromkeys(node_list))
@@ -64,7 +64,11 @@ def _gradients(output: Node, nodes: list[Node]) -> tuple[Node, ...]:
 def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
     """The gradient of each input of a node from the node's own, None where it is zero; what broadcasting repeated is
     summed. Raises ShapeError or DTypeError for a gradient of another type than the input, by a program's operator."""
-    grads: Sequence[Node | None] = node.op.gradient(node, grad)
+    grads: Sequence[Node | None]
+    if node.op.builtin:
+        grads = node.op.gradient(node, grad)
+    else:  # a program's, which may call methods
+        grads = named(node.op.gradient(handle_of(node), handle_of(grad)))
     if not isinstance(node.op, (Primitive, WithGradient)):
         return grads
     if node.op.broadcasts:

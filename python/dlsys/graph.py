@@ -20,10 +20,16 @@ from .node import FLOATS as FLOATS
 from .node import INTEGERS as INTEGERS
 from .node import NUMBERS as NUMBERS
 from .node import UNSIGNED as UNSIGNED
+from .node import Handle as Handle
 from .node import Made as Made
 from .node import Node as Node
 from .node import Shape as Shape
 from .node import Type as Type
+from .node import handle_of as handle_of
+from .node import handles as handles
+from .node import is_node as is_node
+from .node import kind_of_results as kind_of_results
+from .node import named as named
 from .node import stamp as stamp
 from .node import type_of as type_of
 from .scopes import scopes
@@ -74,6 +80,8 @@ class Op:
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
     constant: ClassVar[bool] = False
     """Whether every element is `attrs["value"]`, so that it costs nothing to compute again."""
+    leaf: ClassVar[bool] = False
+    """Whether gradients end at it, and an Executor reads its array: it holds one, or was assigned a value."""
     immediate: ClassVar[bool] = False
     """Whether it is a constant that is part of its readers' code, without a value in memory."""
     variable: ClassVar[bool] = False
@@ -111,9 +119,6 @@ class Op:
     def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Made:
         """A new node that applies this operator. Raises GraphError for an input that is no node, for a class that is
         not registered, and for an attribute of a program's own operator that `require_value` refuses."""
-        for position, value in enumerate(inputs):
-            if not isinstance(value, Node):
-                raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
         if cls.kind == "contraction":
             attrs = attrs if scopes.precision is None else {"precision": scopes.precision, **(attrs or {})}
         op = _instances.get(cls)
@@ -122,7 +127,7 @@ class Op:
         if attrs and not cls.builtin:
             for key, value in attrs.items():
                 require_value(f"{cls.name}: the attribute {key}", value)
-        return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
+        return apply(op, inputs, attrs if attrs is not None else {}, name)
 
     def type_of(self, node: Node) -> Type | None:
         """The node's type, by `infer_shape` and `infer_dtype`; None where an input has none yet."""
@@ -182,7 +187,9 @@ class Op:
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
         """The gradient of sum(node * out_grad) with respect to each input of `node` that is no number; needle's
         name."""
-        return hooks.gradient_as_tuple(out_grad, node)
+        kind = kind_of_results((node, out_grad))
+        found = hooks.gradient_as_tuple(named(out_grad), named(node))
+        return found if kind is None else handles(found, kind)
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         """How many operations the node takes; a multiply-add is two."""
@@ -202,6 +209,23 @@ class Op:
         """The result by NumPy, for tests and the `numpy` context: in row-major order; a copy, unless it is a view.
         Raises GraphError where it has no reference."""
         raise error_at(node, GraphError, self.never or "it has no reference")
+
+
+def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any], name: str | None = None) -> Any:
+    """A new node that applies an operator to nodes; a handle of it where one of the inputs is a handle. Raises
+    GraphError for an input that is neither."""
+    kind = None
+    nodes = []
+    for value in inputs:
+        if isinstance(value, Node):
+            nodes.append(value)
+        elif isinstance(value, Handle):
+            kind = value.results if kind is None or kind is Handle.results else kind
+            nodes.append(value.node)
+        else:
+            raise GraphError(f"{op.name}: input {len(nodes)} must be a node, not {type(value).__name__}")
+    node = Node(op, nodes, attrs, name)
+    return node if kind is None else kind.of(node)
 
 
 _VALUES = (bool, int, float, complex, str, bytes, type, Enum, np.generic, np.dtype)
@@ -310,11 +334,16 @@ def shape_error(node: Node, message: str) -> ShapeError:
     return error_at(node, ShapeError, message)
 
 
-def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
-    """`nodes` and every node that they depend on, each once, inputs before users: depth-first, in linear time. Raises
-    GraphError for another argument than a list of nodes, and for a graph that somebody has made cyclic."""
-    if isinstance(nodes, (Node, np.ndarray)) or not isinstance(nodes, Iterable):
+def find_topo_sort(nodes: Iterable[Any]) -> list[Any]:
+    """`nodes` and every node that they depend on, each once, inputs before users: depth-first, in linear time. Of
+    handles it returns handles. Raises GraphError for another argument than a list of nodes, and for a graph that
+    somebody has made cyclic.
+    """
+    if is_node(nodes) or isinstance(nodes, np.ndarray) or not isinstance(nodes, Iterable):
         raise GraphError(f"takes a list of nodes, not {type(nodes).__name__}")
+    nodes = list(nodes)
+    if (kind := kind_of_results(nodes)) is not None:
+        return [handle_of(node, kind) for node in find_topo_sort(named(nodes))]
     order: list[Node] = []
     seen, above = set[Node](), set[Node]()  # all that were met; those on the stack
     for root in nodes:

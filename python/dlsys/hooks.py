@@ -14,7 +14,7 @@ class _Hooks:
     """The functions that are installed.
 
     Attributes:
-        make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
+        settled: (handle) -> the leaf that it names, once what it named is computed.
         type_of: (node, "shape" or "dtype") -> that of a node whose type follows from declarations, see `replay`.
         compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
         adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
@@ -22,7 +22,7 @@ class _Hooks:
         random_numbers: () -> NumPy's generator with a new stream of `dlsys.random.default_generator`.
     """
 
-    make_node: Callable[..., Any]
+    settled: Callable[..., Any]
     type_of: Callable[..., Any]
     compute_arrays: Callable[..., Any]
     adjoints: Callable[..., Any]

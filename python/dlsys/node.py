@@ -10,7 +10,9 @@ import itertools
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+from weakref import ref
 
 from .hooks import hooks
 from .scopes import scopes
@@ -64,6 +66,7 @@ def type_of(shape: Any, dtype: Any) -> Type:
     return kept
 
 
+_WITHOUT_GRADIENT = (*INTEGERS, "bool")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _files: dict[str, str | None] = {}  # a file's name without its folder; None for a file of this package
 _ids = itertools.count(1)
@@ -95,7 +98,7 @@ def _user_frame() -> Any:
 
 
 class Node:
-    """An operator applied to nodes. The functions of `dlsys.ops` make nodes, which are tensors (`hooks.make_node`).
+    """An operator applied to nodes.
 
     A node never changes: not its operator, its inputs or attributes. `==` and `!=` make nodes, as `<` does, so look
     for a node in a set or dictionary, which compare by identity, or by `is`; `in` of a list does not work.
@@ -111,14 +114,18 @@ class Node:
         gradient_of: the name of the node of whose gradient it is a part, which has this line; None for other nodes.
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
-        cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
+        held: the Array of its value: of a leaf from the start, of a computed node once it is kept; None else.
+        is_open: whether it depends on a variable, so that it has no value of its own.
+        tracks: whether it depends on a leaf that requires a gradient, and gradients pass through it.
+        keeps, met: whether its value is kept once it is computed; whether an evaluation has computed it on its way.
+        owner: a weak reference to the `Handle` that names it, or named it last; None for none.
         reads: what `dlsys.compiler.value_inputs` has said; None before.
         value_type, shape, dtype: the type, and its parts; None where they depend on what is fed, see `dlsys.replay`.
     """
 
     __slots__ = (
-        *("_name", "attrs", "cell", "dtype", "function", "gradient_of", "id", "inputs", "no_grad", "op"),
-        *("part", "place", "reads", "shape", "value_type"),
+        *("_name", "attrs", "dtype", "function", "gradient_of", "held", "id", "inputs", "is_open", "keeps", "met"),
+        *("no_grad", "op", "owner", "part", "place", "reads", "shape", "tracks", "value_type"),
     )
     op: Op
     inputs: list[Node]
@@ -129,11 +136,17 @@ class Node:
     gradient_of: str | None
     no_grad: bool
     id: int
-    cell: Any
     reads: list[Node] | None
     value_type: Type | None
     shape: Shape
     dtype: str
+    held: Any
+    is_open: bool
+    tracks: bool
+    keeps: bool
+    met: bool
+    owner: Callable[[], Any] | None
+
     __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
@@ -155,11 +168,17 @@ class Node:
             self.place = frame.f_code, frame.f_lasti
             self.part, self.no_grad = None if part is None else str(part), scopes.no_grad
             self.gradient_of = None
-        self.cell = None
-        self.reads = None
+        self.held = self.owner = self.reads = None
+        self.keeps = self.met = False
         self.value_type = known = op.type_of(self)
+        is_open, tracks = op.variable, False
+        for value in inputs:
+            is_open = is_open or value.is_open
+            tracks = tracks or value.tracks
         if known is not None:
             self.shape, self.dtype = known.shape, known.dtype
+            tracks = tracks and known.dtype not in _WITHOUT_GRADIENT
+        self.is_open, self.tracks = is_open, tracks and not self.no_grad
 
     @property
     def name(self) -> str:
@@ -180,12 +199,10 @@ class Node:
         return f"{code.co_filename.rpartition(os.sep)[2]}:{line}"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A pickle, or a copy, has the text of the line in the place of code."""
-        names = (name for kind in type(self).__mro__ for name in kind.__dict__.get("__slots__", ()))
-        if self.value_type is None:
-            names = (name for name in names if name not in ("shape", "dtype"))
-        state = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return copyreg.__newobj__, (type(self),), (None, {**state, "place": self.line})  # type: ignore[attr-defined]
+        """A pickle, or a copy, has the text of the line in the place of code, and no owner: who names it says so."""
+        unknown = ("owner",) if self.value_type is not None else ("owner", "shape", "dtype")
+        state = {name: getattr(self, name) for name in self.__slots__ if name not in unknown}
+        return copyreg.__newobj__, (type(self),), (None, {**state, "place": self.line, "owner": None})  # type: ignore[attr-defined]
 
     @property
     def location(self) -> str:
@@ -208,11 +225,6 @@ class Node:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
-    def known_value(self) -> Any:
-        """The Array of its value if it need not be computed (a leaf's, a cached one: see `TensorNode`); else None."""
-        return None if self.cell is None else self.cell.known_value
-
-    @property
     def const_attr(self) -> float | None:
         """The Python number among its operands, as in `add_byconst_op(x, 2)`; None without one."""
         numbers = [value.attrs["value"] for value in self.inputs if value.op.immediate]
@@ -232,7 +244,7 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    if TYPE_CHECKING:  # those of tensors, which operators make: `dlsys.ops.operators.Arithmetic`
+    if TYPE_CHECKING:  # `dlsys.ops.operators` installs them
 
         def __add__(self, other: Any) -> Made: ...
         def __radd__(self, other: Any) -> Made: ...
@@ -267,8 +279,112 @@ class Node:
 
 
 if TYPE_CHECKING:
+    _Named = Node  # for a checker a handle is a node
+else:
+    _Named = object
+
+
+class Handle(_Named):
+    """A name for a node. An assignment makes it name another node, and what was made of the one before stays as it is.
+
+    `dlsys.Tensor`, which has the methods, is what users hold: the functions of nodes take handles too, and then return
+    handles. What a node answers, its handle answers for it.
+
+    Attributes:
+        node: the node of now.
+        results: of a class, the class of what functions make of its handles.
+    """
+
+    __slots__ = ("__weakref__", "node")
+    node: Node
+    results: ClassVar[Any]
+
+    @classmethod
+    def of(cls, node: Node) -> Any:
+        """A new handle that names the node."""
+        made = cls.__new__(cls)
+        made.node = node
+        if node.owner is None or node.owner() is None:
+            node.owner = ref(made)
+        return made
+
+    if not TYPE_CHECKING:
+
+        op = property(lambda self: self.node.op, doc="The operator.")
+        attrs = property(lambda self: self.node.attrs, doc="The operator's constants by name.")
+        inputs = property(
+            lambda self: [handle_of(node, self.results) for node in self.node.inputs], doc="What it is applied to."
+        )
+        id = property(lambda self: self.node.id, doc="The process's number of the node.")
+        shape = property(lambda self: self.node.shape, doc="The shape; ShapeError where it depends on what is fed.")
+        dtype = property(lambda self: self.node.dtype, doc="The dtype; DTypeError where it depends on what is fed.")
+        value_type = property(lambda self: self.node.value_type, doc="The type; None where it depends on what is fed.")
+        function = property(lambda self: self.node.function, doc="The function whose result it is, if one's.")
+        part = property(lambda self: self.node.part, doc="The module call in which it was made; None outside.")
+        gradient_of = property(lambda self: self.node.gradient_of, doc="Of whose gradient it is a part, by name.")
+        no_grad = property(lambda self: self.node.no_grad, doc="Whether it was made where gradients are off.")
+        is_open = property(lambda self: self.node.is_open, doc="Whether it depends on a variable.")
+        line = property(lambda self: self.node.line, doc="The line that made it: `train.py:31`.")
+        location = property(lambda self: self.node.location, doc="Where it was made.")
+        held = property(lambda self: self.node.held, doc="The Array of its value, if the node holds it.")
+        const_attr = property(lambda self: self.node.const_attr, doc="The number among its operands; None without one.")
+        matmul_attr_trans_A = property(lambda self: self.node.matmul_attr_trans_A)
+        matmul_attr_trans_B = property(lambda self: self.node.matmul_attr_trans_B)
+
+        @property
+        def name(self) -> str:
+            """The node's name."""
+            return self.node.name
+
+        @name.setter
+        def name(self, name: str | None) -> None:
+            self.node.name = name
+
+        def __repr__(self) -> str:
+            return self.node.name
+
+
+def handle_of(node: Node, kind: Any = None) -> Any:
+    """The handle that names a node: the user's, while there is one, else a new one, of the class `kind`."""
+    handle = None if node.owner is None else node.owner()
+    return handle if handle is not None and handle.node is node else (kind or Handle.results).of(node)
+
+
+def is_node(value: Any) -> TypeGuard[Node]:
+    """Whether the value is a node, or a handle of one."""
+    return isinstance(value, (Node, Handle))
+
+
+def named(value: Any) -> Any:
+    """The node that a handle names; anything else as it is; in lists, tuples and dictionaries too."""
+    if isinstance(value, Handle):
+        return value.node
+    if type(value) in (list, tuple):
+        return type(value)([named(one) for one in value])
+    if type(value) is dict:
+        return {named(key): named(one) for key, one in value.items()}
+    return value
+
+
+def kind_of_results(values: Iterable[Any]) -> Any:
+    """The class of the handles that a function returns of these arguments; None where none of them is a handle."""
+    kind = None
+    for value in values:
+        if isinstance(value, Handle):
+            kind = value.results if kind is None or kind is Handle.results else kind
+        elif type(value) in (list, tuple) and value and (inner := kind_of_results(value)) is not None:
+            kind = inner if kind is None or kind is Handle.results else kind
+    return kind
+
+
+def handles(value: Any, kind: Any) -> Any:
+    """Results with a handle of this class in the place of each node, in lists and tuples too."""
+    if isinstance(value, Node):
+        return kind.of(value)
+    return type(value)([handles(one, kind) for one in value]) if type(value) in (list, tuple) else value
+
+if TYPE_CHECKING:
     from .tensors.base import Tensor as Made
 else:
     Made = Node
-"""The class of what operators make, see `hooks.make_node`: for a checker `dlsys.Tensor`, whose module is above this
-one."""
+"""The class of what operators make of handles: for a checker `dlsys.Tensor`, whose module is above this one."""

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff import Executor, Variable, find_topo_sort, gradients, mul_op
+from .autodiff import Executor, find_topo_sort, gradients, mul_op
 from .errors import DTypeError, OperatorError
-from .graph import FLOATS, Node, error_at
+from .graph import FLOATS, Handle, Node, error_at, handles, is_node, named
+from .ops import variable
 
 GUARD = 64  # elements before and behind an array, which no kernel may read
 CLOSE = {
@@ -81,10 +82,10 @@ class _Check:
 
     def _built(self, arrays: list[np.ndarray]) -> tuple[list[Node], Feed]:
         """The function's nodes for variables of the types of the arrays, and the feed."""
-        variables = [Variable(f"x{i}", x.shape, str(x.dtype)) for i, x in enumerate(arrays)]
-        made = self.function(*variables)
-        outputs = [made] if isinstance(made, Node) else list(made)
-        return outputs, dict(zip(variables, arrays, strict=True))
+        variables = [variable(f"x{i}", x.shape, str(x.dtype)) for i, x in enumerate(arrays)]
+        made = self.function(*handles(variables, Handle.results))  # which may call methods of tensors
+        outputs = [made] if is_node(made) else list(made)
+        return named(outputs), dict(zip(variables, arrays, strict=True))
 
     def all(self) -> None:
         """Every check, the one that explains the others first."""
@@ -158,12 +159,12 @@ class _Check:
         for output, value in zip(outputs, values, strict=True):
             if not variables or value is None or str(value.dtype) not in FLOATS:
                 continue
-            weights = Variable("weights", value.shape, str(value.dtype))
-            inner = {**feed, weights: self.rng.standard_normal(value.shape).astype(value.dtype)}
+            weights = variable("weights", value.shape, str(value.dtype))
+            inner: dict[Any, Any] = {**feed, weights: self.rng.standard_normal(value.shape).astype(value.dtype)}
             loss = mul_op(output, weights)
             self._differences(output, "gradient", loss, variables, inner)
             for x, first in zip(variables, gradients(loss, variables), strict=True):
-                cotangent = Variable("cotangent", feed[x].shape, str(feed[x].dtype))
+                cotangent = variable("cotangent", feed[x].shape, str(feed[x].dtype))
                 drawn = self.rng.standard_normal(feed[x].shape).astype(feed[x].dtype)
                 label = f"gradient of {x.name}'s gradient"
                 self._differences(

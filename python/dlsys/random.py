@@ -19,11 +19,14 @@ import numpy as np
 from . import autodiff as ad
 from .checks import flag, integer, too_large
 from .errors import GraphError
+from .graph import Handle
 from .ops import dtype_name
+from .ops import leaf as leaf_of
+from .scopes import scopes
 from .tensors import Tensor, as_tensor, leaf, tensor
 from .tensors.creation import size_of
+from .tensors.evaluate import array_of
 from .tensors.typing import Device, DType, Nested, Size
-from .tensors.values import array_of
 
 _WORD = 0xFFFFFFFF
 
@@ -37,10 +40,11 @@ class Generator:
 
     def __init__(self, seed: int = 0) -> None:
         """Raises GraphError for a seed that is no integer from 0 to 2**64 - 1."""
-        self.state: ad.Parameter = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
-        self.state.cell.roams = True
+        self.state: Tensor = Handle.results.of(leaf_of(np.zeros(4, np.uint32), "random_state", roams=True))
         one = tensor(np.array([0, 0, 0, 1], np.uint32), name="one_step")
-        self._advance = ad.assign(self.state, self.state + one, each_run=True)
+        self._one = one
+        self._advance: Tensor | None = None
+        self._advance_for: Any = None
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -81,6 +85,10 @@ class Generator:
 
     def drawing(self, node: ad.Node) -> Tensor:
         """The node, wrapped so that its evaluation advances the step; for nodes that use a `key`."""
+        graph = scopes.recording or self.state.node
+        if self._advance is None or self._advance_for is not graph:
+            self._advance_for = graph
+            self._advance = ad.assign(self.state, self.state + self._one, each_run=True)
         return ad.with_updates_op(node, [self._advance])
 
     def numpy(self) -> np.random.Generator:

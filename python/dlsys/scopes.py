@@ -25,6 +25,7 @@ class _Scopes(threading.local):
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
         differentiated: the node of whose gradient new nodes are a part; None usually.
+        recording: what `dlsys.compile` notes as it calls a function; None outside.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class _Scopes(threading.local):
         self.own_schedules = True
         self.origin: Any = None
         self.differentiated: Any = None
+        self.recording: Any = None
 
     @contextlib.contextmanager
     def inside(self, **settings: Any) -> Iterator[None]:

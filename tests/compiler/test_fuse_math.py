@@ -44,7 +44,7 @@ def test_no_output_lies_on_an_input_of_another_dtype() -> None:
     c, y = ad.Variable("c", (8,), "bool"), ad.Variable("y", (8,), "float32")
     chosen = ad.where_op(c, y, y * 2.0)
     (group,), _ = groups([chosen], {c: ((8,), "bool"), y: ((8,), "float32")})
-    assert group.overwritable(group.outputs[0]) == [y]
+    assert group.overwritable(group.outputs[0]) == [y.node]
 
 
 def test_a_condition_on_a_product_of_a_column_and_a_row() -> None:

@@ -27,7 +27,7 @@ SHAPES: dict[str, Shape] = {
 }
 Typed = dict[Node, tuple[Shape, str]]
 def variables() -> tuple[SimpleNamespace, Typed]:
-    nodes = {name: ops.Variable(name, shape, "float32") for name, shape in SHAPES.items()}
+    nodes = {name: ops.variable(name, shape, "float32") for name, shape in SHAPES.items()}
     return SimpleNamespace(**nodes), {node: (SHAPES[name], "float32") for name, node in nodes.items()}
 
 

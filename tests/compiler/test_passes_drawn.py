@@ -240,21 +240,23 @@ class Program:
 
     def run(self, names: tuple[str, ...], ctx: str) -> list[np.ndarray]:
         """The same, by an executor; the graph is made anew with Parameters in place of some variables."""
-        now: dict[Node, Node] = {}
+        made = {node: ad.Parameter(self.drawn.feed[node], node.name) for node in self.parameters}
+        now: dict[Node, Node] = {node: parameter.node for node, parameter in made.items()}
         for node in self.drawn.values:
             for inner in ad.find_topo_sort([node]):
-                if inner in set(self.parameters):
-                    now.setdefault(inner, ad.Parameter(self.drawn.feed[inner], inner.name))
-                elif inner not in now:
+                if inner in made:
+                    continue
+                if inner not in now:
                     inputs = [now[value] for value in inner.inputs]
                     now[inner] = Node(inner.op, inputs, inner.attrs, inner.name)
         assigns = ad.group([ad.assign(now[p], now[value]) for p, value in self.updates.items()])
         executor = ad.Executor([now[node] for node in self.outputs] + [assigns], ctx, passes=names)
         variables = {now[n]: v for n, v in self.drawn.feed.items() if n not in set(self.parameters)}
-        feed = {node: value for node, value in variables.items() if node in set(executor.topo_order)}
+        needed = {handle.node for handle in executor.topo_order}
+        feed = {node: value for node, value in variables.items() if node in needed}
         results = executor.run(feed, convert_to_numpy_ret_vals=True)
         assert results.pop() is None
-        return [*results, *(now[parameter].value for parameter in self.updates)]
+        return [*results, *(made[parameter].value for parameter in self.updates)]
 
 
 def agree(program: Program, found: list[np.ndarray]) -> None:

@@ -34,7 +34,7 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 def test_the_gradient_of_what_is_taken_apart(
     data: st.DataObject, shape: tuple[int, ...], count: int, is_known: bool
 ) -> None:
-    x = ops.Variable("x", *[shape, "float64"] if is_known else [])
+    x = ad.Variable("x", *[shape, "float64"] if is_known else [])
     want, feed, terms = np.zeros(shape), {x: np.zeros(shape)}, []
     for _ in range(count):
         if data.draw(st.integers(0, 3)):
@@ -46,7 +46,7 @@ def test_the_gradient_of_what_is_taken_apart(
             pairs = list(zip(ad.split_op(x, some, axis), np.split(want, some, axis), strict=True))
             pairs = data.draw(st.permutations(pairs))[: data.draw(st.integers(1, len(pairs)))]
         for part, target in pairs:
-            feed[weight := ops.Variable("w", target.shape, "float64")] = np.full(target.shape, float(len(feed)))
+            feed[weight := ad.Variable("w", target.shape, "float64")] = np.full(target.shape, float(len(feed)))
             terms.append(ops.reducesum_op(part * weight))
             if isinstance(target, np.ndarray):
                 target += feed[weight]
@@ -61,7 +61,7 @@ def test_the_gradient_of_what_is_taken_apart(
 @pytest.mark.parametrize("width", [4, 3])  # of 3, slices begin at no multiple of 16 bytes
 def test_rows_of_a_slice_are_moved(width: int) -> None:
     """As those of attention's heads."""
-    x = ops.Variable("x", (2, 5, 3, 4, width), "float32")
+    x = ad.Variable("x", (2, 5, 3, 4, width), "float32")
     parts = [x[:, :, i] for i in range(3)]
     moved = [ops.transpose_op(part, (0, 2, 1, 3)) for part in parts[:2]]
     executor = ad.Executor([*moved, ops.transpose_op(parts[2], (0, 2, 3, 1)), moved[0] * 2.0, parts[1]])

@@ -23,7 +23,7 @@ OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in
 
 
 def drawn_variables() -> tuple[SimpleNamespace, dict[Node, tuple[Shape, str]]]:
-    nodes = {name: ops.Variable(name, shape, "float32") for name, shape in SHAPES.items()}
+    nodes = {name: ops.variable(name, shape, "float32") for name, shape in SHAPES.items()}
     return SimpleNamespace(**nodes), {node: (SHAPES[name], "float32") for name, node in nodes.items()}
 
 

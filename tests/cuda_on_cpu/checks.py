@@ -167,13 +167,13 @@ def products() -> None:
         for turned_a, turned_b in ((False, False), (False, True), (True, False), (True, True)):
             if m > 1000 and turned_a is not turned_b:
                 continue
-            a, b, bias = ops.Variable("a"), ops.Variable("b"), ops.Variable("bias")
+            a, b, bias = ad.Variable("a"), ad.Variable("b"), ad.Variable("bias")
             feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
             feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
             feed[bias] = rng.standard_normal(n).astype("float32")
             product = ad.matmul_op(a, b, turned_a, turned_b)
             nodes += [*([product] if m <= 1000 else []), ad.relu_op(product * 2.0 + bias)]
-    x, y = ops.Variable("x"), ops.Variable("y")
+    x, y = ad.Variable("x"), ad.Variable("y")
     feed[x], feed[y] = (rng.standard_normal(shape).astype("float32") for shape in ((3, 2, 17, 24), (2, 24, 9)))
     agree([*nodes, x @ y], feed, 1e-4)
 
@@ -185,11 +185,11 @@ def tensor_cores() -> None:
     nodes, feed = [], {}
     for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 600, 65), (40, 1300, 33)):
         for turned_a, turned_b in ((False, False), (True, True))[: 1 if k == 600 else 2]:
-            a, b = ops.Variable("a"), ops.Variable("b")
+            a, b = ad.Variable("a"), ad.Variable("b")
             feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
             feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
             nodes.append(ad.relu_op(ad.matmul_op(a, b, turned_a, turned_b) + 1.0))
-    x, f = ops.Variable("x", (3, 8, 12, 12)), ops.Variable("f", (40, 8, 3, 3))
+    x, f = ad.Variable("x", (3, 8, 12, 12)), ad.Variable("f", (40, 8, 3, 3))
     feed[x], feed[f] = (rng.standard_normal(v.attrs["shape"]).astype("float32") for v in (x, f))
     image = ops.conv2d_op(x, f, padding=1)
     nodes += [image, *ad.gradients(ops.sum_op(image * image), [x, f])]
@@ -215,7 +215,7 @@ def autocast() -> None:
     """Products of a context, and their gradients, are rounded on the GPU, others and the CPU's are not."""
     warnings.filterwarnings("ignore", "autocast", RuntimeWarning)  # of "cpu"
     rng = np.random.default_rng(0)
-    x, w, v, f = (ops.Variable(name, shape) for name, shape in (
+    x, w, v, f = (ad.Variable(name, shape) for name, shape in (
         ("x", (40, 64)), ("w", (64, 48)), ("v", (48, 64)), ("f", (40, 4, 4, 4))
     ))  # fmt: skip
     feed = {of: rng.standard_normal(of.attrs["shape"]).astype("float32") for of in (x, w, v, f)}
@@ -255,7 +255,7 @@ def autocast() -> None:
 def every_tile() -> None:
     """A product larger than the tile in rows and columns, with edges, by each tile that a rule may choose."""
     rng = np.random.default_rng(0)
-    a, b = ops.Variable("a"), ops.Variable("b")
+    a, b = ad.Variable("a"), ad.Variable("b")
     feed = {a: rng.standard_normal((140, 37)).astype("float32"), b: rng.standard_normal((37, 132)).astype("float32")}
     wanted = feed[a] @ feed[b]
     ways = [("highest", contraction, tile, 1e-5) for tile in contraction.TILES]
@@ -282,7 +282,7 @@ def sums() -> None:
         ((100_003,), 0), ((40_000, 3), 0), ((3, 40_000), 1), ((5_000, 40), 0), ((70, 1024), 1), ((9, 1030), 1),
         ((4, 3000, 5), 1), ((2, 3, 2500), 2),
     ):  # fmt: skip
-        x = ops.Variable("x")
+        x = ad.Variable("x")
         feed[x] = rng.standard_normal(shape).astype("float32")
         nodes += [ops.sum_op(x, axis), ops.max_op(x, axis), ops.sum_op(x)]
     agree(nodes, feed, 2e-4)
@@ -294,7 +294,7 @@ def transposes() -> None:
     rng = np.random.default_rng(0)
     nodes, feed = [], {}
     for shape, axes in (((64, 96), (1, 0)), ((33, 50), (1, 0)), ((3, 40, 70), (0, 2, 1)), ((40, 5, 48), (2, 1, 0))):
-        x, y = ops.Variable("x"), ops.Variable("y")
+        x, y = ad.Variable("x"), ad.Variable("y")
         feed[x] = rng.standard_normal(shape).astype("float32")
         feed[y] = rng.standard_normal([shape[i] for i in axes]).astype("float32")
         turned = ops.transpose_op(x, axes)
@@ -308,7 +308,7 @@ def rows() -> None:
     rng = np.random.default_rng(0)
     nodes, feed = [], {}
     for shape in ((3, 4), (300, 20), (40, 512), (40, 516), (5, 1001), (2, 3, 2048), (2, 20_000)):
-        x, g = ops.Variable("x", shape), ops.Variable("g", shape)
+        x, g = ad.Variable("x", shape), ad.Variable("g", shape)
         feed[x], feed[g] = (rng.standard_normal(shape).astype("float32") for _ in range(2))
         softmax = ad.softmax_op(x)
         nodes += [softmax, *ad.gradients(ops.sum_op(softmax * g), [x])]
@@ -356,7 +356,7 @@ def updates() -> None:
             dl.manual_seed(0)
             net, shape = networks.mlp()
             net.append(nn.Linear(10, 40_000))  # of its weight a thread updates a vector
-            x = ops.Variable("x", shape)
+            x = ad.Variable("x", shape)
             result = net(x)
             loss = ops.sum_op(result * result) * 1e-3
             executor = ad.Executor([loss, kind(net.parameters(), lr=0.1, **options).minimize(loss)], ctx=ctx)
@@ -374,7 +374,7 @@ def updates() -> None:
         executor.run({})
     assert [set(p.numpy().reshape(-1).tolist()) for p in (a, b, c)] == [{-1.0}, {8.0}, {0.5}]
 
-    x, count = ops.Variable("x", (1,)), ad.Parameter(np.zeros(1, "float32"))  # numbers, of which others are made
+    x, count = ad.Variable("x", (1,)), ad.Parameter(np.zeros(1, "float32"))  # numbers, of which others are made
     first, second = ops.exp_op(x), x * 2.0
     nodes = [first + second, first * second, ops.exp_op(first), second - 1.0]
     feed = {x: np.array([0.5], "float32")}
@@ -390,7 +390,7 @@ def updates() -> None:
 def loops() -> None:
     """A recurrent layer's step and its gradients: steps of whole vectors as a loop, others written out."""
     for batch, hidden in ((4, 8), (3, 5)):
-        layer, x = nn.LSTM(6, hidden), ops.Variable("x", (5, batch, 6))
+        layer, x = nn.LSTM(6, hidden), ad.Variable("x", (5, batch, 6))
         output, (h, c) = layer(x)
         loss = ops.sum_op(output * output) + ops.sum_op(h * c)
         nodes = [output, *ad.gradients(loss, [x, *layer.parameters()])]
@@ -441,9 +441,9 @@ def arrays() -> None:
     made = dl.devices.zeros((2, 3), ctx=GPU)
     made[1] = 5
     assert made.numpy().tolist() == [[0, 0, 0], [5, 5, 5]] and made[1, 2] == 5
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     found = ad.Executor([x + 1.0, x * 3.0, x - 1.0], ctx=GPU).run({x: np.ones(70, "float32")})
-    y = ops.Variable("y")
+    y = ad.Variable("y")
     for array, wanted in zip(found, (2.0, 3.0, 0.0), strict=True):  # parts of one arena, fed as they are
         (again,) = ad.Executor([y * 2.0], ctx=GPU).run({y: array}, True)
         assert set(again) == {2 * wanted}
@@ -458,7 +458,7 @@ def arrays() -> None:
 @check
 def memory_that_is_shared() -> None:
     """Kernels refuse an output in an input's memory; a result that is fed again is copied first, into one place."""
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     matmul = tvm_op.make_matrix_mul((8, 8), False, (8, 8), False, "cuda", "llvm", "matmul")
     a, b = (dl.array(np.eye(8, dtype="float32"), GPU) for _ in range(2))
     for given, out in ((a, a), (dl.from_dlpack(Foreign(a), copy=False), a)):
@@ -496,7 +496,7 @@ def arrays_of_other_libraries() -> None:
     given, out = Foreign(own), dl.devices.zeros((2, 3), ctx=GPU)
     shared, copied = dl.from_dlpack(given, copy=False), dl.from_dlpack(given)
     assert copied.device == shared.device == GPU and shared.__dlpack_device__() == own.__dlpack_device__()
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     executor = ad.Executor([x * 2.0], ctx=GPU)
     before = cuda_on_cpu.count("used")
     assert executor.run({x: given}, True)[0].tolist() == [[0, 2, 4], [6, 8, 10]]
@@ -614,7 +614,7 @@ def tensors_and_modules() -> None:
 def _faulty(build_node: Callable[..., Any], shapes: Any, change: Callable[[str], str]) -> str:
     """What the device says of a graph whose CUDA code was changed; empty where it says nothing and the result is
     right."""
-    variables = [ops.Variable(f"x{i}") for i in range(len(shapes))]
+    variables = [ad.Variable(f"x{i}") for i in range(len(shapes))]
     rng = np.random.default_rng(0)
     feed = {v: rng.standard_normal(s).astype("float32") for v, s in zip(variables, shapes, strict=True)}
     node = build_node(*variables) * (2.0 + next(_number))  # no other check has this kernel
@@ -712,7 +712,7 @@ def a_kernel_without_threads_is_our_error() -> None:
     from dlsys.schedule import cuda
 
     unbound = schedule.Rule("unbound", "cuda", lambda func, machine: func)
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     node = ops.exp_op(x) + float(next(_number))
     with mock.patch.dict(schedule.RULES, {"cuda": (unbound, cuda.loops.FALLBACK)}):
         error = error_of(dl.TargetError, lambda: ad.Executor([node], ctx=GPU).run({x: np.ones(5, "float32")}))

@@ -109,8 +109,8 @@ def test_steps_of_networks_are_the_executors(tmp_path: Path) -> None:
     step = ad.Executor([loss, optim.Adam(network.parameters(), lr=0.01).minimize(loss), out, x])
     feeds = {x: RANDOM.standard_normal((5, 3, 8, 8)).astype("float32"), t: np.arange(5) % 3}
     told = dl.export(step, path := tmp_path / "network.so", feeds)
-    order = [*feeds, *(n for n in step.latest_plan().given if n.cell is not None)]
-    given = [np.array(feeds[n]) if n in feeds else np.array(n.cell.array()) for n in order]
+    order = [*feeds, *(n for n in step.latest_plan().given if n.op.leaf)]
+    given = [np.array(feeds[n]) if n in feeds else np.array(n.held) for n in order]
     results = [np.zeros(s, "float32") for s in ((), (5, 3), (5, 3, 8, 8))]
     signature, cpu = told.splitlines()
     assert signature.startswith("step(x: float32[5, 3, 8, 8], t: int64[5], ")
@@ -124,7 +124,7 @@ def test_steps_of_networks_are_the_executors(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, other)
     for found, node in zip(given, order, strict=True):
         if node not in feeds:
-            np.testing.assert_array_equal(found, node.cell.array())
+            np.testing.assert_array_equal(found, node.held)
 
 
 def test_arrays_without_elements(tmp_path: Path) -> None:

@@ -93,7 +93,13 @@ def held(function, *args):
 
 build.lower = slow
 held(executor.run, {x: value})  # the executor itself, which the child runs too
-held((traced() * 3.0).sum().backward)
+
+def differentiated():
+    t = traced()
+    (t * 3.0).sum().backward()
+    return t.grad.numpy()
+
+held(differentiated)
 assert work(9)
 print("done")
 """

@@ -108,13 +108,13 @@ def test_a_parameter_of_another_type_is_refused() -> None:
     feed = {x: dl.array(values(3, 2))}
     for _ in range(2):
         executor.run(feed)
-    w.cell.give(dl.array(values(2, 2)))
+    w.hold(dl.array(values(2, 2)))
     for _ in range(2):  # what was bound before is not run with
         assert "make a new Executor" in error_of(GraphError, executor.run, feed)
-    w.cell.give(dl.array(values(3, 2).astype("float64")))
+    w.hold(dl.array(values(3, 2).astype("float64")))
     assert "float64" in error_of(GraphError, executor.run, {x: values(3, 2)})
     mine = values(3, 2)
-    w.cell.give(dl.array(mine))
+    w.hold(dl.array(mine))
     fed = values(3, 2)
     np.testing.assert_array_equal(executor.run({x: fed}, True)[0], fed * mine)
 

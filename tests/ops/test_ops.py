@@ -72,7 +72,7 @@ def test_reductions_are_numpys(shape: list[int], data: st.DataObject) -> None:
     rank = len(shape)
     axes = data.draw(st.none() | st.integers(-rank, rank - 1) | st.sets(st.integers(0, rank - 1)).map(tuple))
     keepdims = data.draw(st.booleans())
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     array = np.random.default_rng(6).standard_normal(shape)
     output = ops.reducesum_op(x, axes, keepdims)
     np.testing.assert_allclose(value(output, {x: array}), array.sum(axis=axes, keepdims=keepdims))
@@ -80,7 +80,7 @@ def test_reductions_are_numpys(shape: list[int], data: st.DataObject) -> None:
 
 
 def test_relu_at_zero_and_the_closed_gate() -> None:
-    x, g = ops.Variable("x"), ops.Variable("g")
+    x, g = ad.Variable("x"), ad.Variable("g")
     feed = {x: np.array([-1.0, 0.0, 2.0, np.nan, -3.0]), g: np.array([np.nan, np.inf, 5.0, 7.0, 1.0])}
     np.testing.assert_array_equal(value(ops.relu_gradient_op(x, g), feed), [0.0, 0.0, 5.0, 0.0, 0.0])
     np.testing.assert_array_equal(value(ops.relu_op(x), feed), [0.0, 0.0, 2.0, np.nan, 0.0])
@@ -89,7 +89,7 @@ def test_relu_at_zero_and_the_closed_gate() -> None:
 
 def test_cross_entropy_is_the_mean_and_survives_large_logits() -> None:
     rng = np.random.default_rng(8)
-    logits, labels = ops.Variable("logits"), ops.Variable("labels")
+    logits, labels = ad.Variable("logits"), ad.Variable("labels")
     loss = ops.softmaxcrossentropy_op(logits, labels)
     z, y = rng.standard_normal((6, 4)), rng.uniform(size=(6, 4))  # rows of labels that do not sum to 1
     softmax = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
@@ -108,7 +108,7 @@ def test_cross_entropy_is_the_mean_and_survives_large_logits() -> None:
 
 
 def test_constants_take_the_dtype_of_the_node() -> None:
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     for constant in (2, 2.5, np.float64(2.5), np.float32(2.5), np.int64(2), np.array(2.5)):
         for node in (x + constant, constant * x, x / constant, constant / x, constant - x, x**constant):
             for dtype in Op.dtypes:
@@ -142,7 +142,7 @@ def test_full_is_of_its_own_dtype_and_rounded_to_it() -> None:
 
 
 def test_power_gradient_at_zero() -> None:
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     for constant, expected in ((0, 0.0), (1, 1.0), (2, 0.0)):
         assert value(gradients(x**constant, [x])[0], {x: np.zeros(1)})[0] == expected
 

@@ -66,7 +66,7 @@ def test_functions_of_booleans_that_the_same_kernel_computes() -> None:
     for i, function in enumerate(functions):
         try:
             node = function(ad.cast_op(x > 0.001 * i, "float32"))  # of each another, so that none is shared
-            if isinstance(node, Node) and (shape_of(node), dtype_of(node)):
+            if isinstance(node, ad.Node) and (shape_of(node), dtype_of(node)):
                 nodes.append(node)
         except (TypeError, GraphError, ShapeError):  # takes more, or others
             continue

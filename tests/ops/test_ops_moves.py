@@ -46,7 +46,7 @@ def check(pairs: list[tuple[Node, np.ndarray]], feed: dict[Node, np.ndarray]) ->
 @given(st.data(), array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
 def test_slices_are_numpys(data: st.DataObject, shape: Shape) -> None:
     key = data.draw(basic_indices(shape, allow_newaxis=True))
-    x, array = ops.Variable("x"), numbers(shape, dtype="float64")
+    x, array = ad.Variable("x"), numbers(shape, dtype="float64")
     wanted = np.asarray(array[key])
     node = x[key]
     (grad,) = ad.gradients(ops.mul_op(node, node), [x])
@@ -61,7 +61,7 @@ def test_slices_are_numpys(data: st.DataObject, shape: Shape) -> None:
 @given(st.data(), array_shapes(min_dims=2, max_dims=4, min_side=1, max_side=9))
 def test_kernels_of_slices_are_numpys(data: st.DataObject, shape: Shape) -> None:
     keys = [data.draw(basic_indices(shape, allow_newaxis=True)) for _ in range(6)]
-    x, array = ops.Variable("x", shape, "float32"), numbers(shape)
+    x, array = ad.Variable("x", shape, "float32"), numbers(shape)
     pairs = []
     for key in keys:
         zeros = np.zeros_like(array)
@@ -75,7 +75,7 @@ def test_kernels_of_slices_are_numpys(data: st.DataObject, shape: Shape) -> None
 def test_values_of_every_dtype_are_moved() -> None:
     for dtype in ("int32", "int64", "uint32", "bool"):
         array = np.arange(-3, 9).astype(dtype).reshape(3, 4) if dtype != "bool" else np.eye(3, 4, dtype=bool)
-        x, i = ops.Variable("x"), ops.Variable("i")
+        x, i = ad.Variable("x"), ad.Variable("i")
         indices = np.array([2, -1, 0, -3])
         check(
             [
@@ -99,7 +99,7 @@ def test_indices_of_every_integer_dtype_at_its_limits() -> None:
         limits = np.iinfo(dtype)
         known = [n for n in (0, 1, 15, 16, 44, 255, 256, 271, 299) if n <= limits.max]
         some = np.array([*known, limits.max, limits.max - 1, limits.min], dtype)
-        x, i, zero = ops.Variable("x"), ops.Variable("i"), ops.Variable("zero")
+        x, i, zero = ad.Variable("x"), ad.Variable("i"), ad.Variable("zero")
         of_run = i + zero  # what is fed is looked at
         hot, few = ops.one_hot_op(of_run, 300), ops.one_hot_op(of_run, 272, "int32")
         along = ops.take_along_axis_op(x, of_run, 0)
@@ -113,7 +113,7 @@ def test_indices_of_every_integer_dtype_at_its_limits() -> None:
 
 
 def test_items_of_a_node() -> None:
-    x, i = ops.Variable("x"), ops.Variable("i")
+    x, i = ad.Variable("x"), ad.Variable("i")
     array, indices = numbers((5, 4)), np.array([[0, -1], [3, 3]], "int32")
     check(
         [
@@ -144,7 +144,7 @@ def test_joins_and_splits_are_numpys(data: st.DataObject, shape: Shape) -> None:
     at = axis % len(shape)
     arrays = [numbers((*shape[:at], extent, *shape[at + 1 :]), i) for i, extent in enumerate(extents)]
     limits = data.draw(st.lists(st.integers(-2, sum(extents) + 1), max_size=3))
-    nodes = [ops.Variable(f"x{i}") for i in range(len(arrays))]
+    nodes = [ad.Variable(f"x{i}") for i in range(len(arrays))]
     joined, wanted = ops.concatenate_op(nodes, axis), np.concatenate(arrays, axis)
     pairs = [(joined, wanted)]
     pairs += zip(ops.split_op(joined, limits, axis), np.split(wanted, limits, axis), strict=True)
@@ -153,7 +153,7 @@ def test_joins_and_splits_are_numpys(data: st.DataObject, shape: Shape) -> None:
         [np.stack([wanted] * 2, axis)] * 2,
         strict=True,
     )
-    weights = ops.Variable("w")
+    weights = ad.Variable("w")
     feed = {**dict(zip(nodes, arrays, strict=True)), weights: numbers(wanted.shape, 9)}
     grads = ad.gradients(ops.mul_op(joined, weights), nodes)
     parts = np.split(feed[weights], np.cumsum(extents)[:-1], axis)
@@ -162,7 +162,7 @@ def test_joins_and_splits_are_numpys(data: st.DataObject, shape: Shape) -> None:
 
 @pytest.mark.slow
 def test_indices_out_of_range_that_a_run_computes_are_clamped() -> None:
-    x, i, g, zero = (ops.Variable(name) for name in ("x", "i", "g", "zero"))
+    x, i, g, zero = (ad.Variable(name) for name in ("x", "i", "g", "zero"))
     computed = ops.add_op(i, zero)
     extremes = {
         "int32": [-(2**31), -6, -5, -1, 4, 5, 2**31 - 1],
@@ -212,7 +212,7 @@ INDEXED: dict[str, tuple[Callable[[Node, Node], Node], int, int]] = {
 def test_fed_indices_out_of_range_are_errors() -> None:
     for name, (make, least, most) in INDEXED.items():
         for dtype in ("int64", "int32", "uint32", "uint8"):
-            x, i = ops.Variable("x", (5, 2), "float32"), ops.Variable("fed", (4,), dtype)
+            x, i = ad.Variable("x", (5, 2), "float32"), ad.Variable("fed", (4,), dtype)
             if name == "several axes" and dtype == "uint8":
                 continue  # a mask
             for ctx in ("cpu", "numpy"):
@@ -240,7 +240,7 @@ def test_fed_indices_out_of_range_are_errors() -> None:
 def test_sums_at_equal_indices_are_in_order_on_any_number_of_threads() -> None:
     rng = np.random.default_rng(5)
     grad, indices = rng.standard_normal((999, 300)).astype("float32"), rng.integers(0, 7, 999)
-    g, i = (ops.Variable(name) for name in "gi")
+    g, i = (ad.Variable(name) for name in "gi")
     feed = {g: grad, i: indices}
     wanted = np.zeros((7, 300), "float32")
     np.add.at(wanted, indices, grad)

@@ -24,13 +24,13 @@ def test_philox_gives_the_words_of_random123() -> None:
     ):
         words = np.array([int(word, 16) for word in line.split()], np.uint32)
         np.testing.assert_array_equal(philox(words[:4], words[4:6]), words[6:])
-    key = ops.Variable("key")
+    key = ad.Variable("key")
     (bits,) = both([ops.random_bits_op(key, 4)], {key: np.zeros(4, "uint32")})
     assert [f"{word:08x}" for word in bits] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
 
 
 def test_bits_are_those_of_the_counter_on_every_context_and_number_of_threads() -> None:
-    key = ops.Variable("key")
+    key = ad.Variable("key")
     words = np.array([0xDEADBEEF, 2**32 - 1, 3, 0x80000000], "uint32")
     nodes = [ops.random_bits_op(key, (259, 311)), ops.random_bits_op(key, (5, 2, 3))]
     feed = {key: words}
@@ -47,7 +47,7 @@ def test_bits_are_those_of_the_counter_on_every_context_and_number_of_threads() 
 @pytest.mark.slow
 def test_distributions_have_their_moments_and_fill_16_bins_evenly() -> None:
     count = 200_000
-    key = ops.Variable("key")
+    key = ad.Variable("key")
     nodes = []
     for dtype in ("float32", "float64"):
         nodes += [
@@ -82,7 +82,7 @@ def test_distributions_have_their_moments_and_fill_16_bins_evenly() -> None:
 
 @pytest.mark.slow
 def test_uniform_numbers_never_reach_their_upper_limit() -> None:
-    key = ops.Variable("key")
+    key = ad.Variable("key")
     feed = {key: np.array([7, 0, 1, 2], "uint32")}
     for low, high in ((-1.0, 1e-3), (1.0, float(np.nextafter(np.float32(1), np.float32(2))))):
         (values,) = both([ops.random_uniform_op(key, 10_000, low, high)], feed)
@@ -91,7 +91,7 @@ def test_uniform_numbers_never_reach_their_upper_limit() -> None:
 
 @pytest.mark.slow
 def test_dropout_drops_by_the_key_and_its_gradient_drops_the_same() -> None:
-    x, key = ops.Variable("x"), ops.Variable("key")
+    x, key = ad.Variable("x"), ad.Variable("key")
     array = np.ones((100, 333), "float32")
     feed = {x: array, key: np.array([1, 2, 3, 4], "uint32")}
     for p in (0.1, 0.5):

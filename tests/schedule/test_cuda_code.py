@@ -156,7 +156,7 @@ def one(node: Any, shapes: dict[Any, Any], arch: str = "sm_90") -> list[Built]:
 @pytest.mark.slow
 def test_products_compute_more_than_they_load() -> None:
     """Of shared memory a vector for each 16 multiply-adds; of memory vectors too, whatever is transposed."""
-    a, b = ops.Variable("a"), ops.Variable("b")
+    a, b = ad.Variable("a"), ad.Variable("b")
     for turned_a in (False, True):
         for turned_b in (False, True):
             product = ad.relu_op(ad.matmul_op(a, b, turned_a, turned_b))
@@ -190,7 +190,7 @@ def test_wide_transposes_fit_shared_memory() -> None:
 
 @pytest.mark.slow
 def test_tensor_cores_multiply_more_than_they_load() -> None:
-    a, b = ops.Variable("a"), ops.Variable("b")
+    a, b = ad.Variable("a"), ad.Variable("b")
     try:
         for precision, arch in product(("high", "medium", "bfloat16", "float16"), ("sm_80", "sm_90")):
             cast = precision.startswith(("b", "f"))
@@ -207,7 +207,7 @@ def test_tensor_cores_multiply_more_than_they_load() -> None:
 
 
 def test_autocast_holds_for_the_products_written_in_it() -> None:
-    x, w = ops.Variable("x"), ops.Variable("w")
+    x, w = ad.Variable("x"), ad.Variable("w")
     with dl.autocast():
         rounded = ops.transpose_op(x @ w) @ (x * 2.0)
     with dl.autocast(enabled=False):
@@ -251,7 +251,7 @@ def test_the_runtime_has_what_is_called() -> None:
 
 @pytest.mark.slow
 def test_code_can_be_read_without_a_gpu() -> None:
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     executor = ad.Executor([ad.softmax_op(x)], ctx=dl.cuda(0))
     assert "rows" in executor.groups({x: (3, 40)}) and "__shfl_xor_sync" in executor.source("cuda")
     assert ".entry" in executor.source("ptx") and "no result" not in executor.plan()
@@ -263,7 +263,7 @@ def test_code_can_be_read_without_a_gpu() -> None:
 
 def test_no_fast_mathematics() -> None:
     """Divisions are rounded and small numbers kept, as on the CPU."""
-    x, y = ops.Variable("x"), ops.Variable("y")
+    x, y = ad.Variable("x"), ad.Variable("y")
     text = ad.Executor([x / y], ctx=dl.cuda(0)).source("ptx", feed_shapes=dict.fromkeys((x, y), (5,)))
     assert "div.rn.f32" in text and ".ftz" not in text and ".approx" not in text
 
@@ -282,7 +282,7 @@ def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
 
 
 def test_machine_code_is_kept_on_disk() -> None:
-    x = ops.Variable("x")
+    x = ad.Variable("x")
     code = ad.Executor([ops.exp_op(x) * 3.25], ctx=dl.cuda(0)).source("cuda", feed_shapes={x: (77,)})
     counting = mock.patch.object(nvrtc, "compiled", wraps=nvrtc.compiled)
     own = tempfile.TemporaryDirectory()

@@ -19,7 +19,7 @@ from cases import Case
 from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
-from dlsys.graph import OPS, Node
+from dlsys.graph import OPS, Node, handle_of
 from dlsys.schedule import common, machine_code
 from dlsys.schedule import target as targets
 from helpers import CASES, LIKE, LOOPS, error_of, expression, inputs_of
@@ -428,7 +428,7 @@ def test_squares_are_transposed_in_registers() -> None:
             (spec,) = executor.latest_plan().specs.values()
             wanted = np.ascontiguousarray(reference(*arrays))
             plan = executor.latest_plan()
-            fed = {leaf: node for node, leaf in plan.leaves.items()}
+            fed = {leaf: handle_of(node) for node, leaf in plan.leaves.items()}
             used = [feed[fed[node]] for node in plan.groups[0].inputs]
             for cpu in ("skylake-avx512", "haswell", "x86-64"):
                 kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]

@@ -52,7 +52,7 @@ def test_an_array_that_was_replaced_stays_as_long_as_a_node_reads_it() -> None:
         losses.append((w * w).sum())
         losses[-1].backward()
         waiting.append(w * 2.0)
-        arrays.append(weakref.ref(w.cell.content))
+        arrays.append(weakref.ref(w.node.held))
         w.data = np.full(1000, i, "float32")
         w.grad = None
     assert all(array() is not None for array in arrays)

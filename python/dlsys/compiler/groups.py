@@ -188,7 +188,7 @@ def _without_inputs(node: Node) -> Node:
     """The node without its inputs, so that a kernel that is kept keeps no graph."""
     alone = Node.__new__(Node)
     alone.op, alone.inputs, alone.attrs, alone.reads = node.op, [], node.attrs, None
-    alone.id, alone.name, alone.function, alone.cell = node.id, node.name, None, None
+    alone.id, alone.name, alone.function, alone.held = node.id, node.name, None, None
     alone.value_type, alone.shape, alone.dtype = node.value_type, node.shape, node.dtype
     alone.placed_as(node)
     return alone

@@ -18,7 +18,8 @@ import numpy as np
 
 from ..graph import OPS, Node, Op, Shape, find_topo_sort
 from ..kernels import Call, KernelSpec, Place, Repeat
-from ..ops import Variable, slice_op, stack_op
+from ..ops import slice_op, stack_op
+from ..ops import variable as variable_of
 from ..ops.loop import Body
 from ..scopes import precision
 from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, size_of, value_inputs
@@ -211,7 +212,7 @@ def hoisted(step: TypedGraph, given: Mapping[Node, Node], length: int) -> tuple[
             outer[node].placed_as(node)
     nodes = tuple([node for node in step.nodes if node not in outer])
     read = dict.fromkeys([*(value for node in nodes for value in node.inputs), *step.roots])
-    now = {value: Variable(value.name, value.shape, value.dtype) for value in read if value in outer}
+    now = {value: variable_of(value.name, value.shape, value.dtype) for value in read if value in outer}
     step = _given(replace(step, nodes=nodes, fed=step.fed.difference(given)), now.values())
     return rewrite(step, lambda node, typed: None, now=now), {now[value]: outer[value] for value in now}
 
@@ -283,7 +284,7 @@ class _Rolled:
 
         def place(of: int, at: Where) -> Node:
             """A variable of the type of a node of the body, for what lies there."""
-            variable = Variable(f"place{len(where)}", self.shapes[of], self.dtypes[of])
+            variable = variable_of(f"place{len(where)}", self.shapes[of], self.dtypes[of])
             where[variable] = at
             return variable
 
@@ -349,7 +350,8 @@ def _written_out() -> Rule:
         carried = loop.inputs[: body.carried]
         for t in reversed(range(length)) if body.reverse else range(length):
             slices = [slice_op(x, (t,)) for x in loop.inputs[body.carried : body.moving]]
-            now = dict(zip(body.variables, [*carried, *slices, *loop.inputs[body.moving :]], strict=True))
+            given = [*carried, *slices, *loop.inputs[body.moving :]]
+            now: dict[Node, Any] = dict(zip(body.variables, given, strict=True))
             for own in body.nodes[len(now) :]:
                 made_anew = own.op.make([now[value] for value in own.inputs], own.attrs)
                 stands_for = made_anew.op.replacement(made_anew)

@@ -18,6 +18,7 @@ from ..devices import Array, Context, copied, cpu, host_array, lies_on, view_of
 from ..errors import GraphError
 from ..graph import Node, Type, stamp
 from ..kernels import ArrayType, Call, Calls, KernelSpec, Place, Repeat, Runner
+from ..ops.state import array_on
 from ..planner import MemoryPlan
 from ..system import collecting_later, lazy
 from .aliases import behind
@@ -177,7 +178,7 @@ class Plan:
             found = kernels.get([*beside, *self.specs.values()], TARGETS[self.ctx.kind])
         updated = [parameter.name for parameter, _ in self.graph.updates]
         results = [node.name for node in self.results if node is not None] or updated
-        feeds = [(node.name, node.shape) for node in self.given if node.cell is None]
+        feeds = [(node.name, node.shape) for node in self.given if not node.op.leaf]
         made, seconds = kernels.compiled() - before, perf_counter() - began
         kernels.tell_compiled(results, feeds, len(self.specs), made, seconds)
         return dict(zip(self.specs, found[len(beside) :], strict=True))
@@ -267,10 +268,16 @@ class Plan:
         return fed  # type: ignore[return-value]
 
     @lazy
-    def _cells(self) -> list[tuple[int, Any]]:
-        """The numbers of the parameters that no user feeds, and the cells that hold their arrays."""
+    def _parameters(self) -> list[tuple[int, Node]]:
+        """The leaves that no user feeds, and their numbers."""
         fed = set(self.leaves.values())
-        return [(number, node.cell) for number, node in enumerate(self.given) if node not in fed]
+        return [(number, node) for number, node in enumerate(self.given) if node not in fed]
+
+    @lazy
+    def _handles(self) -> list[tuple[int, Any]]:
+        """The numbers of the leaves that a handle names, and the handles, which may name others by now."""
+        handles = ((number, node.owner and node.owner()) for number, node in self._parameters)
+        return [(number, handle) for number, handle in handles if handle is not None]
 
     def run(self, feeds: Mapping[Node, Any], checks: bool = True) -> list[Array | None] | None:
         """Puts the feeds, by the user's nodes, into their places, and runs. Allocates nothing after the first time.
@@ -293,8 +300,8 @@ class Plan:
         if checks and self.indices:
             self.require_in_range(feeds)
         runner = self._runner
-        for number, cell in self._cells:
-            if cell.content is not bound[number]:
+        for number, handle in self._handles:
+            if handle.node.held is not bound[number]:
                 self._results = None
                 break
         if self._results is None:
@@ -303,10 +310,10 @@ class Plan:
             if number >= 0 and feeds[node] is not bound[number]:
                 self._bind(number, feeds[node])
         runner.run()
-        if self._updated_cells:
+        if self._written_parameters:
             written = stamp()
-            for cell in self._updated_cells:  # their arrays say that a run has overwritten them
-                cell.content.written = written
+            for number in self._written_parameters:  # their arrays say that a run has overwritten them
+                bound[number].written = written  # type: ignore[union-attr]
         return self._results
 
     def rest(self) -> None:
@@ -327,15 +334,15 @@ class Plan:
                 fed.require_in_range(host_array(value, fed.feed.attrs.get("dtype") or np.float32))
 
     @lazy
-    def _updated_cells(self) -> list[Any]:
-        """The cells of the parameters that a run writes."""
-        return [cell for number, cell in self._cells if self.given[number] in self.updated]
+    def _written_parameters(self) -> list[int]:
+        """The numbers of the parameters that a run writes."""
+        return [number for number, node in self._parameters if node in self.updated]
 
     def _begin(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
         """Before the first run, and after a parameter moved: finds what memory a run writes, the arena and parameters,
         and binds the parameters; returns the bound arrays."""
         self._bound = [None] * len(self.given)
-        arrays = {number: self._fitting(self.given[number], cell) for number, cell in self._cells}
+        arrays = {number: self._fitting(node) for number, node in self._parameters}
         known = arrays | {number: feeds[node] for node, _, number in self._fed if number >= 0}
         memory = [(self.tensor, self.nbytes_planned)]
         memory += [(known[self._number[node]].tensor, nbytes_of(node)) for node in self.updated]
@@ -346,12 +353,10 @@ class Plan:
         self._results = [self._result(node, known) for node in self.results]
         return self._bound
 
-    def _fitting(self, node: Node, cell: Any) -> Array:
+    def _fitting(self, node: Node) -> Array:
         """A parameter's array on the device. Raises GraphError where it became one of another type since: kernels trust
         it."""
-        array = cell.content
-        if type(array) is not Array or array.context is not self.ctx:
-            array = cell.on(self.ctx)
+        array: Array = array_on(node, self.ctx)
         if array.shape != node.shape or array.dtype != node.dtype:
             raise GraphError(
                 f"{node.name} was {node.dtype} {node.shape} when this was compiled, and is {array.dtype} "

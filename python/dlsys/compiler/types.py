@@ -13,7 +13,7 @@ from ..checks import MOST_ELEMENTS, too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, Type, error_at, find_topo_sort, shape_error, type_of
 from ..ops.replay import fed_variable, replay
-from ..ops.state import Assign, State, Updates
+from ..ops.state import Assign, State, Updates, present
 from .base import LOWERED, Change, TypedGraph, needed, rewrite, sorted_nodes
 
 
@@ -67,7 +67,8 @@ def analyse(
         given_for[now] = node
     roots = [stands_for.get(node, node) for node in evaluated]
     order = find_topo_sort(roots)
-    computed = needed(order, roots, given_for)
+    ends = {*given_for, *(node for node in order if node.op.leaf)}  # what was assigned has inputs
+    computed = needed(order, roots, ends)
     for node in order:
         if node in computed and node not in given_for:
             if node.op.variable:
@@ -77,12 +78,12 @@ def analyse(
             if not is_usual and node.op.kind != "scan" and (told := too_large(node.shape)):
                 raise shape_error(node, told)
 
-    given = {node for node in computed if node in given_for or node.cell is not None}
+    given = {node for node in computed if node in given_for or node.op.leaf}
     given.update(given_for)
     nodes = [node for node in order if node in computed and node not in given and not node.op.immediate]
-    leaves = _first_of_each_cell(node for node in given if node not in given_for)
+    leaves = _first_of_each_name(node for node in given if node not in given_for)
     for node in given_for:
-        if not node.op.variable and node.cell is None:
+        if not node.op.variable and not node.op.leaf:
             leaves[node] = fed_variable(node, type_of(node.shape, node.dtype))
             given = given - {node} | {leaves[node]}
     updates = _Updates(given_for)
@@ -110,7 +111,7 @@ def _not_fed(variable: Node) -> FeedError:
 
 def _wrong_feed(node: Node, now: Type, fed: Type) -> ShapeError | DTypeError:
     """The error for a feed of another type than that of the node."""
-    declared = f"{node.name} is declared" if node.op.variable or node.cell is not None else f"{node.name} is computed"
+    declared = f"{node.name} is declared" if node.op.variable or node.op.leaf else f"{node.name} is computed"
     if now.shape != fed.shape:
         return shape_error(node, f"{declared} with shape {now.shape}, but fed with {fed.shape}")
     return error_at(node, DTypeError, f"{declared} as {now.dtype}, but fed with {fed.dtype}")
@@ -154,9 +155,9 @@ def _without_groups(graph: TypedGraph) -> TypedGraph:
     return replace(graph, nodes=nodes, outputs=tuple([None if node in groups else node for node in graph.outputs]))
 
 
-def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:
-    """For a leaf whose cell an earlier one has too, as `p.detach()` has that of p, the earlier one: what is written to
-    the one is written to the other."""
+def _first_of_each_name(leaves: Iterable[Node]) -> dict[Node, Node]:
+    """For a leaf of a handle of which there is an earlier one, as that of `p.detach()` beside that of p, the earlier
+    one: both stand for what the handle names as the graph runs."""
     first: dict[Any, Node] = {}
     ordered = sorted(leaves, key=lambda node: node.id)
-    return {node: one for node in ordered if (one := first.setdefault(node.cell, node)) is not node}
+    return {node: one for node in ordered if (one := first.setdefault(present(node), node)) is not node}

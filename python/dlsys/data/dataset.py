@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import DlsysError, DTypeError, IndexRangeError, ShapeError
-from ..graph import DTYPES, Node
+from ..graph import DTYPES, is_node
 
 
 class DataArgumentError(DlsysError, ValueError):
@@ -46,7 +46,7 @@ class TensorDataset(Dataset):
         except (IndexError, TypeError, ValueError) as error:
             kind = IndexRangeError if isinstance(error, IndexError) else DataArgumentError
             raise kind(f"TensorDataset of {len(self)} samples: {error}") from None
-        return as_tensors(rows) if any(isinstance(array, Node) for array in self.tensors) else rows
+        return as_tensors(rows) if any(is_node(array) for array in self.tensors) else rows
 
     batch = __getitem__  # which accepts an array of indices, too
 
@@ -118,7 +118,7 @@ def default_collate(samples: Sequence[Any]) -> Any:
     stacked = np.stack([np.asarray(sample) for sample in samples])
     if stacked.dtype.kind not in "biuf":
         raise DTypeError(f"default_collate: samples of {stacked.dtype}: use a `collate_fn` that stacks these")
-    return as_tensors(stacked) if isinstance(first, Node) else stacked
+    return as_tensors(stacked) if is_node(first) else stacked
 
 
 def _structure(sample: Any) -> str:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..devices.panels import filter_columns
-from ..graph import OPS, Shape
+from ..graph import OPS, Node, Shape
 from ..ops.conv import geometry_of
 from ..tensors import tensor
 from . import winograd

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..autodiff import Executor, Node
+from ..autodiff import Executor
 from ..checks import flag
 from ..devices import cpu
 from ..errors import DeviceError, GraphError
-from ..graph import error_at
+from ..graph import Node, error_at, handle_of, named
 from ..kernels import Place
 from ..nn import Module
+from ..ops.state import array_on
 from ..tvm_import import with_compiler
 from .network import traced
 
@@ -70,21 +71,21 @@ def exported(
     with `constants` all of them. `names`: of nodes, in place of their own."""
     if executor.ctx.kind == "cuda":
         raise DeviceError("export: only code for the CPU can be exported")
-    plan, names = executor.plan_for(feed_shapes), names or {}
+    plan, names, feed_shapes = executor.plan_for(feed_shapes), named(dict(names or {})), named(dict(feed_shapes or {}))
     for node in plan.graph.nodes:
         if node.op.by_numpy:
             raise error_at(node, GraphError, "NumPy computes it on the host, which a library cannot")
     updated = {parameter: None for parameter, _ in plan.graph.updates}
     if constants and updated:
         raise error_at(next(iter(updated)), GraphError, "is assigned, so it cannot be a constant")
-    stands_for = {plan.leaves.get(node, node): node for node in (*(feed_shapes or ()), *plan.leaves)}
+    stands_for = {plan.leaves.get(node, node): node for node in (*feed_shapes, *plan.leaves)}
     given = dict.fromkeys(plan.given)
     fed = {leaf: None for leaf in stands_for if leaf in given}
     number = {node: i for i, node in enumerate(fed | given)}
 
     def taken(leaf: Node) -> Any:
         node = stands_for.get(leaf, leaf)
-        value = None if leaf in stands_for or leaf.cell is None else np.asarray(leaf.cell.on(cpu()))
+        value = None if leaf in stands_for or not leaf.op.leaf else np.asarray(array_on(leaf, cpu()))
         name = names.get(node, names.get(leaf, leaf.name))
         return library.Given(name, (leaf.shape, leaf.dtype), leaf in updated, value)
 
@@ -96,4 +97,4 @@ def exported(
     results, calls = [plan.place(node, place) for node in stored], plan.calls_at(place, plan.specs)
     kernels, arena = list(plan.specs.values()), plan.memory.bytes_planned
     made = library.export(kernels, calls, list(map(taken, number)), results, arena, Path(path), mcpu, constants)
-    return made, [stands_for.get(leaf, leaf) for leaf in number]
+    return made, [handle_of(stands_for.get(leaf, leaf)) for leaf in number]

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, unrolled, value_inputs
 from ..devices import cpu
 from ..errors import GraphError
-from ..graph import OPS, Shape, find_topo_sort
+from ..graph import OPS, Node, Shape, find_topo_sort, is_node
 from ..nn import Module
 from ..ops.conv import geometry_of
+from ..ops.state import array_on
 from ..ops.types import number_of
 from ..tensors import tensor
 from . import channels_last
@@ -115,11 +115,11 @@ class _Freezing:
     def named(self, outputs: list[Node]) -> list[Node]:
         """The leaves of the frozen graph that are values of the model, by their names."""
         own = {name for weight in self._names.values() for name in (weight, _bias(weight))}
-        return [node for node in find_topo_sort(outputs) if node.cell is not None and node.name in own]
+        return [node for node in find_topo_sort(outputs) if node.op.leaf and node.name in own]
 
     def _value(self, node: Node) -> Value:
         if node not in self._now:
-            self._now[node] = np.asarray(node.cell.on(cpu())) if node.cell is not None else node
+            self._now[node] = np.asarray(array_on(node, cpu())) if node.op.leaf else node
         return self._now[node]
 
     def _settled(self, node: Node) -> Value:
@@ -148,7 +148,7 @@ class _Freezing:
     def _node(self, node: Node) -> Node:
         """The value as a node: of what is known a leaf, of images NHWC those NCHW, each made once."""
         value = self._settled(node)
-        if isinstance(value, Node):
+        if is_node(value):
             return value
         if node not in self._leaves:
             known = isinstance(value, np.ndarray)

@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import autodiff as ad
-from ..autodiff import Executor, Node
+from ..autodiff import Executor
 from ..compiler import feed_type
 from ..errors import FeedError, GraphError, ShapeError
-from ..graph import find_topo_sort
+from ..graph import Node, find_topo_sort, handle_of, named
 from ..nn import Module
 from ..nn.module import in_mode
 from ..tensors import known_shape, leaf
@@ -39,7 +39,7 @@ class Network(Imported):
 
     outputs: tuple[Node, ...]
     _order: list[Node]
-    _places: list[tuple[Node, str]]
+    _places: list[tuple[Any, str]]
     _executor: Executor
 
     if TYPE_CHECKING:
@@ -47,8 +47,9 @@ class Network(Imported):
         def __getattr__(self, name: str) -> Any: ...  # buffers and modules by the names of where they come from
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Node] = ()) -> None:
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        order = find_topo_sort(self.outputs)
+        self.inputs, self.outputs = (tuple([handle_of(node) for node in named(list(x))]) for x in (inputs, outputs))
+        order = find_topo_sort(named(self.outputs))
+        buffers = [handle_of(node) for node in named(list(buffers))]
         places = [(buffer, place(self, buffer.name, buffer, trained=False)) for buffer in buffers]
         own = {"_order": order, "_places": places, "_executor": Executor(self.outputs)}
         for name, value in own.items():  # where no parameters are looked for
@@ -68,19 +69,20 @@ class Network(Imported):
             results = self._executor.run_copied(dict(zip(self.inputs, values, strict=True)))
             found: list[Node] = [leaf(result) for result in results]
             return found[0] if len(found) == 1 else tuple(found)
-        known = dict(zip(self.inputs, values, strict=True))
-        known.update((buffer, attrgetter(path)(self)) for buffer, path in self._places)  # `to` makes others of them
+        known: dict[Node, Any] = dict(zip(named(self.inputs), values, strict=True))
+        known.update((buffer.node, attrgetter(path)(self)) for buffer, path in self._places)  # `to` makes others
         for node in self._order:
             if node not in known:
                 known[node] = node.op.make([known[v] for v in node.inputs], node.attrs) if node.inputs else node
-        found = [known[node] for node in self.outputs]
+        found = [known[node] for node in named(self.outputs)]
         return found[0] if len(found) == 1 else tuple(found)
 
     def _runs(self, values: Sequence[Any]) -> bool:
         """Whether the network's own Executor computes the outputs: of leaves on the CPU that need no gradient, with the
         buffers where they were made."""
         for value in values:
-            if value.cell is None or value.wants_grad or value.cell.array().context.kind != "cpu":
+            held = value.held
+            if not value.op.leaf or value.node.tracks or held is None or held.context.kind != "cpu":
                 return False
         return all(attrgetter(path)(self) is buffer for buffer, path in self._places)
 
@@ -145,5 +147,5 @@ def traced(function: str, module: Any, feed_shapes: Mapping[str, Any] | None) ->
         raise FeedError(f"{function}: {type(module).__name__}.forward: {error}") from None
     with in_mode(module, False):
         outputs: list[Node] = list(tensors_in(module(*variables)))
-    names: dict[Node, str] = {leaf: name for name, leaf in [*module.named_parameters(), *module.named_buffers()]}
-    return Traced(variables, outputs, names)
+    names: dict[Node, str] = {x.node: name for name, x in [*module.named_parameters(), *module.named_buffers()]}
+    return Traced(named(variables), named(outputs), names)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..devices.panels import panel_columns
+from ..graph import Node
 from ..ops.linalg import matmul_panels
 from ..tensors import tensor
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
-from ..graph import Shape
+from ..graph import Node, Shape
 from ..tensors import tensor
 from .operators import join_tiles_op, transform_tiles_op
 from .panels import any_product

@@ -22,6 +22,7 @@ from ..compiler.base import Change, TypedGraph, nbytes_of, rewrite, size_of
 from ..errors import CommunicationError
 from ..graph import FLOATS, Node, Op, register
 from ..ops import concatenate_op, copy_op, reshape_op, slice_op
+from ..ops.state import array_on
 from ..optim import Optimizer, averages
 from .group import all_gather, all_reduce, broadcast, group, size
 
@@ -149,7 +150,7 @@ def synchronize(values: Iterable[Any], optimizer: Optimizer | None = None) -> No
     for value in found:
         ctx = value.device
         value.value = broadcast(np.asarray(value))
-        value.cell.on(ctx)
+        array_on(value.node, ctx)
 
 
 extend(in_buckets)

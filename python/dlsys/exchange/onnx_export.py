@@ -11,19 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..compiler.base import needed
 from ..deploy.network import Imported, traced
 from ..devices import cpu
 from ..errors import DataError, FeedError, GraphError, ShapeError
-from ..graph import OPS, Op, find_topo_sort
+from ..graph import OPS, Node, Op, find_topo_sort, is_node, named
 from ..nn import Module
 from ..ops.elementwise import of_clip
 from ..ops.softmax import of_log_softmax, of_softmax
+from ..ops.state import array_on
 from ..ops.types import number_of
 from ..serialization import as_path
-from ..tensors import Tensor
 from .onnx_import import BUFFERS, no_operator_for, onnx_package
 
 OPSET = 18
@@ -101,13 +100,14 @@ def _model(onnx: Any, nodes: Any, feed_shapes: Any, symbol: str = "", size: int 
     if isinstance(nodes, Module):
         inputs, nodes, names = traced("to_onnx", nodes, feed_shapes)
         feed_shapes = {node: node.attrs["shape"] for node in inputs}
-    roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
+    roots = [nodes] if is_node(nodes) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:
-        if not isinstance(node, Node):
+        if not is_node(node):
             raise GraphError(f"to_onnx: takes nodes or a module, not {type(node).__name__}")
+    roots = named(roots)
     order = find_topo_sort(roots)
     known = set(order)
-    fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
+    fed = {node: feed_type(node, value) for node, value in named(dict(feed_shapes)).items() if node in known}
     graph = unrolled(analyse(order, roots, fed, stays=lambda node: node.attrs.get("rule") in _STATED))
     return _Writing(onnx, [graph.leaf_of(node) for node in fed], names, symbol, size).model(graph)
 
@@ -158,9 +158,9 @@ class _Writing:
             return self.constant(number, str(number.dtype))
         if node not in self._names:
             name = self._name(node)
-            if not (isinstance(node, Tensor) and node.wants_grad):
+            if not node.tracks:
                 self._fixed.append(name)
-            self._initial.append(self._to_tensor(np.asarray(node.cell.on(cpu())), name))
+            self._initial.append(self._to_tensor(np.asarray(array_on(node, cpu())), name))
         return self._names[node]
 
     def constant(self, value: Any, dtype: str = "int64") -> str:

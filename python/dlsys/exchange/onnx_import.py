@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node, Parameter
+from ..autodiff import Parameter
 from ..deploy.network import Imported, place, require_count
 from ..errors import DataError, DlsysError, GraphError
-from ..graph import FLOATS
+from ..graph import FLOATS, Node, is_node
 from ..scopes import scope
 from ..storage import checked_size
 from ..tensors import dtype_of, known_dtype, shape_of, tensor
@@ -170,7 +170,7 @@ def _is_large(value: Value) -> bool:
 def _folded(values: Sequence[Value]) -> Sequence[Value]:
     """The values of nodes of constants alone, computed, unless they take more than `MOST_FOLDED` bytes: a file of 200
     bytes may tile a constant to 2**36 elements."""
-    if not all(isinstance(value, Node) for value in values):
+    if not all(is_node(value) for value in values):
         return values
     if sum(math.prod(shape_of(value)) * np.dtype(dtype_of(value)).itemsize for value in values) > MOST_FOLDED:
         return values
@@ -258,7 +258,7 @@ class OnnxNetwork(Imported):
         results = function(*inputs, **step.attributes)
         results = list(results) if isinstance(results, (list, tuple)) else [results]
         for value in results:
-            if isinstance(value, Node):  # what does not fit is an error here, with the node's name
+            if is_node(value):  # what does not fit is an error here, with the node's name
                 shape_of(value), known_dtype(value)
         if missing := [name for name in step.outputs[len(results) :] if name]:
             raise GraphError(f"its output {missing[0]} is not supported")

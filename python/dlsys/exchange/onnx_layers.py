@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..errors import DataError, GraphError
+from ..graph import Node
 from ..nn import functional
 from ..nn.recurrent import GATES
 from ..tensors import dtype_of, shape_of

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..graph import FLOATS, INTEGERS, OPS
+from ..graph import FLOATS, INTEGERS, OPS, Node
 from ..nn import functional
 from ..tensors import Tensor, dtype_of, known_dtype, shape_of, tensor
 from . import onnx_layers as layers

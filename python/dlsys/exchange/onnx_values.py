@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..graph import DTYPES, FLOATS, INTEGERS
+from ..graph import DTYPES, FLOATS, INTEGERS, Node, is_node
 from ..tensors import is_leaf, known_dtype, shape_of, tensor
 
 Value = Any
@@ -97,7 +96,7 @@ def operands(a: Value, b: Value) -> list[Node | float]:
 
 def is_number(value: Value, other: Value) -> bool:
     """Whether the value is one known, finite float, which does not change the shape of the node of floats beside it."""
-    if not isinstance(value, np.ndarray) or not isinstance(other, Node) or value.size != 1:
+    if not isinstance(value, np.ndarray) or not is_node(other) or value.size != 1:
         return False
     of_floats = value.dtype in FLOATS and known_dtype(other) in (None, *FLOATS)
     return of_floats and value.ndim <= len(shape_of(other)) and bool(np.isfinite(value).all())

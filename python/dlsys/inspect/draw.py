@@ -93,7 +93,7 @@ def _rows(plan: Plan, group: Group, position: int) -> Iterator[Row]:
         while source in plan.views:
             views.append(source)
             source = source.inputs[0]
-        kind = "" if source not in plan.graph.fed else "parameter" if source.cell is not None else "feed"
+        kind = "" if source not in plan.graph.fed else "parameter" if source.op.leaf else "feed"
         yield kind, (name[source], "" if kind else "read", extents(source)), source
         for node in reversed(views):
             yield "", (name[node], term(node, name), extents(node)), None

@@ -13,6 +13,7 @@ from ..compiler import Key, Plan
 from ..devices import Array, copied, get_num_threads, view_of
 from ..graph import Node
 from ..kernels import unrolled_calls
+from ..ops.state import array_on
 from ..planner import table
 from ..tvm_import import with_compiler
 from .text import kernels_of, number
@@ -123,7 +124,7 @@ def timed(prepare: Prepare, runs: int) -> tuple[Plan, list[tuple[Key, float]], f
     fed = {leaf: node for node, leaf in plan.leaves.items()}
     twin = replace(plan, arena=None, leaves={leaf: leaf for leaf in plan.given})  # whose parameters are fed, too
     twin.kernel_of = plan.kernel_of
-    copies = {leaf: copied(feeds[fed[leaf]] if leaf in fed else leaf.cell.on(plan.ctx)) for leaf in plan.given}
+    copies = {leaf: copied(feeds[fed[leaf]] if leaf in fed else array_on(leaf, plan.ctx)) for leaf in plan.given}
     given, kernels, calls = [copies[leaf].tensor for leaf in plan.given], list(plan.kernel_of.items()), []
     for position, call in unrolled_calls(twin.bound_calls):
         memory = [twin.tensor if at.base is None else given[at.base] for at in call.places]

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import GraphError
-from ..graph import FLOATS, OPS, Node, Op
+from ..graph import FLOATS, Node, Op, handle_of, is_node, named
 from ..graph import find_topo_sort as _find_topo_sort
-from ..ops import broadcast_shape_op, reducesum_op, reshape_op, swapaxes_op
+from ..ops import broadcast_shape_op, copy_op, reducesum_op, reshape_op, swapaxes_op
 from ..tensors import Tensor as DlsysTensor
-from ..tensors import evaluate
-from ..tensors.base import new_tensor
+from ..ops import variable
+from ..ops.state import leaf as leaf_of
+from ..tensors.backward import gradients_of, leaves_below, weight_of
+from ..tensors.evaluate import array_of, evaluate
 from ..tensors.inplace import write
-from ..tensors.differentiate import gradients_of, leaves_below, weight_of
-from ..tensors.values import array_of
 from .backend_ndarray import BACKEND, NDArray, cpu, require_cpu
 
 _NARROWED = "iu" if BACKEND == "np" else "iuf"  # kinds of arrays that become float32
@@ -26,7 +26,7 @@ _NARROWED = "iu" if BACKEND == "np" else "iuf"  # kinds of arrays that become fl
 
 def find_topo_sort(node_list: list[Node]) -> list[Node]:
     """The tensors of a graph, inputs first. A number, as 3 of `3 * x`, is no tensor."""
-    return [node for node in _find_topo_sort(node_list) if not node.op.immediate]
+    return [handle_of(node, Tensor) for node in _find_topo_sort(named(list(node_list))) if not node.op.immediate]
 
 
 class Tensor(DlsysTensor):
@@ -55,10 +55,11 @@ class Tensor(DlsysTensor):
         """Raises DTypeError for what is no array of numbers, DeviceError for another device than the CPU."""
         require_cpu(device)
         values = np.array(array, dtype)
-        if dtype is None and values.dtype.kind in _NARROWED and not isinstance(array, Node):
+        if dtype is None and values.dtype.kind in _NARROWED and not is_node(array):
             values = values.astype("float32")
         if placeholder:
-            new_tensor(OPS["placeholder"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name, self)
+            self._grad = None
+            self.name_node(variable(name or "placeholder", values.shape, str(values.dtype)))
         else:
             self._hold(values, name, requires_grad and str(values.dtype) in FLOATS)
 
@@ -66,7 +67,7 @@ class Tensor(DlsysTensor):
     def make_const(data: Any, requires_grad: bool = False) -> Tensor:
         """A leaf in the memory of a tensor or an array, in its dtype."""
         made = Tensor.__new__(Tensor)
-        made._hold(array_of(data) if isinstance(data, Node) else np.asarray(data), None, requires_grad)
+        made._hold(array_of(data) if is_node(data) else np.asarray(data), None, requires_grad)
         return made
 
     def detach(self) -> Tensor:
@@ -113,7 +114,7 @@ class Tensor(DlsysTensor):
         return f"needle.Tensor({self!s})"
 
     def __str__(self) -> str:
-        return str(self.numpy()) if self.is_data else self.name
+        return self.name if self.is_open else str(self.numpy())
 
     def __eq__(self, other: object) -> bool:  # type: ignore[override]
         return self is other
@@ -163,7 +164,7 @@ class MakeTensorTuple:
     def __call__(self, *args: Node) -> TensorTuple:
         """The tensors as a tuple. Raises GraphError for what is no tensor."""
         for value in args:
-            if not isinstance(value, Node):
+            if not is_node(value):
                 raise GraphError(f"make_tuple: takes tensors, not {type(value).__name__}")
         return TensorTuple(args)
 
@@ -228,29 +229,22 @@ class TensorTuple(tuple[Any, ...]):
         return f"needle.TensorTuple{super().__repr__()}"
 
 
-def _as_needles(node: Node) -> Tensor:
-    """A tensor of needle's with the value of one that reads none, as a gradient that is a constant."""
-    made = Tensor.__new__(Tensor)
-    new_tensor(OPS["with_updates"], [node], {}, made=made)
-    return made
-
-
 def compute_gradient_of_variables(output_tensor: Any, out_grad: Any = None) -> None:
     """Set the `grad` of every leaf that requires one to that of sum(output_tensor * out_grad), ones for None; what was
     there is forgotten. The values of the output and of the parameters' gradients are computed now. Raises GraphError
     where no leaf requires a gradient, ShapeError for an `out_grad` of another shape."""
     leaves = leaves_below(output_tensor)
-    if out_grad is not None and not isinstance(out_grad, Node):
+    if out_grad is not None and not is_node(out_grad):
         out_grad = Tensor(out_grad, requires_grad=False)
     found = gradients_of([output_tensor], [weight_of("backward", output_tensor, out_grad)], leaves)
     for leaf, grad in zip(leaves, found, strict=True):
-        leaf.grad = grad if isinstance(grad, Tensor) else _as_needles(grad)
-    if output_tensor.is_data:
-        grads = [grad for leaf, grad in zip(leaves, found, strict=True) if type(leaf) is not Tensor]
-        evaluate([output_tensor, *grads], differentiated=True)
+        leaf.grad = Tensor.of(grad.node)
+    if not output_tensor.is_open:
+        grads = [grad.node for leaf, grad in zip(leaves, found, strict=True) if type(leaf) is not Tensor]
+        evaluate([output_tensor.node, *grads])
 
 
 def __getattr__(name: str) -> Any:
     if name == "TENSOR_COUNTER":  # the tensors that there are, counted when it is asked for
-        return sum(issubclass(type(found), Node) for found in gc.get_objects())
+        return sum(issubclass(type(found), Tensor) for found in gc.get_objects())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

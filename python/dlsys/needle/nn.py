@@ -17,7 +17,8 @@ from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Node
 from ..nn.functional import causal_mask
 from ..tensors import is_leaf
-from ..tensors.state import advance_op, with_updates_op
+from ..tensors.evaluate import changing
+from ..tensors.inplace import advancing, with_updates_op
 from . import init, ops
 from .autograd import Tensor
 
@@ -175,12 +176,13 @@ class BatchNorm1d(Module):
             scale = self.weight / (self.running_var + self.eps) ** 0.5
             return (x - self.running_mean) * scale + self.bias
         y, mean, var = of.batch_norm_op(x, self.weight, self.bias, (0,), self.eps)
-        return with_updates_op(y, [self._moved(self.running_mean, mean), self._moved(self.running_var, var)])
+        with changing:
+            return with_updates_op(y, [self._moved(self.running_mean, mean), self._moved(self.running_var, var)])
 
     def _moved(self, running: Tensor, own: Any) -> Any:
         """The running statistic's change towards the batch's own."""
         own = of.reshape_op(own, (self.dim,))
-        return advance_op(running, lambda before: before + (own - before) * self.momentum)
+        return advancing(running, lambda before: before + (own - before) * self.momentum)
 
 
 class BatchNorm2d(BatchNorm1d):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from .. import ops
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import Node
+from ..graph import Node, is_node
 from ..ops.moves import place, sliced
 from ..ops.operators import is_number
 from ..ops.rules import axes_in
@@ -40,7 +40,7 @@ flip: Method = ops.flip_op
 def _with_scalar(name: str, function: Any) -> Any:
     """needle's operator of a tensor and a number, which is checked."""
     def apply(a: Node, scalar: Any) -> Node:
-        if getattr(scalar, "size", None) == 1 and not isinstance(scalar, Node):
+        if getattr(scalar, "size", None) == 1 and not is_node(scalar):
             scalar = scalar.item()
         if not is_number(scalar):
             raise GraphError(f"{name}: scalar must be a number, not {type(scalar).__name__}")

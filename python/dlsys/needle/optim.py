@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from .. import optim
 from ..graph import Node
 from ..ops import cast_op
@@ -30,7 +28,7 @@ class Optimizer:
         for parameter in self.params:
             parameter.grad = None
 
-    def clip_grad_norm(self, max_norm: float = 0.25) -> np.float64:
+    def clip_grad_norm(self, max_norm: float = 0.25) -> Any:
         """Scale the gradients so that the norm of all of them is at most `max_norm`; the norm before."""
         return optim.clip_grad_norm_(self.params, max_norm)
 

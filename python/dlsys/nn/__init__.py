@@ -11,6 +11,7 @@ from .attention import (
     GPTBlock as GPTBlock, MultiheadAttention as MultiheadAttention, TransformerEncoder as TransformerEncoder,
     TransformerEncoderLayer as TransformerEncoderLayer,
 )
+from .cache import KVCache as KVCache
 from .containers import (
     ModuleDict as ModuleDict, ModuleList as ModuleList, ParameterList as ParameterList, Residual as Residual,
     Sequential as Sequential,

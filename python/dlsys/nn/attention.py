@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
-from ..graph import Shape
+from ..graph import Node, Shape
 from ..tensors import Tensor
 from . import functional as F
 from . import init

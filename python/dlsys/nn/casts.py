@@ -6,23 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Node, Parameter
+from ..autodiff import Parameter
 from ..checks import dtype_named
 from ..errors import DTypeError
-from ..graph import FLOATS
+from ..graph import FLOATS, is_node
+from ..ops.state import array_on
 from ..tensors import Tensor, dtype_of, leaf
 from ..tensors.creation import context_named
 
 
 def move(module: Any, value: Any) -> None:
     """`module.to(value)` for one argument, a dtype or a device. Raises DTypeError, DeviceError."""
-    wanted = float_dtype(dtype_of(value) if isinstance(value, Node) else value)
+    wanted = float_dtype(dtype_of(value) if is_node(value) else value)
     if wanted is not None:
         _cast(module, wanted)
     else:
         ctx = context_named(value)
         for parameter in {**dict(module.named_parameters()), **dict(module.named_buffers())}.values():
-            parameter.cell.on(ctx)
+            array_on(parameter.node, ctx)
 
 
 def _cast(module: Any, dtype: str) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from .. import tensors
-from ..autodiff import Node, Parameter
+from ..autodiff import Parameter
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import Shape
+from ..graph import Node, Shape, is_node
 
 
 def known_shape(x: Any) -> Shape | None:
     """`tensors.known_shape` of an argument of `forward`. Raises GraphError for what is no tensor."""
-    if not isinstance(x, Node):
+    if not is_node(x):
         raise GraphError(f"a module takes tensors and arrays, not {type(x).__name__}")
     return tensors.known_shape(x)
 
@@ -32,13 +32,13 @@ def shape_of(function: str, x: Node) -> Shape:
 def require_nodes(function: str, *values: Any) -> None:
     """Raises GraphError for an argument of a function that is neither a node nor None."""
     for value in values:
-        if value is not None and not isinstance(value, Node):
+        if value is not None and not is_node(value):
             raise GraphError(f"{function}: takes tensors and nodes, not {type(value).__name__}")
 
 
 def as_node(value: Any) -> Any:
     """An argument of a module; arrays (of NumPy, PyTorch, dlsys) as tensors."""
-    is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))
+    is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not is_node(value))
     return tensors.tensor(value) if is_array else value
 
 

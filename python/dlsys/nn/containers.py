@@ -6,8 +6,9 @@ import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Generic, Self, TypeVar
 
-from ..autodiff import Node, Parameter
+from ..autodiff import Parameter
 from ..errors import GraphError
+from ..graph import Node
 from .module import Module
 
 Entry = TypeVar("Entry")

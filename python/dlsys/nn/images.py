@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .. import autodiff as ad
-from ..autodiff import Node, Parameter
+from ..autodiff import Parameter
 from ..checks import flag, integer, integers, pair, word
 from ..errors import GraphError
-from ..graph import Shape
+from ..graph import Node, Shape
 from . import functional as F
 from . import init
 from .checks import known_shape

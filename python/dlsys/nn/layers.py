@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..checks import extents, flag, integer, number, real, word
 from ..errors import GraphError, ShapeError
-from ..graph import Shape
+from ..graph import Node, Shape
 from . import functional as F
 from . import init
 from .checks import known_shape, shape_of
@@ -109,7 +108,7 @@ class Embedding(Module):
         """Set the initial values anew."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            value = np.array(self.weight)
+            value: np.ndarray = np.array(self.weight)
             value[self.padding_idx] = 0
             self.weight.value = value
 

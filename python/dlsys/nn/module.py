@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, over
 
 import numpy as np
 
-from ..autodiff import Node, Parameter
+from ..autodiff import Parameter
 from ..checks import flag, has_no_effect
 from ..devices import host_array
 from ..errors import DTypeError, GraphError, ShapeError, StateError
+from ..graph import Node, is_node
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
+from ..tensors.backward import zero_gradients
 from ..tensors.creation import tensors_in
-from ..tensors.differentiate import zero_gradients
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
@@ -125,6 +126,8 @@ class Module:
     def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
         """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         outermost = scopes.part is None
+        if scopes.recording is not None:
+            scopes.recording.calls(self)
         with scope(Part(scopes.part, self)):
             args = tuple(map(as_node, args))
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
@@ -134,7 +137,7 @@ class Module:
                 found = found if replaced is None else replaced
         if outermost:
             for output in tensors_in(found):  # of these a program asks the accuracy when the parameters have changed
-                output.cached = True
+                output.node.keeps = True
         return found
 
     def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> ForwardHook:
@@ -175,10 +178,10 @@ class Module:
             if isinstance(value, kind):
                 home = table
             elif name in table and value is not None:
-                given = "tensor" if isinstance(value, Node) else type(value).__name__
+                given = "tensor" if is_node(value) else type(value).__name__
                 raise GraphError(f"{own} is a {told} or None, not a {given}")
         if name in self._buffers and home is None and value is not None:
-            if not isinstance(value, Node):
+            if not is_node(value):
                 raise GraphError(f"{own} is a buffer: assign a tensor or None, not a {type(value).__name__}")
             self._buffers[name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
             return

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..checks import integer, number
 from ..errors import GraphError
-from ..graph import Shape
+from ..graph import Node, Shape
+from ..tensors.evaluate import changing
+from ..tensors.inplace import advancing
 from . import functional as F
 from . import init
 from .checks import known_shape
@@ -69,13 +70,15 @@ class _BatchNorm(Module):
         training = self.training or not self.track_running_stats
         moves = self.training and self.track_running_stats and 0 not in (shape or ())
         momentum: Any = self.momentum
-        if moves:
-            batches = ad.advance_op(self.num_batches_tracked, lambda before: before + 1)
+        mean, var = (self.running_mean, self.running_var) if moves or not training else (None, None)
+        if not moves:
+            return F.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
+        with changing:  # from the reading of the state to its writing
+            batches = advancing(self.num_batches_tracked, lambda before: before + 1)
             if momentum is None:
                 momentum = 1.0 / ad.cast_op(batches, self.running_mean.dtype)
-        mean, var = (self.running_mean, self.running_var) if moves or not training else (None, None)
-        y = F.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
-        return ad.with_updates_op(y, [batches]) if moves else y
+            y = F.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
+            return ad.with_updates_op(y, [batches])
 
 
 class BatchNorm1d(_BatchNorm):

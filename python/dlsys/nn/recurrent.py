@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node
 from ..checks import flag, integer, number, word
 from ..errors import GraphError, ShapeError
+from ..graph import Node, is_node
 from ..tensors import Tensor, known_shape, shape_of, tensor
 from . import functional, init
 from .checks import checked_layers
@@ -146,7 +146,7 @@ def _given(owner: str, hx: Any, states: int) -> list[Any]:
     """The initial states as a list. Raises GraphError."""
     found = list(hx) if isinstance(hx, (tuple, list)) else [hx]
     found = [tensor(state) if isinstance(state, np.ndarray) else state for state in found]
-    if len(found) != states or not all(isinstance(state, Node) for state in found):
+    if len(found) != states or not all(is_node(state) for state in found):
         needed = "a node" if states == 1 else "a pair of nodes (h, c)"
         raise GraphError(f"{owner}: the initial state must be {needed}")
     return found

@@ -22,7 +22,7 @@ from .elementwise import (
 from .indexing import (
     argsort_op, embedding_op, in_range_op, one_hot_op, scatter_add_op, sort_op, take_along_axis_op, take_op, topk_op,
 )
-from .inputs import Variable, constant_op, placeholder_op
+from .inputs import constant_op, placeholder, variable
 from .linalg import matmul_op
 from .loss import mse_loss_op, softmaxcrossentropy_op
 from .moves import (
@@ -41,5 +41,5 @@ from .reduction import (
 from .rules import broadcast_rule, dtype_name
 from .scan import scan_op
 from .softmax import log_softmax_op, softmax_func, softmax_op
-from .state import Cell, assign_op, group_op, leaf, unchanged
+from .state import assign_op, group_op, leaf
 from .types import beside_number, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of

@@ -44,9 +44,7 @@ class_counts = primitive(
 @functools.lru_cache(maxsize=64)
 def _every_class(classes: int, rank: int) -> Node:
     """0, 1, 2, ... along axis 1. One leaf serves all graphs, and so decides for none where it is computed."""
-    numbers = leaf(np.arange(classes, dtype=np.int32).reshape(1, -1, *(1,) * (rank - 2)), "classes")
-    numbers.cell.roams = True
-    return numbers
+    return leaf(np.arange(classes, dtype=np.int32).reshape(1, -1, *(1,) * (rank - 2)), "classes", roams=True)
 
 
 def _is_target(logits: Node, numbers: Node) -> Node:

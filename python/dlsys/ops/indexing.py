@@ -44,7 +44,7 @@ def require_in_range(node: Node, of: IndexRange, indices: np.ndarray) -> None:
 def checked(node: Made) -> Made:
     """The node, whose inputs have types. Raises IndexRangeError where an index that is known is out of range."""
     of = node.op.index_range and node.op.index_range(node, [value.shape for value in node.inputs])
-    indices = None if of is None else node.inputs[of.position].known_value
+    indices = None if of is None else node.inputs[of.position].held
     if of is not None and indices is not None:
         require_in_range(node, of, np.asarray(indices))
     return node

@@ -43,8 +43,8 @@ class Constant(Op):
         return ()
 
 
-def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Made:
-    """A variable; see `Variable`."""
+def placeholder(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
+    """A variable; see `variable`."""
     if name is not None and not isinstance(name, str):
         raise GraphError(f"placeholder: the name must be text, not {type(name).__name__}")
     if shape is not None:
@@ -54,7 +54,7 @@ def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None
     return Placeholder.make([], {"shape": shape, "dtype": dtype}, name)
 
 
-def Variable(name: str, shape: Any = None, dtype: Any = None) -> Made:
+def variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
     """A value that is fed to `Executor.run`.
 
     Args:
@@ -66,7 +66,7 @@ def Variable(name: str, shape: Any = None, dtype: Any = None) -> Made:
     """
     if not isinstance(name, str):
         raise GraphError(f"Variable: the name must be text, not {type(name).__name__}")
-    return placeholder_op(name, shape, dtype)
+    return placeholder(name, shape, dtype)
 
 
 def constant_op(value: Any, dtype: str = "float32") -> Made:

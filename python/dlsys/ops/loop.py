@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..errors import DTypeError
 from ..graph import OPS, Made, Node, Shape, below, error_at, find_topo_sort, shape_error
 from ..scopes import precision
-from .inputs import Variable
+from .inputs import variable
 
 
 class Body:
@@ -135,9 +135,9 @@ def value_in_steps(loop: Node, of: int) -> Node:
     return OPS["scan_result"].make([loop], {"of": of, "last": False})
 
 
-def variable_like(node: Node, name: str) -> Made:
+def variable_like(node: Node, name: str) -> Node:
     """A variable of a node's shape and dtype."""
-    return Variable(name, node.shape, node.dtype)
+    return variable(name, node.shape, node.dtype)
 
 
 Carried = tuple[Node, Node, Node]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ..checks import word
 from ..errors import GraphError, ShapeError
-from ..graph import Made, Node
+from ..graph import Made, Node, is_node
 from .elementwise import div_op, mul_op, neg_op, sub_op
 from .operators import pair
 from .reduction import mean_op, reducesum_op
@@ -58,9 +58,9 @@ def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Made:
 
 def difference_of(op: str, x: Node, y: Any) -> Made:
     """x - y of one shape, or with one number. Raises GraphError and ShapeError as `mse_loss_op` does."""
-    operands = pair(x, y) if isinstance(x, Node) else None
+    operands = pair(x, y) if is_node(x) else None
     if operands is None:
-        raise GraphError(f"{op}: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
+        raise GraphError(f"{op}: takes tensors and nodes, not {type(y if is_node(x) else x).__name__}")
     first, second = operands
     if first.shape != second.shape and not (first.op.immediate or second.op.immediate):
         raise ShapeError(f"{op}: shapes differ: {first.name} {first.shape} and {second.name} {second.shape}")

@@ -19,7 +19,7 @@ import numpy as np
 from .. import compute
 from ..checks import in_dtype, integer
 from ..errors import GraphError, IndexRangeError, ShapeError
-from ..graph import DTYPES, OPS, Made, Node, Shape
+from ..graph import DTYPES, OPS, Made, Node, Shape, is_node
 from .elementwise import add_op, full_op
 from .primitive import Primitive, primitive
 from .replay import function
@@ -310,10 +310,10 @@ def swapaxes_op(node: Node, a: int, b: int) -> Node:
 
 
 def _several(op: str, nodes: Any) -> None:
-    if isinstance(nodes, Node) or not isinstance(nodes, Sequence) or not nodes:
+    if is_node(nodes) or not isinstance(nodes, Sequence) or not nodes:
         raise GraphError(f"{op}: takes a list of one node or more, not {nodes!r}")
     for position, node in enumerate(nodes):
-        if not isinstance(node, Node):
+        if not is_node(node):
             raise GraphError(f"{op}: input {position} must be a node, not {type(node).__name__}")
 
 
@@ -421,7 +421,7 @@ def _key_item(item: Any) -> Any:
             return operator.index(item)
     except TypeError:
         pass
-    what = "a node or array" if isinstance(item, (Node, np.ndarray, list)) else repr(item)
+    what = "a node or array" if (is_node(item) or isinstance(item, (np.ndarray, list))) else repr(item)
     raise GraphError(
         f"slice: an index is of integers, slices, None and ..., not {what}; "
         "integers in a node or array index the first axis alone, x[indices], or take_op any axis"

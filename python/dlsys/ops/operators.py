@@ -13,7 +13,7 @@ import numpy as np
 
 from ..devices import host_array
 from ..errors import GraphError
-from ..graph import FLOATS, INTEGERS, Made, Node
+from ..graph import FLOATS, INTEGERS, Handle, Made, Node, is_node
 from . import elementwise as of
 from . import replay
 from .elementwise import cast_op
@@ -28,12 +28,12 @@ Binary = Callable[[Node, Node], Node]
 
 def is_operand(value: Any) -> bool:
     """Whether the value is a node, a number or an array of any library."""
-    return isinstance(value, (Node, np.ndarray)) or is_number(value) or hasattr(value, "__dlpack__")
+    return is_node(value) or isinstance(value, np.ndarray) or is_number(value) or hasattr(value, "__dlpack__")
 
 
 def operand(value: Any) -> Any:
     """A node as it is, a number as Python's, an array of any library as a constant; None for anything else."""
-    if isinstance(value, Node):
+    if is_node(value):
         return value
     if is_number(value):  # NumPy's would wrap around as it is negated, within its own dtype
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
@@ -47,10 +47,10 @@ def pair(a: Any, b: Any) -> tuple[Node, Node] | None:
     a, b = operand(a), operand(b)
     if a is None or b is None:
         return None
-    if isinstance(a, Node) and isinstance(b, Node):
+    if is_node(a) and is_node(b):
         first, second = promoted(a, b)
         return first, second
-    if isinstance(a, Node):
+    if is_node(a):
         a = beside_number(a, b)
         return a, constant_op(b, a.dtype)
     b = beside_number(b, a)
@@ -72,9 +72,10 @@ def _operator(
     noted = replay.function()(promoted_first)
 
     def apply(a: Any, b: Any) -> Any:
-        if isinstance(a, Node) and (kind := a.value_type) is not None and kind.dtype in FLOATS:  # as mostly
-            if isinstance(b, Node):
-                if b.value_type is not None and b.value_type.dtype == kind.dtype:
+        x, y = a.node if isinstance(a, Handle) else a, b.node if isinstance(b, Handle) else b
+        if isinstance(x, Node) and (kind := x.value_type) is not None and kind.dtype in FLOATS:  # as mostly
+            if isinstance(y, Node):
+                if y.value_type is not None and y.value_type.dtype == kind.dtype:
                     return function(a, b)
             elif type(b) is float or type(b) is int:
                 return function(a, constant_op(b, kind.dtype))
@@ -87,7 +88,7 @@ def _wide(a: Any, b: Any) -> tuple[Any, Any]:
     """The operands of a comparison: integers beside a number beyond their dtype as int64."""
 
     def widened(node: Any, number: Any) -> Any:
-        is_whole = isinstance(node, Node) and isinstance(number, numbers.Integral)
+        is_whole = is_node(node) and isinstance(number, numbers.Integral)
         beyond = is_whole and not holds(node.dtype, int(number)) and holds("int64", int(number))
         return cast_op(node, "int64") if beyond else node
 
@@ -102,19 +103,19 @@ def _compared(name: str, function: Binary) -> Callable[[Any, Any], Any]:
 def _floats(a: Any, b: Any) -> tuple[Any, Any]:
     """The operands of a division: beside floats as they are, else nodes as float32."""
     first, second = operand(a), operand(b)
-    nodes = [x for x in (first, second) if isinstance(x, Node)]
+    nodes = [x for x in (first, second) if is_node(x)]
     if any(node.dtype in FLOATS for node in nodes):
         return first, second
-    first, second = (as_float(x) if isinstance(x, Node) else x for x in (first, second))
+    first, second = (as_float(x) if is_node(x) else x for x in (first, second))
     return first, second
 
 
 def _matmul(a: Any, b: Any) -> Any:
     """The product of two nodes, of which one may be an array; NotImplemented where one is no operand."""
-    if isinstance(a, Node) and isinstance(b, Node):
+    if is_node(a) and is_node(b):
         return matmul(a, b, trans_A=False, trans_B=False)
     a, b = operand(a), operand(b)
-    return _matmul_of_array(a, b) if isinstance(a, Node) and isinstance(b, Node) else NotImplemented
+    return _matmul_of_array(a, b) if is_node(a) and is_node(b) else NotImplemented
 
 
 @replay.function()
@@ -164,3 +165,8 @@ class Arithmetic:
 
     def __invert__(self: Any) -> Made:
         return of.bitwise_not_op(self)
+
+
+for _name, _method in vars(Arithmetic).items():  # in gradients and compositions nodes are written so, too
+    if _name.startswith("__") and _name not in ("__module__", "__doc__", "__slots__"):
+        setattr(Node, _name, _method)

@@ -16,8 +16,22 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, KINDS, OPS, Made, Node, Op, Shape, Type, error_at, require_takes, require_value
-from ..hooks import hooks
+from ..graph import (
+    FLOATS,
+    KINDS,
+    OPS,
+    Handle,
+    Made,
+    Node,
+    Op,
+    Shape,
+    Type,
+    apply,
+    error_at,
+    is_node,
+    require_takes,
+    require_value,
+)
 from ..scopes import scopes
 from .inputs import constant_op, is_number
 from .replay import function
@@ -49,7 +63,7 @@ class Primitive(Op):
         Raises GraphError for another input, and for an attribute of a program's own operator that cannot be told from
         others by its text."""
         for value in inputs:
-            if not isinstance(value, Node):
+            if not isinstance(value, (Node, Handle)):
                 require_operands(self.name, inputs)
                 return self._beside_numbers(*inputs, **attrs)
         stated = len(attrs) - ("precision" in attrs) if attrs else 0
@@ -60,7 +74,7 @@ class Primitive(Op):
         if attrs and not self.builtin:
             for key, value in attrs.items():
                 require_value(f"{self.name}: the attribute {key}", value)
-        return hooks.make_node(self, list(inputs), attrs, None)
+        return apply(self, inputs, attrs)
 
     def __repr__(self) -> str:
         return self.__name__
@@ -109,7 +123,7 @@ class Primitive(Op):
             return [None] * len(node.inputs)
         grads = self._called("grad", self.grad, node, (output_grad, node, *node.inputs))
         each = list(grads) if isinstance(grads, (list, tuple)) else [grads]
-        if len(each) != len(node.inputs) or any(not isinstance(x, Node) for x in each if x is not None):
+        if len(each) != len(node.inputs) or any(not is_node(x) for x in each if x is not None):
             wanted = "a node" if len(node.inputs) == 1 else f"a tuple of {len(node.inputs)} nodes"
             raise error_at(node, GraphError, f"its grad must return {wanted}, or None where it is zero, not {grads!r}")
         return each
@@ -147,7 +161,7 @@ def _defined(module: str, name: str) -> Op:
 
 def require_operands(name: str, inputs: Sequence[Any]) -> None:
     """Raises GraphError for what is neither a node nor a number, and for numbers alone."""
-    nodes = [isinstance(value, Node) for value in inputs]
+    nodes = [is_node(value) for value in inputs]
     for position, value in enumerate(inputs):
         if not nodes[position] and not (any(nodes) and is_number(value)):
             raise GraphError(f"{name}: input {position} must be a node, not {type(value).__name__}")
@@ -157,8 +171,8 @@ def _beside_numbers(operator: Primitive) -> Callable[..., Made]:
     """The operator's function of nodes and numbers."""
 
     def apply(*inputs: Any, **attrs: Any) -> Made:
-        dtype = next(value.dtype for value in reversed(inputs) if isinstance(value, Node))
-        return operator(*[value if isinstance(value, Node) else constant_op(value, dtype) for value in inputs], **attrs)
+        dtype = next(value.dtype for value in reversed(inputs) if is_node(value))
+        return operator(*[value if is_node(value) else constant_op(value, dtype) for value in inputs], **attrs)
 
     apply.__name__ = apply.__qualname__ = operator.__name__
     apply.__module__ = operator.__module__  # where pickles look for it

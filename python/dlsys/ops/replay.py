@@ -23,8 +23,21 @@ import numpy as np
 
 from ..devices import host_array
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import Made, Node, Op, Type, error_at, find_topo_sort, stamp, type_of
-from ..hooks import hooks
+from ..graph import (
+    Handle,
+    Made,
+    Node,
+    Op,
+    Type,
+    error_at,
+    find_topo_sort,
+    handles,
+    is_node,
+    kind_of_results,
+    named,
+    stamp,
+    type_of,
+)
 from ..node import user_line
 from ..scopes import scopes
 from .state import WithUpdates
@@ -50,10 +63,11 @@ class Deferred(Op):
 
     never = "a call is replayed when types are known: see `dlsys.ops.replay`"
 
-    def __init__(self, function: Callable[..., Any], results: Results) -> None:
+    def __init__(self, function: Callable[..., Any], results: Results, on_tensors: bool = False) -> None:
         self.name = function.__name__.removesuffix("_op").lstrip("_")  # type: ignore[misc]
         self.function = function
         self.results = results
+        self.on_tensors = on_tensors
         self.signature: inspect.Signature | None = None  # computed at the first call
         DEFERRED[function.__module__, function.__qualname__] = self
 
@@ -71,11 +85,11 @@ class Deferred(Op):
         self.signature.bind(*args, **words)
         inputs: dict[Node, int] = {}
         attrs = {"args": _mapped(args, inputs), "words": _mapped(words, inputs), "precision": scopes.precision}
-        node = hooks.make_node(self, list(inputs), attrs, None)
+        node = Node(self, list(inputs), attrs)
         if self.results is None:
             return node
         count = self.results if isinstance(self.results, int) else self.results(*args, **words)
-        return tuple([hooks.make_node(RESULT, [node], {"of": of}, None) for of in range(count)])
+        return tuple([Node(RESULT, [node], {"of": of}) for of in range(count)])
 
     def written(self, node: Node, names: Sequence[str]) -> list[str]:
         """The arguments as a program writes them; `names`: the inputs'."""
@@ -96,15 +110,19 @@ class Deferred(Op):
         return self.applied(args, words)
 
     def applied(self, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
-        """What the function returns. Raises GraphError for what is no node where it takes one."""
+        """What the function returns, as nodes. Raises GraphError for what is no node where it takes one."""
         try:
-            return self.function(*args, **words)
+            if not self.on_tensors:
+                return self.function(*args, **words)
+            kind = Handle.results
+            words = {key: handles(value, kind) for key, value in words.items()}
+            return named(self.function(*handles(args, kind), **words))
         except (AttributeError, IndexError, TypeError, ValueError):
             names = self.function.__code__.co_varnames
             for name, value in (*zip(names, args, strict=False), *words.items()):
                 takes = self.function.__annotations__.get(name)
                 is_needed = takes == "Node" or (takes == "Node | None" and value is not None)
-                if is_needed and not isinstance(value, Node):
+                if is_needed and not is_node(value):
                     told = f"{self.name}: takes tensors and nodes, not {type(value).__name__}"
                     raise GraphError(told) from None
             raise
@@ -169,32 +187,41 @@ def _has_no_type(values: Iterable[Any]) -> bool:
 
 
 @overload
-def function(results: None = None) -> Callable[[Callable[P, Node]], Callable[P, Made]]: ...
+def function(results: None = None, on_tensors: bool = False) -> Callable[[Callable[P, Node]], Callable[P, Made]]: ...
 
 
 @overload
-def function(results: int | Callable[..., int]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def function(
+    results: int | Callable[..., int], on_tensors: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-def function(results: Results = None) -> Any:
-    """Decorates a function of nodes that reads their types: called with a node that has none, it is noted.
+def function(results: Results = None, on_tensors: bool = False) -> Any:
+    """Decorates a function of nodes that reads their types: called with a node that has none, it is noted. Called with
+    handles, it returns handles.
 
     Args:
         results: None if it returns one node; else how many it returns, or a function of its arguments that says so.
+        on_tensors: whether the function calls methods of tensors, so that it gets handles also when it is replayed.
 
     A function that returns one of its arguments returns a node of its own in its place: a gradient with respect to
     either is then its own.
     """
 
     def decorate(body: Callable[P, Any]) -> Callable[P, Any]:
-        call = Deferred(body, results)
+        call = Deferred(body, results, on_tensors)
 
         @functools.wraps(body)
         def called(*args: P.args, **words: P.kwargs) -> Any:
+            kind = kind_of_results(args) or (kind_of_results(words.values()) if words else None)
+            given = args, words
+            if kind is not None:
+                args, words = named(args), named(words)
             if _has_no_type(args) or (words and _has_no_type(words.values())):
-                return call.noted(args, words)
+                result: Any = call.noted(args, words)
+                return result if kind is None else handles(result, kind)
             try:
-                result: Any = call.applied(args, words)
+                result = call.applied(*(given if on_tensors and kind is not None else (args, words)))
             except DlsysError as error:
                 if scopes.origin is None and not re.search(r"\bat [^\]]+:\d+\]", told := str(error)):
                     error.args = (f"{told} [at {user_line()}]",)
@@ -204,7 +231,7 @@ def function(results: Results = None) -> Any:
                     result = WithUpdates.make([result])
                 if result.op.name != call.name:
                     result.function = call.name
-            return result
+            return result if kind is None else handles(result, kind)
 
         return called
 
@@ -236,9 +263,9 @@ def replay(
 
 def fed_variable(node: Node, fed: Type) -> Node:
     """A variable of a known type for a node that is fed."""
-    from .inputs import Variable
+    from .inputs import variable as variable_of
 
-    variable = Variable(node.name, fed.shape, fed.dtype)
+    variable = variable_of(node.name, fed.shape, fed.dtype)
     variable.placed_as(node)
     return variable
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import as_integers, dtype_named, extents, integer
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, INTEGERS, Node, Shape
+from ..graph import DTYPES, INTEGERS, Shape, is_node
 
 
 def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
@@ -67,7 +67,7 @@ def axis_in(op: str, axis: Any, rank: int) -> int:
 def axes_of(op: str, x: Any, axes: Any) -> tuple[int, ...]:
     """Axes of x, an int or ints, as non-negative numbers, ascending; all for None. As in PyTorch axis 0 or -1 of a
     number is none. Raises GraphError for what is no node or no axes, ShapeError for axes that x lacks."""
-    if not isinstance(x, Node):
+    if not is_node(x):
         raise GraphError(f"{op}: takes tensors and nodes, not {type(x).__name__}")
     if x.shape == () and isinstance(axes, (int, tuple)) and axes in (0, -1, (0,), (-1,)):
         return ()

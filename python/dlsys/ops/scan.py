@@ -11,8 +11,23 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, Node, Op, Shape, Type, below, error_at, find_topo_sort, register, stamp, type_of
-from .inputs import Variable
+from ..graph import (
+    DTYPES,
+    Handle,
+    Node,
+    Op,
+    Shape,
+    Type,
+    below,
+    error_at,
+    find_topo_sort,
+    handles,
+    named,
+    register,
+    stamp,
+    type_of,
+)
+from .inputs import variable
 from .loop import last_value, loop_length, loop_of, require_types, value_in_steps
 from .operators import operand
 from .replay import function, replay
@@ -109,7 +124,8 @@ def scan_op(
     variables = [_variable(f"carried_by_loop_{i}", value, lambda x: x.value_type) for i, value in enumerate(carried)]
     variables += [_variable(f"slice_in_loop_{i}", value, _of_slice) for i, value in enumerate(slices)]
     mark = stamp()
-    returned = body(_formed(variables[: len(carried)], init), _formed(variables[len(carried) :], xs))
+    given = handles(variables, Handle.results)
+    returned = named(body(_formed(given[: len(carried)], init), _formed(given[len(carried) :], xs)))
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
         pair = "a pair, the next carried values and what is kept"
         raise GraphError(f"scan: the body must return {pair}, not {returned!r}")
@@ -126,7 +142,7 @@ def scan_op(
             outer.update(dict.fromkeys(value for value in node.inputs if value not in inside))
     outer.update(dict.fromkeys(value for value in [*out, *kept] if value not in inside))
     step = Step([*variables], out, kept, [*outer], frozenset(inside))
-    results = _loop(step, carried, slices, list(outer), length, reverse)
+    results = handles(_loop(step, carried, slices, list(outer), length, reverse), Handle.results)
     return _formed(list(results[: len(out)]), returned[0]), _formed(list(results[len(out) :]), returned[1])
 
 
@@ -140,7 +156,7 @@ def _of_slice(value: Node) -> Type:
 def _variable(name: str, value: Node, of: Callable[[Node], Type | None]) -> Node:
     """A variable of the type `of` a value, if the value has one."""
     known = None if value.value_type is None else of(value)
-    return Variable(name) if known is None else Variable(name, known.shape, known.dtype)
+    return variable(name) if known is None else variable(name, known.shape, known.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,9 +208,9 @@ scan = scan_op
 
 def _listed(what: str, given: Any) -> list[Node]:
     """Nodes given as one, several or None; arrays become constants. Raises GraphError for anything else."""
-    found = [] if given is None else list(given) if isinstance(given, (tuple, list)) else [given]
+    found = [] if given is None else named(list(given)) if isinstance(given, (tuple, list)) else [named(given)]
     for i, value in enumerate(found):
-        found[i] = value if isinstance(value, Node) else operand(value)
+        found[i] = operand(value)
         if not isinstance(found[i], Node):
             raise GraphError(f"scan: {what} must be a node or a tuple of nodes, not of {type(value).__name__}")
     return found

@@ -1,120 +1,77 @@
-"""What evaluators take out of a graph: state that outlives a run (cells, which hold the values of leaves, and
-assignments, which change them at its end), and gradients that a composition states."""
+"""Leaves, which hold arrays, and what evaluators take out of a graph: assignments, which change leaves at the end of a
+run, and gradients that a composition states."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ..checks import flag
-from ..devices import Array, Context, array, copied, cpu, to_array
+from ..devices import Array, Context, array, cpu, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, OPS, Made, Node, Op, Shape, Type, error_at, register, shape_error, stamp
-from ..system import free_at_fork
-
-_lock = free_at_fork(threading.RLock())
-
-
-class Cell:
-    """The place of a leaf's value: it holds an array, which may be replaced by one of the same shape and dtype.
-
-    A tensor that reads a leaf keeps a reference to the content that the cell had when the tensor was made. An Executor
-    reads the cell when it runs, and may overwrite the array. State that changes as a network is called is an assignment
-    of its new value until the value is needed. No two cells have the same array: an assignment's value is copied.
-
-    Attributes:
-        content: the Array, or the assignment of a value that was not computed yet.
-        roams: whether the value moves to the device that uses it, and does not decide where others are computed.
-        shared: the Array in whose memory every value is written, since a library or program shares it; usually None.
-    """
-
-    __slots__ = ("__weakref__", "content", "dtype", "roams", "shape", "shared")
-
-    def __init__(self, value: Array) -> None:
-        self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
-        self.shape: Shape = value.shape
-        self.dtype: str = value.dtype
-        self.roams: bool = False
-        self.shared: Array | None = None
-
-    def array(self) -> Array:
-        """The array, computed if it was not yet."""
-        while type(found := self.content) is not Array:
-            self.settle(found, found.settled())
-        return found
-
-    def give(self, value: Array) -> None:
-        """Hold another array; nodes made before keep the one before. In shared memory its numbers are written."""
-        with _lock:
-            if self.shared is not None:
-                self.shared.copyfrom(value).written = stamp()
-                value = self.shared
-            self.content = value
-
-    def settle(self, assign: Node, value: Array) -> None:
-        """Hold an assignment's value, if the assignment is held: another thread may have given another array."""
-        with _lock:
-            if self.content is assign:
-                self.give(value)
-
-    def take_back(self, assign: Any) -> None:
-        """Hold what an assignment of a tensor found when it was made, if the assignment is held."""
-        with _lock:
-            if self.content is assign:
-                self.content = assign.read[0]
-
-    @property
-    def known_value(self) -> Array | None:
-        """The array, None where it has to be computed."""
-        return self.content if type(self.content) is Array else None
-
-    def __deepcopy__(self, memo: Any) -> Cell:
-        return Cell(copied(self.array()))
-
-    def __reduce__(self) -> Any:
-        return Cell, (self.array(),)
-
-    def on(self, ctx: Context) -> Any:
-        """The array on `ctx`, to read and write: it moves there if it lies elsewhere. For the `numpy` context an
-        `np.ndarray`, to read."""
-        found = self.array()
-        if ctx.kind == "numpy":
-            return np.asarray(found)
-        if found.context is not ctx:
-            while found.context != ctx:
-                moved = array(found, ctx)
-                with _lock:
-                    if self.content is found:  # no other thread has given another array meanwhile
-                        self.content, self.shared = moved, None
-                found = self.array()
-            found.context = ctx  # the same object next time: comparing two takes longer than all else here
-        return found
-
-    def overwritten(self) -> None:
-        """Say that a run has written the array's memory: nodes made before cannot read it any more."""
-        self.content.written = stamp()
-
-
-def leaf(value: Any, name: str | None = None) -> Made:
-    """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises
-    DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`."""
-    shared = value if isinstance(value, Array) else to_array(value, cpu())
-    if shared.dtype not in DTYPES:
-        raise DTypeError(f"tensor: dtype {shared.dtype} is not one of {', '.join(DTYPES)}")
-    made = OPS["parameter"].make([], {"shape": shared.shape, "dtype": shared.dtype}, name)
-    made.cell = Cell(shared)
-    return made
+from ..graph import DTYPES, OPS, Handle, Made, Node, Op, Shape, Type, error_at, is_node, register, shape_error
+from ..hooks import hooks
 
 
 @register
 class ParameterOp(Op):
-    """A leaf's value, which lies in its cell."""
+    """A leaf: the node holds its value. `attrs["roams"]`: whether it moves to the device that uses it, and does not
+    decide where others are computed. `attrs["shared"]`: whether what it is given is written in its memory, which a
+    library or program shares."""
 
     name = "parameter"
+    leaf = True
     never = "a parameter's value is given, not computed"
+
+
+def leaf(value: Any, name: str | None = None, **attrs: Any) -> Node:
+    """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises
+    DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`."""
+    held = value if isinstance(value, Array) else to_array(value, cpu())
+    if held.dtype not in DTYPES:
+        raise DTypeError(f"tensor: dtype {held.dtype} is not one of {', '.join(DTYPES)}")
+    made = Node(OPS["parameter"], [], {"shape": held.shape, "dtype": held.dtype, **attrs}, name)
+    made.held = held
+    return made
+
+
+def is_array(node: Node) -> bool:
+    """Whether the node is a leaf that holds an array, and no value that was assigned."""
+    return node.op.leaf and not node.inputs
+
+
+def present(node: Node) -> Node:
+    """The leaf whose array stands for a leaf in a run: that which its handle names by now, else itself. What was
+    assigned, or computed, since is computed first."""
+    handle = None if node.owner is None else node.owner()
+    if handle is not None:
+        return handle.node if is_array(handle.node) else hooks.settled(handle)
+    return node if node.held is not None else hooks.settled(node)
+
+
+def give(node: Node, value: Array) -> None:
+    """Let a leaf's handle name a leaf of a new array; a leaf that none names holds it."""
+    handle = None if node.owner is None else node.owner()
+    if handle is None:
+        node.held = value
+    else:
+        handle.hold(value)
+
+
+def array_on(node: Node, ctx: Context) -> Any:
+    """The array that stands for a leaf in a run, on `ctx`: it moves there if it lies elsewhere. For the `numpy` context
+    an `np.ndarray`, to read."""
+    node = present(node)
+    held = node.held
+    if ctx.kind == "numpy":
+        return np.asarray(held)
+    if held.context is not ctx:
+        if held.context != ctx:
+            node.held = held = array(held, ctx)
+        held.context = ctx  # the same object next time: comparing two takes longer than all else here
+    return held
 
 
 T = TypeVar("T")
@@ -258,7 +215,9 @@ def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Made:
     two assignments to one parameter meet. `each_run`: whether it is for what runs again and again, an Executor, and not
     for values on demand.
     """
-    if not isinstance(parameter, Node) or parameter.cell is None:
+    if isinstance(parameter, Handle) and not (parameter.op.leaf or parameter.is_open or parameter.node.tracks):
+        hooks.settled(parameter)
+    if not is_node(parameter) or not parameter.op.leaf:
         raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
     attrs = {"each_run": True} if flag("assign", "each_run", each_run) else {}
     return Assign.make([parameter, node], attrs)
@@ -270,20 +229,14 @@ class Latest(State):
     own where there are none."""
 
     name = "latest"
+
     def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
         return updates.latest(inputs[0])
-
-
-def unchanged(nodes: Sequence[Node]) -> None:
-    """Take back the changes of state that nobody has asked for: an Executor runs these nodes, and changes the
-    state in each run."""
-    for node in sorted((n for n in nodes if isinstance(n.op, Assign)), key=lambda n: -n.id):  # the last one first
-        node.inputs[0].cell.take_back(node)
 
 
 def group_op(nodes: Sequence[Node]) -> Made:
     """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it. Raises
     GraphError for what is no list of nodes."""
-    if isinstance(nodes, (Node, np.ndarray)) or not isinstance(nodes, Iterable):
+    if is_node(nodes) or isinstance(nodes, np.ndarray) or not isinstance(nodes, Iterable):
         raise GraphError(f"group: takes a list of nodes, not {type(nodes).__name__}")
     return Group.make(list(nodes))

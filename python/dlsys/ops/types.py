@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import in_dtype
 from ..errors import DlsysError, GraphError
-from ..graph import FLOATS, Node, Shape
+from ..graph import FLOATS, Node, Shape, is_node
 from .elementwise import cast_op
 
 
@@ -55,14 +55,14 @@ def _known(node: Node, part: str) -> Any:
 
 
 def _node(node: Any) -> Node:
-    if not isinstance(node, Node):
+    if not is_node(node):
         raise GraphError(f"takes tensors and nodes, not {type(node).__name__}")
     return node
 
 
 def is_scalar(node: Any, axes: Any) -> bool:
     """Whether the axes, 0 or -1, are those of a node without any: as in PyTorch a number has one axis to go along."""
-    return axes in (0, -1, (0,), (-1,)) and isinstance(node, Node) and known_shape(node) == ()
+    return axes in (0, -1, (0,), (-1,)) and is_node(node) and known_shape(node) == ()
 
 
 def category(dtype: str) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import number
 from ..errors import GraphError
-from ..tensors import is_leaf, leaf
-from ..tensors.values import arrays_of
+from ..tensors import is_leaf, no_grad, tensor
+from ..tensors.backward import set_gradient
 from .averages import averages
 
 
@@ -41,9 +41,9 @@ def _scaled(gradients: Sequence[ad.Node], norm: ad.Node, limit: float) -> list[a
     return [gradient * scale for gradient in gradients]
 
 
-def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
+def clip_grad_norm_(parameters: Any, max_norm: float) -> ad.Node:
     """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
-    Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
+    Returns the norm before, of shape (). With max_norm = infinity nothing is scaled. Raises
     GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
     where `grad` is of this process alone."""
     if averages.count() > 1:
@@ -53,13 +53,13 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
     limit = number("clip_grad_norm_", "max_norm", max_norm if clips else 0.0)
     left = _with_gradients("clip_grad_norm_", parameters)
     if not left:
-        return np.float64(0.0)
-    gradients = [parameter.grad for parameter in left]
-    norm = global_norm(gradients)
-    found, *values = arrays_of([norm, *(_scaled(gradients, norm, limit) if clips else [])])
-    for parameter, value in zip(left, values, strict=clips):
-        parameter.grad = leaf(value, name=parameter.grad.name)
-    return np.float64(np.asarray(found))
+        return tensor(0.0)
+    with no_grad():
+        gradients = [parameter.grad for parameter in left]
+        norm = global_norm(gradients)
+        for parameter, value in zip(left, _scaled(gradients, norm, limit) if clips else gradients, strict=True):
+            set_gradient(parameter, value)
+    return norm
 
 
 def clip_grad_value_(parameters: Any, clip_value: float) -> None:
@@ -67,8 +67,9 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     GraphError as `clip_grad_norm_` does."""
     limit = number("clip_grad_value_", "clip_value", clip_value)
     left = _with_gradients("clip_grad_value_", parameters)
-    for parameter, value in zip(left, arrays_of([p.grad.clamp(-limit, limit) for p in left]), strict=True):
-        parameter.grad = leaf(value, name=parameter.grad.name)
+    with no_grad():
+        for parameter in left:
+            set_gradient(parameter, parameter.grad.clamp(-limit, limit))
 
 
 def _with_gradients(owner: str, parameters: Any) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import require_neutral
 from ..errors import GraphError
+from ..tensors.inplace import lasting
 
 NEUTRAL: dict[str, bool | int | None] = {
     **dict.fromkeys(("foreach", "fused", "capturable", "differentiable"), None),
@@ -45,7 +46,9 @@ class ParameterGroup(UserDict[str, Any]):
         """What graphs read, of shape (), for the parameters of a dtype: the learning rate and the number of steps."""
         if dtype not in self._leaves:
             rate, steps = np.asarray(self["lr"], dtype), np.zeros((), dtype)
-            self._leaves[dtype] = ad.Parameter(rate, "lr", False), ad.Parameter(steps, "step", False)
+            self._leaves[dtype] = (
+                lasting(lambda: ad.Parameter(rate, "lr", False)), lasting(lambda: ad.Parameter(steps, "step", False))
+            )
         return self._leaves[dtype]
 
     def change(self, settings: Settings) -> None:

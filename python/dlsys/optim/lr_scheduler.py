@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from ..checks import integer, number, word
 from ..errors import GraphError
+from ..scopes import scopes
 from .optimizer import Optimizer
 
 
@@ -78,6 +79,9 @@ class LRScheduler(Schedule):
     def step(self) -> None:
         """Set the next learning rate; call it after each epoch, or after each batch, in whichever unit the schedule
         counts."""
+        if scopes.recording is not None:  # after each run
+            scopes.recording.each_call.append(self.step)
+            return
         self.last_epoch += 1
         self._set()
 

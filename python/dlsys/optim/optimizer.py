@@ -8,6 +8,7 @@ step. `step` takes one now, with the gradients that `backward` has left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from .. import autodiff as ad
 from ..checks import flag, has_no_effect, number, require_neutral
 from ..devices import copied
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import Node
+from ..graph import Node, is_node
 from ..ops.state import WithUpdates
 from ..scopes import scopes
-from ..tensors import is_leaf, leaf
-from ..tensors.differentiate import zero_gradients
-from ..tensors.state import changing
-from ..tensors.values import array_of
+from ..tensors import is_leaf, leaf, no_grad
+from ..tensors.backward import zero_gradients
+from ..tensors.evaluate import array_of, changing
+from ..tensors.inplace import lasting
 from .apply import Values, apply_now, assigned
 from .averages import averages
 from .groups import NEUTRAL, ParameterGroup, Settings, listed, merged
@@ -69,7 +70,7 @@ class Optimizer:
         for item in listed(name, [given] if is_leaf(given) else given, "Parameters"):
             parameter = item[1] if isinstance(item, tuple) and len(item) == 2 else item  # of `named_parameters`
             if not is_leaf(parameter):
-                computed = f"{parameter.name}, which is computed," if isinstance(parameter, Node) else f"{parameter!r}"
+                computed = f"{parameter.name}, which is computed," if is_node(parameter) else f"{parameter!r}"
                 raise GraphError(f"{name}: {computed} is not a Parameter")
             if parameter in known:
                 raise GraphError(f"{name}: parameter {parameter.name} is given twice")
@@ -155,7 +156,8 @@ class Optimizer:
             if key == "step":
                 state[key] = group.leaves(dtype)[1]
             elif key not in state:
-                state[key] = ad.Parameter(np.full(parameter.shape, value, dtype), f"{parameter.name}.{key}", False)
+                start, name = np.full(parameter.shape, value, dtype), f"{parameter.name}.{key}"
+                state[key] = lasting(partial(ad.Parameter, start, name, False))
         return state
 
     def gradients(self, loss: Node) -> dict[ad.Parameter, Node]:
@@ -172,7 +174,7 @@ class Optimizer:
         if not isinstance(gradients, Mapping) or not gradients.keys() <= set(self.parameters):
             raise GraphError(f"{name}: needs a dictionary of the optimizer's parameters and their gradients")
         for gradient in gradients.values():
-            if not isinstance(gradient, Node):
+            if not is_node(gradient):
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
         return assigned(self.new_values(gradients))
 
@@ -184,7 +186,7 @@ class Optimizer:
         is no node, or that depends on none of the parameters.
         """
         name = f"{type(self).__name__}.minimize"
-        if not isinstance(loss, Node):
+        if not is_node(loss):
             raise GraphError(f"{name}: the loss must be a node, not {type(loss).__name__}")
         self._warn_of_autocast("minimize")
         gradients = self.gradients(loss)
@@ -207,21 +209,16 @@ class Optimizer:
             raise GraphError(f"{name}: takes a function that computes the loss, not a {type(closure).__name__}")
         loss = None if closure is None else closure()
         self._warn_of_autocast("step")
-        with changing:
+        with changing, no_grad():
             gradients = {p: grad for p in self.parameters if (grad := p.grad) is not None}
             for parameter, grad in gradients.items():
                 if grad.shape != parameter.shape:
                     told = f"{parameter.name} has shape {parameter.shape}, its grad {grad.shape}"
                     raise ShapeError(f"{name}: {told}")
             if gradients:
-                settings = tuple(tuple(group.compiled.items()) for group in self.param_groups)
-                apply_now(self, gradients, self._averaged, (settings, averages.count()))
+                means = averages.mean(self, [*gradients.values()])
+                apply_now(self.new_values(dict(zip(gradients, means, strict=True))))
         return loss
-
-    def _averaged(self, gradients: Values) -> Values:
-        """As `new_values`, in a group of processes by the means of their gradients."""
-        means = averages.mean(self, [*gradients.values()])
-        return self.new_values(dict(zip(gradients, means, strict=True)))
 
     def _warn_of_autocast(self, method: str) -> None:
         """Warns that parameters on a CPU make nothing of an `autocast` around."""

@@ -18,9 +18,10 @@ from ..deploy.library import identifiers
 from ..deploy.network import traced
 from ..devices import copied, cpu
 from ..errors import FeedError, GraphError
-from ..graph import Node, error_at, find_topo_sort
+from ..graph import Node, error_at, find_topo_sort, is_node, named
 from ..kernels import KernelSpec
 from ..kernels.build import any_alignment, prim_func
+from ..ops.state import array_on
 from ..schedule.common import blocks_of
 from .machine import MAIN
 
@@ -48,17 +49,18 @@ def to_relax(
     Assigned parameters are overwritten, by calls in place after all others. Raises GraphError for what is not a node,
     for other `params`, and for an assigned constant; FeedError, ShapeError, DTypeError as `Executor.infer_shape` does.
     """
-    roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
+    roots = [nodes] if is_node(nodes) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:
-        if not isinstance(node, Node):
+        if not is_node(node):
             raise GraphError(f"to_relax: takes nodes, not {type(node).__name__}")
     if params not in ("inputs", "constants"):
         raise GraphError(f"to_relax: params is 'inputs' or 'constants', not {params!r}")
     if not isinstance(feed_shapes, Mapping):
         raise FeedError(f"to_relax: feed_shapes is a dictionary from nodes, not {type(feed_shapes).__name__}")
+    roots, names = named(roots), named(dict(names or {}))
     order = find_topo_sort(roots)
     needed = set(order)
-    fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in needed}
+    fed = {node: feed_type(node, value) for node, value in named(dict(feed_shapes)).items() if node in needed}
     graph = run_passes(unrolled(analyse(order, roots, fed)), PASSES)
     if params == "constants" and graph.updates:
         raise error_at(graph.updates[0][0], GraphError, "is assigned, so it cannot be a constant")
@@ -67,9 +69,9 @@ def to_relax(
     place = {node: number for number, node in enumerate(order)}  # a replayed function may have leaves of its own
     leaves = sorted(graph.fed.difference(given), key=lambda node: (place.get(node, len(order)), node.id))
     inputs = [*given, *leaves]
-    renamed = {graph.leaf_of(node): name for node, name in (names or {}).items()}
+    renamed = {graph.leaf_of(node): name for node, name in names.items()}
     unique = identifiers([renamed.get(node, node.name) for node in inputs])
-    values = [copied(leaf.cell.on(cpu())).tensor for leaf in leaves]
+    values = [copied(array_on(leaf, cpu())).tensor for leaf in leaves]
     attributes = {"num_input": len(fed), **({"params": values} if params == "inputs" else {})}
     module = _translated(graph, dict(zip(inputs, unique, strict=True)), attributes)
     bound = transform.BindParams(MAIN, dict(zip(unique[len(fed) :], values, strict=True)))
@@ -137,7 +139,7 @@ def fused(
     unknown extents."""
     if isinstance(what, tvm.IRModule):
         module = what
-    elif isinstance(what, (Node, Sequence)):
+    elif is_node(what) or isinstance(what, Sequence):
         module = to_relax(what, feed_shapes or {}, params)
     else:
         inputs, outputs, names = traced(function, what, feed_shapes)

@@ -12,8 +12,9 @@ from ..ops import (
 )
 from . import autograd as autograd, linalg as linalg
 from .base import Parameter as Parameter, Tensor as Tensor
-from .differentiate import backward as backward
+from .backward import backward as backward
 from .about import is_floating_point as is_floating_point, numel as numel
+from .compile import compile as compile
 from .creation import (
     FloatTensor as FloatTensor, LongTensor as LongTensor, arange as arange, as_tensor as as_tensor,
     empty as empty, eye as eye, from_dlpack as from_dlpack,
@@ -30,4 +31,4 @@ from .mode import (
     no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
 from .products import einsum as einsum
-from .values import evaluate as evaluate
+from .evaluate import evaluate as evaluate

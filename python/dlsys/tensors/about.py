@@ -8,15 +8,14 @@ import numpy as np
 
 from .. import ops
 from ..checks import dtype_named, flag, has_no_effect
-from ..devices import Context
-from ..errors import DTypeError
-from ..graph import FLOATS, Node
+from ..devices import Context, array
+from ..errors import DeviceError, DTypeError
+from ..graph import FLOATS, Handle, Node, is_node
 from ..ops import dtype_name, dtype_of, known_dtype, shape_of
 from .arguments import node_of
-from .creation import context_named, zeros
-from .node import TensorNode
+from .creation import context_named, leaf, zeros
+from .evaluate import array_of, context_of
 from .typing import ArrayLike, Device, DType, Size
-from .values import array_of, context_of, moved
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -42,15 +41,15 @@ def to(
 ) -> Tensor:
     """x in another dtype, given by name, or as that of a tensor; or on another device, "cpu", "cuda:0" or a context.
     Raises DTypeError for an unknown dtype, DeviceError for a device that is not there and for what cannot move (see
-    `values.moved`)."""
+    `_moved`)."""
     if non_blocking:
         has_no_effect("to", "non_blocking=True", "what is computed afterwards waits for the copy")
     node = node_of(x)
     for value in (*given, device, dtype):
-        if isinstance(value, Node):
+        if is_node(value):
             node = ops.cast_like_op(node, value)
         elif _is_device(value):
-            node = cast("Tensor", moved(node, context_named(cast(Device, value))))
+            node = _moved(node, context_named(cast(Device, value)))
         elif value is not None and not isinstance(value, bool):
             if isinstance(value, str) and dtype_named(value) is None:
                 raise DTypeError(f"to: {value!r} names no dtype and no device")
@@ -59,13 +58,24 @@ def to(
     return ops.copy_op(node) if flag("to", "copy", copy) and node is x else node
 
 
+def _moved(x: Tensor, ctx: Context) -> Tensor:
+    """The tensor where its value lies on the context, else a leaf there that holds a copy of it. Raises DeviceError for
+    a computed tensor with a history: what is on its way to a gradient stays on one device."""
+    if context_of(x) == ctx:
+        return x
+    if x.requires_grad and not x.is_leaf:
+        where = f"to: {x.name} has a history of gradients on {context_of(x)}"
+        raise DeviceError(f"{where}: move the leaves that it is made of, or {x.name}.detach()")
+    return leaf(array(array_of(x), ctx))
+
+
 def _is_device(value: object) -> bool:
     """Whether the value names a device: a Context, its name, or PyTorch's object."""
     named = value if isinstance(value, str) else str(value) if type(value).__name__ == "device" else ""
     return isinstance(value, Context) or named.split(":")[0] in ("cpu", "cuda", "gpu", "mps")
 
 
-class About(TensorNode):
+class About(Handle):
     """Questions to a tensor, and conversions, as methods."""
 
     __slots__ = ()
@@ -111,7 +121,7 @@ class About(TensorNode):
         return bool((array_of(self).numpy() == np.asarray(value)).any())
 
 
-class Conversions(TensorNode):
+class Conversions(Handle):
     """`to` by the names of dtypes: a class of its own, as inside of it `float` is no type."""
 
     __slots__ = ()

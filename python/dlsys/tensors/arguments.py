@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 from .. import ops
 from ..checks import integer
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, Node
+from ..graph import FLOATS, Handle, Node, is_node
 from ..ops import is_operand, known_dtype, operand, pair, replay, shape_of
 from .creation import tensor
 from .typing import ArrayLike, Axis
@@ -23,11 +23,11 @@ P = ParamSpec("P")
 def method(body: Callable[Concatenate[Any, P], Node]) -> Callable[Concatenate[ArrayLike, P], Tensor]:
     """Decorates a function of a tensor, which reads its type, as a method and a function of `dlsys`: the first argument
     may be an array or a number too, and what has no type yet is noted, see `ops.replay`."""
-    noted = replay.function()(body)
+    noted = replay.function(on_tensors=True)(body)
 
     @functools.wraps(body)
     def apply(self: ArrayLike, /, *args: P.args, **words: P.kwargs) -> Tensor:
-        return noted(self if isinstance(self, Node) else node_of(self), *args, **words)
+        return noted(self if isinstance(self, Handle) else node_of(self), *args, **words)
 
     return apply
 
@@ -37,16 +37,18 @@ def node_of(value: ArrayLike) -> Tensor:
     found = operand(value)
     if found is None:
         raise _no_tensor(value)
-    return cast("Tensor", found) if isinstance(found, Node) else tensor(found)
+    if isinstance(found, Handle):
+        return cast("Tensor", found)
+    return Handle.results.of(found) if isinstance(found, Node) else tensor(found)
 
 
 def pair_of(a: ArrayLike, b: ArrayLike) -> tuple[Node, Node]:
     """Two operands as nodes of one dtype."""
-    if not (isinstance(a, Node) or isinstance(b, Node)):
+    if not (is_node(a) or is_node(b)):
         a = node_of(a)
     found = pair(a, b)
     if found is None:
-        raise _no_tensor(b if isinstance(a, Node) else a)
+        raise _no_tensor(b if is_node(a) else a)
     return found
 
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..checks import flag
 from ..errors import GraphError
-from ..graph import Node
+from ..graph import Handle, Node
 from .creation import leaf
-from .differentiate import backward as _backward
-from .differentiate import gradients_of, weight_of
+from .backward import backward as _backward
+from .backward import gradients_of, reached, weight_of
+from .evaluate import arrays_of
 from .function import Function as Function
 from .mode import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
 from .mode import set_grad_enabled as set_grad_enabled
-from .node import TensorNode
+from ..scopes import scopes
 from .typing import Nested
-from .values import arrays_of, reached
 
 if TYPE_CHECKING:
     from .base import Tensor
 
 
-def _listed(what: str, values: Node | Sequence[Node]) -> list[TensorNode]:
+def _listed(what: str, values: Node | Sequence[Node]) -> list[Any]:
     """One tensor, or several, as a list. Raises GraphError for none, and for what is no tensor."""
     found = []
     for value in values if isinstance(values, (tuple, list)) else [values]:
-        if not isinstance(value, TensorNode):
+        if not isinstance(value, Handle):
             raise GraphError(f"autograd: {what} must be tensors, not {type(value).__name__}")
         found.append(value)
     if not found:
@@ -34,7 +34,7 @@ def _listed(what: str, values: Node | Sequence[Node]) -> list[TensorNode]:
     return found
 
 
-def _weights(outputs: Sequence[Node], given: Nested | Sequence[Nested | None] | None) -> list[TensorNode | None]:
+def _weights(outputs: Sequence[Node], given: Nested | Sequence[Nested | None] | None) -> list[Any]:
     """A weight for every output, None for ones. Raises ShapeError for one of another shape, GraphError for another
     number."""
     weights = given if isinstance(given, (tuple, list)) else [given] * (len(outputs) if given is None else 1)
@@ -70,18 +70,18 @@ def grad(
     tensors, asked = _listed("outputs", outputs), _listed("inputs", inputs)
     weights = _weights(tensors, grad_outputs)
     used = reached(tensors)
-    unused = [node for node in asked if node not in used]
+    unused = [x for x in asked if x.node not in used]
     if unused and not allow_unused:
         raise GraphError(
             f"autograd.grad: no output depends on {unused[0].name} (made at {unused[0].location}): allow_unused=True"
         )
     found = gradients_of(tensors, weights, asked)
     if not create_graph:
-        data = [g for g in found if g.is_data]
-        values = dict(zip(data, arrays_of(data, differentiated=True), strict=True))
-        named = zip(asked, found, strict=True)
-        found = [leaf(values[g], name=f"{node.name}.grad") if g in values else g for node, g in named]
-    return tuple(None if node not in used else g for node, g in zip(asked, found, strict=True))
+        closed = [g for g in found if not g.is_open and scopes.recording is None]
+        values = dict(zip(closed, arrays_of(closed), strict=True))
+        pairs = zip(asked, found, strict=True)
+        found = [leaf(values[g], name=f"{x.name}.grad") if g in values else g for x, g in pairs]
+    return tuple(None if x.node not in used else g for x, g in zip(asked, found, strict=True))
 
 
 def backward(

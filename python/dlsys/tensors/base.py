@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self, cast, overload
+from weakref import ref
 
 import numpy as np
 
 from .. import ops
 from ..checks import flag
-from ..devices import Array, copied, cpu, host_array, to_array
+from ..devices import Array, copied, host_array
 from ..errors import DlsysError, DTypeError, GraphError
-from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
-from ..ops import Cell, known_dtype, shape_of
+from ..graph import DTYPES, FLOATS, Handle, Node, Shape, stamp
+from ..ops import shape_of
 from ..ops.operators import Arithmetic
+from ..ops.state import is_array
+from ..ops.state import leaf as leaf_of
 from ..scopes import scopes
 from .about import About, Conversions, numel
 from .arguments import dim_of
+from .backward import backward
 from .creation import leaf, values_of
-from .differentiate import backward
 from .elementwise import Elementwise, where
+from .evaluate import SETTLED, array_of, changing, ends_gradients
 from .index import Indexing
-from .inplace import InPlace, require_writable, write
-from .node import TensorNode
+from .inplace import InPlace, hold, kept, settle, settled, write
+from .mode import no_grad
 from .reductions import Reductions
 from .shapes import Shapes
 from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs
-from .values import array_of, evaluate_change, leaves_that_require_grad
 
 
 def _read_only(values: np.ndarray) -> np.ndarray:
@@ -36,11 +39,61 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     return values
 
 
-class Values(TensorNode):
-    """Types and values."""
+class Values(Handle):
+    """What a tensor is: the node that it names, its gradient, its type and value.
 
-    __slots__ = ()
-    wants_grad: bool
+    Attributes:
+        grad: what `backward` left here; None before.
+    """
+
+    __slots__ = ("_grad",)
+    _grad: Tensor | None
+
+    @classmethod
+    def of(cls, node: Node) -> Any:
+        """A new tensor that names a node."""
+        made = cls.__new__(cls)
+        made.node = node
+        made._grad = None
+        if node.owner is None or node.owner() is None:
+            node.owner = ref(made)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy, or a pickle, names a leaf of the value; of what depends on variables a node of the same graph."""
+        node: Node = self.node
+        if not (is_array(node) or node.is_open or node.op.immediate):
+            node = leaf_of(array_of(self), node.name)
+        kind = Tensor if type(self) is Detached else type(self)
+        return _restored, (kind, node, self._grad), getattr(self, "__dict__", None)
+
+    def name_node(self, node: Node) -> None:
+        """Name another node from now on."""
+        if scopes.recording is not None:
+            scopes.recording.changes(self)
+        self.node = node
+        node.owner = ref(self)
+
+    def hold(self, array: Array) -> None:
+        """Name a leaf of an array, which becomes the tensor's own."""
+        hold(self, array)
+
+    def settle(self) -> None:
+        """Name a leaf of the value that was computed."""
+        settle(self)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What `backward` left here; None before."""
+        if scopes.recording is not None:
+            return scopes.recording.grad_of(self)
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        if scopes.recording is not None:
+            scopes.recording.grad_changes(self)
+        self._grad = grad
 
     @property
     def ndim(self) -> int:
@@ -50,10 +103,7 @@ class Values(TensorNode):
     @property
     def requires_grad(self) -> bool:
         """Whether `backward` leaves a gradient somewhere. Set it, see `requires_grad_`."""
-        if self.cell is not None:
-            return self.wants_grad
-        known_dtype(self)
-        return bool(leaves_that_require_grad(self))
+        return self.node.tracks
 
     @requires_grad.setter
     def requires_grad(self, requires_grad: bool) -> None:
@@ -66,19 +116,19 @@ class Values(TensorNode):
         requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and self.dtype not in FLOATS:
             raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
-        if self.cell is not None or self.wants_grad:
-            self.wants_grad = requires_grad
-        elif requires_grad != self.requires_grad:
-            if not requires_grad:
+        if requires_grad != self.node.tracks:
+            if not (requires_grad or ends_gradients(self.node)):
                 raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
-            array_of(self)  # which is held: a trace takes it for a leaf
-            self.wants_grad = True
+            before = self.node if is_array(self.node) else settled(self)
+            node = leaf_of(before.held, before._name, **kept(before))
+            node.tracks = requires_grad
+            self.name_node(node)
         return self
 
     @property
     def is_leaf(self) -> bool:
-        """Whether the node holds data that no operator computed, or gradients end there, see `requires_grad_`."""
-        return self.cell is not None or self.wants_grad
+        """Whether it holds data that no operator computed, or has no history of gradients, as in PyTorch."""
+        return ends_gradients(self.node) or not self.node.tracks
 
     @overload
     def size(self, axis: None = None) -> Shape: ...
@@ -91,10 +141,6 @@ class Values(TensorNode):
     def dim(self) -> int:
         """The number of axes."""
         return len(shape_of(self))
-
-    def settled(self) -> Array:
-        """The value of a change of state, see `dlsys.tensors.state`."""
-        return evaluate_change(self)
 
     @property
     def tensor(self) -> object:
@@ -128,14 +174,12 @@ class Values(TensorNode):
         return self.numpy().tolist()
 
     def detach(self) -> Tensor:
-        """A leaf without history: of a leaf one with the same cell, so that what is written to either is written to
-        both; of what was computed one that holds a copy of the value."""
-        name = f"{self.name}.detach"
-        if self.cell is None:
-            return leaf(copied(array_of(self)), name=name)
-        made = new_tensor(self.op, [], self.attrs, name)
-        made.cell = self.cell
-        return made
+        """The tensor without its history. Of a leaf another name: what is written to either is written to both."""
+        tensor = cast(Tensor, self)
+        if ends_gradients(self.node):
+            return Detached.from_tensor(tensor)
+        with no_grad():
+            return ops.copy_op(tensor)
 
     @property
     def data(self) -> Tensor:
@@ -199,11 +243,13 @@ class Values(TensorNode):
 
     def __dlsys_array__(self, writing: bool = False) -> Array:
         """The value's memory, for kernels and feeds; to be written, only a leaf's. Raises GraphError."""
-        found = array_of(self)
         if writing:
-            require_writable(self)
-            self.cell.overwritten()
-        return found
+            if self.node.tracks and not ends_gradients(self.node):
+                raise GraphError(f"{self.name} has a history of gradients: write into {self.name}.detach()")
+            with changing:
+                node = self.node if is_array(self.node) else settled(self)
+                node.held.written = stamp()
+        return array_of(self)
 
     def copyfrom(self, source: Nested) -> Self:
         """Set all values of a leaf, cast to its dtype; itself. Raises ShapeError for a source of another shape."""
@@ -215,7 +261,7 @@ class Values(TensorNode):
         if self.op.immediate:
             return repr(self.attrs["value"])
         try:
-            if not self.is_data:
+            if self.is_open:
                 return self.name
             values = self.numpy()
         except DlsysError as error:  # told, not raised: it would hide the one that a message with this text tells
@@ -229,7 +275,7 @@ class Values(TensorNode):
     def _repr_html_(self) -> str | None:
         """A table of the values for Jupyter; None, so that `repr` is shown, unless it has one or two axes."""
         try:
-            if self.op.immediate or not self.is_data or self.ndim not in (1, 2):
+            if self.op.immediate or self.is_open or self.ndim not in (1, 2):
                 return None
             from ..inspect import notebook  # here: it loads what draws pictures
 
@@ -242,7 +288,7 @@ class Values(TensorNode):
         if spec:
             return format(self.item(), spec)
         try:
-            return format(self.item()) if self.is_data and numel(self) == 1 else repr(self)
+            return format(self.item()) if not self.is_open and numel(self) == 1 else repr(self)
         except DlsysError:
             return repr(self)
 
@@ -250,7 +296,8 @@ class Values(TensorNode):
 class Tensor(
     Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Arithmetic
 ):
-    """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
+    """A name for a node: for a leaf, which holds data, or for an operator applied to tensors, whose value is computed
+    on demand. An assignment (`x += 1`, `x[0] = 1`, `x.data = v`) makes it name another node.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
     depends on variables has no value of its own: an `Executor` runs it.
@@ -271,13 +318,13 @@ class Tensor(
         """See above. Raises DTypeError for what is no array of numbers, DeviceError for a device that is not there."""
         values = values_of(data, "float32" if dtype is None else dtype)
         self._hold(
-            values if device is None else leaf(values, device=device).cell.content, name, requires_grad
+            values if device is None else array_of(leaf(values, device=device)), name, requires_grad
         )
 
     def _hold(self, values: np.ndarray | Array, name: str | None, requires_grad: bool) -> None:
         """Become a leaf of these values, an array of NumPy or of dlsys, in their memory."""
-        new_tensor(OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name, self)
-        self.cell: Any = Cell(values if isinstance(values, Array) else to_array(values, cpu()))
+        self._grad = None
+        self.name_node(leaf_of(values, name))
         self.requires_grad_(requires_grad)
 
     @property
@@ -324,28 +371,70 @@ class Parameter(Tensor):
         self._hold(np.array(given, order="C"), name, wanted)
 
 
-Tensor.results = Tensor
+class Detached(Tensor):
+    """`x.detach()`: another name for what x names, without its history. What is written to one is written to both."""
+
+    __slots__ = ("_leaf", "_of", "_own", "_source")
+    _source: Tensor
+    _of: Node | None
+    _leaf: Node
+    _own: bool
+
+    @classmethod
+    def from_tensor(cls, source: Tensor) -> Detached:
+        """Without the history of `source`."""
+        made = cls.__new__(cls)
+        made._source, made._of, made._own, made._grad = source, None, False, None
+        return made
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """What the tensor names, without its history."""
+        if self._own:
+            return self._leaf
+        source = self._source.node
+        if self._of is not source:
+            name = f"{source.name}.detach"
+            if is_array(source):
+                made = leaf_of(source.held, name, **kept(source))
+                made.owner = ref(self._source)
+            else:
+                with no_grad():
+                    made = ops.copy_op(source)
+                    made.name = name
+            self._of, self._leaf = source, made
+        elif is_array(source) and self._leaf.held is not source.held:
+            self._leaf.held = source.held
+        return self._leaf
+
+    def name_node(self, node: Node) -> None:
+        """Let the tensor be that from now on; of a leaf that requires a gradient a leaf that does."""
+        if self._own:
+            self._leaf, node.owner = node, ref(self)
+            return
+        source = self._source.node
+        if source.tracks and ends_gradients(source):
+            made = Node(SETTLED, [node], {}, source._name)
+            made.held = node.held
+            node, node.tracks = made, True
+        self._source.name_node(node)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """See `Tensor.requires_grad_`; a name of its own from now on, which holds a copy."""
+        if requires_grad and not self._own:
+            made = leaf_of(copied(array_of(self)), self.name)
+            self._own = True
+            self.name_node(made)
+        return super().requires_grad_(requires_grad)
 
 
-def new_tensor(
-    op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None, made: Tensor | None = None
-) -> Tensor:
-    """A tensor that applies an operator: what every operator's `make` returns. `made`: the object that becomes it; a
-    new one for None."""
-    kind, read, is_data = Tensor, list[Any](), not op.variable
-    is_replayed = scopes.origin is not None  # of these nobody asks the value, so they keep no array alive
-    for value in inputs:
-        cell = value.cell
-        read.append(None if cell is None or is_replayed else cell.content)
-        if not isinstance(value, Tensor):
-            is_data = False
-            continue
-        is_data = is_data and value.is_data
-        if value.results is not Tensor:
-            kind = value.results
-    made = kind.__new__(kind) if made is None else made
-    Node.__init__(made, op, inputs, attrs, name)
-    made.read, made.is_data = read, is_data
-    made.grad = made.held = None
-    made.cached = made.computed = made.wants_grad = False
+def _restored(kind: type[Tensor], node: Node, grad: Tensor | None) -> Tensor:
+    """The tensor of a pickle or a copy."""
+    made = kind.__new__(kind)
+    made.node, made._grad = node, grad
+    node.owner = ref(made)
     return made
+
+
+Tensor.results = Tensor
+Handle.results = Tensor

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
-from .. import devices
+from .. import devices, ops
 from ..checks import extents, flag, integer, too_large
 from ..devices import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
+from ..graph import DTYPES, FLOATS, INTEGERS, Handle, Shape, is_node
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, oneslike_op, zeroslike_op
 from ..ops import leaf as leaf_of
 from .typing import Device, DType, Nested, Size, SupportsDLPack
@@ -36,12 +36,12 @@ def context_named(device: Device) -> Context:
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
     """Whether the value is a tensor: a node of any kind."""
-    return isinstance(value, Node)
+    return isinstance(value, Handle)
 
 
 def is_leaf(value: object) -> TypeGuard[Tensor]:
     """Whether the value is a tensor that holds data."""
-    return isinstance(value, Node) and value.cell is not None
+    return isinstance(value, Handle) and value.op.leaf
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
@@ -65,8 +65,8 @@ def leaf(
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
     made = leaf_of(value, name)
-    made.requires_grad = requires_grad
-    return made
+    made.tracks = bool(requires_grad)
+    return Handle.results.of(made)
 
 
 def values_of(value: Nested, dtype: DType = None) -> np.ndarray:
@@ -120,7 +120,7 @@ def LongTensor(value: Nested) -> Tensor:
 def as_tensor(value: Nested, dtype: DType = None, device: Device = None) -> Tensor:
     """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError,
     DeviceError."""
-    if not isinstance(value, Node):
+    if not is_node(value):
         return tensor(value, dtype, device=device)
     known = None if dtype is None else dtype_name("as_tensor", dtype)
     found = cast("Tensor", value if known in (None, known_dtype(value)) else cast_op(value, known))
@@ -172,9 +172,30 @@ def _imported(function: str, value: SupportsDLPack, copy: bool) -> Tensor:
 
 def _sharing(value: Array) -> Tensor:
     """A leaf that is written in the array's memory."""
-    made = leaf(value)
-    made.cell.shared = made.cell.content
-    return made
+    return Handle.results.of(leaf_of(value, shared=True))
+
+
+def Variable(name: str, shape: Any = None, dtype: Any = None) -> Tensor:
+    """A value that is fed to `Executor.run`.
+
+    Args:
+        name: for printing and errors; need not be unique.
+        shape: the shape it will be fed with, an int or a tuple; None where feeds may differ.
+        dtype: one of `dlsys.graph.DTYPES`, as "float32" or "int64"; None for what is fed.
+
+    Raises GraphError for a name that is no text, and for a shape or dtype that is none.
+    """
+    return Handle.results.of(ops.variable(name, shape, dtype))
+
+
+def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Tensor:
+    """A variable; see `Variable`."""
+    return Handle.results.of(ops.placeholder(name, shape, dtype))
+
+
+def full_op(shape: Any, value: float, dtype: Any = "float32") -> Tensor:
+    """See `dlsys.ops.full_op`."""
+    return Handle.results.of(ops.full_op(shape, value, dtype))
 
 
 def size_of(sizes: Sequence[Size]) -> Shape:
@@ -248,7 +269,7 @@ def full(
 
 def _like(x: Nested, fill: int, dtype: DType, requires_grad: bool, device: Device) -> Tensor:
     """A leaf of x's shape filled with a number; a node where the shape is not known yet."""
-    node = x if isinstance(x, Node) else tensor(x)
+    node = x if is_node(x) else tensor(x)
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
         made = (oneslike_op if fill else zeroslike_op)(node)

@@ -17,11 +17,10 @@ import numpy as np
 from .. import ops
 from ..checks import flag, number, word
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import INTEGERS, Node
+from ..graph import INTEGERS, Handle, Node, is_node
 from ..ops import beside_number, is_number, known_dtype, operand, replay
 from .arguments import float_of, method, node_of, pair_of, require_operand
 from .creation import leaf
-from .node import TensorNode
 from .typing import ArrayLike
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _between(symbol: str, function: Callable[..., Tensor]) -> OfTwo:
         require_operand(other)
         if symbol == "@":
             return function(node_of(self), node_of(other))
-        return function(self if isinstance(other, Node) else node_of(self), other)
+        return function(self if is_node(other) else node_of(self), other)
 
     apply.__name__ = apply.__qualname__ = function.__name__.removeprefix("true")
     apply.__doc__ = (
@@ -113,7 +112,7 @@ def _require_rank(op: str, rank: int, *nodes: Node) -> None:
 _divided = _between("/", operator.truediv)
 
 
-class Elementwise(TensorNode):
+class Elementwise(Handle):
     """Methods at each index."""
 
     __slots__ = ()
@@ -210,7 +209,7 @@ class Elementwise(TensorNode):
         if min is None and max is None:
             raise GraphError("clamp: there is neither a min nor a max")
         bounds = [bound for bound in (min, max) if bound is not None]
-        if all(operand(bound) is bound and not isinstance(bound, Node) for bound in bounds):
+        if all(operand(bound) is bound and not is_node(bound) for bound in bounds):
             low, high = cast("tuple[float | None, float | None]", (min, max))
             return ops.clip_op(functools.reduce(beside_number, bounds, cast(Node, self)), low, high)
         found = cast("Tensor", self) if min is None else Elementwise.maximum(self, min)
@@ -350,7 +349,7 @@ class Elementwise(TensorNode):
     def masked_fill(self, mask: ArrayLike, value: ArrayLike) -> Tensor:
         """x, but `value`, cast to x's dtype, where the mask holds: fractions are cut off beside integers. Raises
         DTypeError for a number that x's dtype does not hold, as infinity beside integers."""
-        if isinstance(value, Node):
+        if is_node(value):
             return ops.where_op(node_of(mask), ops.cast_like_op(value, self), self)
         if not is_number(value):
             raise GraphError(f"masked_fill: the value must be a number or a tensor, not {value!r}")
@@ -376,6 +375,6 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     return _chosen(node_of(condition), a, b)
 
 
-@replay.function()
+@replay.function(on_tensors=True)
 def _chosen(condition: Node, a: ArrayLike, b: ArrayLike) -> Tensor:
     return ops.where_op(condition, *pair_of(a, b))

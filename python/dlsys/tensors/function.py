@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ..errors import GraphError
 from ..gradients import require_gradient
-from ..graph import Made, Node, error_at, require_value
+from ..graph import Handle, Made, Node, error_at, handles, is_node, named, require_value
 from ..ops import copy_op
 from ..ops.state import with_gradient
 from .mode import enable_grad, no_grad
@@ -45,13 +45,13 @@ class Function:
             value = cls.forward(ctx, *arguments)
             value = copy_op(value) if any(value is x for x in arguments) else value
         for x in (value, *ctx.saved_tensors):
-            if not isinstance(x, Node):
+            if not is_node(x):
                 raise GraphError(f"{where} must return and save tensors, not {type(x).__name__}")
         context = tuple([(name, x) for name, x in vars(ctx).items() if name != "saved_tensors"])
         for name, x in context:
             require_value(f"{where}: ctx.{name}", x)
-        takes = tuple([isinstance(x, Node) for x in arguments])
-        inputs = [x for x in arguments if isinstance(x, Node)]
+        takes = tuple([is_node(x) for x in arguments])
+        inputs = [x for x in arguments if is_node(x)]
         is_value = tuple([x is value for x in ctx.saved_tensors])
         saved = [x for x in ctx.saved_tensors if x is not value]
         attrs = {"function": cls, "takes": takes, "is_value": is_value, "context": context, "wanted": len(inputs)}
@@ -66,15 +66,16 @@ def _stated(
     gradient is the one that is stated, too."""
     ctx, saved = Context(), iter(inputs[wanted:])
     vars(ctx).update(context)
-    ctx.save_for_backward(*[y if itself else next(saved) for itself in is_value])
+    kind = Handle.results
+    ctx.save_for_backward(*handles([y if itself else next(saved) for itself in is_value], kind))
     with enable_grad():
-        stated = function.backward(ctx, gradient)
+        stated = named(function.backward(ctx, kind.of(gradient)))
     grads = stated if isinstance(stated, (tuple, list)) else [stated]
     if len(grads) != len(takes):
         told = f"{function.__name__}.backward must return {len(takes)} gradients, one for each argument"
         raise error_at(y, GraphError, f"{told}, not {len(grads)}")
     given = [grad for grad, is_tensor in zip(grads, takes, strict=True) if is_tensor]
-    if wrong := [grad for grad in given if grad is not None and not isinstance(grad, Node)]:
+    if wrong := [grad for grad in given if grad is not None and not is_node(grad)]:
         told = f"{function.__name__}.backward must return tensors, not {type(wrong[0]).__name__}"
         raise error_at(y, GraphError, told)
     checked = [require_gradient(y, grad, x) for grad, x in zip(given, inputs, strict=False)]

@@ -16,14 +16,15 @@ from .. import ops
 from ..checks import flag, integer
 from ..devices import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
-from ..graph import INTEGERS, Node, Shape
+from ..graph import INTEGERS, Handle, Node, Shape, is_node
 from ..ops import broadcast_rule, dtype_of, is_number, known_dtype, known_shape, shape_of
 from ..ops.replay import function
+from ..scopes import scopes
 from .arguments import dim_of, node_of
 from .creation import is_leaf, leaf
-from .node import TensorNode
+from .elementwise import where
+from .evaluate import array_of
 from .typing import ArrayLike, Index
-from .values import array_of
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -36,7 +37,7 @@ def _is_array(item: object) -> bool:
     """Whether the item is an array of indices or a mask."""
     if isinstance(item, np.ndarray) and not item.ndim:
         return item.dtype == np.bool_
-    return isinstance(item, (Node, list, np.ndarray)) or (
+    return is_node(item) or isinstance(item, (list, np.ndarray)) or (
         hasattr(item, "__dlpack__") and not np.isscalar(item)
     )
 
@@ -45,7 +46,7 @@ def _as_bool_array(item: Any) -> Any:
     """True and False as masks of no axis, which take a new axis whole or not at all."""
     if isinstance(item, (bool, np.bool_)):
         return np.asarray(item)
-    if isinstance(item, Node) and known_dtype(item) == "bool" and known_shape(item) == ():
+    if is_node(item) and known_dtype(item) == "bool" and known_shape(item) == ():
         return array_of(item).numpy()
     return item
 
@@ -56,7 +57,7 @@ def _is_mask(item: object) -> bool:
 
 def _as_index(item: Any) -> Any:
     """An index array as int64 on the host, or as a node of integers; a mask, of booleans or bytes, as booleans."""
-    if isinstance(item, Node):
+    if is_node(item):
         dtype = known_dtype(item)
         if dtype in ("bool", "uint8"):
             return array_of(item).numpy().astype(bool)
@@ -73,7 +74,7 @@ def _as_index(item: Any) -> Any:
 
 
 def _as_node(index: Any) -> Node:
-    return index if isinstance(index, Node) else leaf(index, name="indices")
+    return index if is_node(index) else leaf(index, name="indices")
 
 
 @dataclass(frozen=True)
@@ -83,21 +84,22 @@ class _NewAxis:
     indices: np.ndarray
 
 
-@function()
+@function(on_tensors=True)
 def gathered(x: Node, items: list[Any]) -> Node:
     """x at index arrays of several axes, beside other items. An array of no axis counts as an integer."""
     items = _expanded(items, x.shape)
-    numbers = [i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)) and item.shape == ()]
+    is_array = [is_node(item) or isinstance(item, np.ndarray) for item in items]
+    numbers = [i for i, item in enumerate(items) if is_array[i] and item.shape == ()]
     for place in reversed(numbers):
         before = [item for item in items[:place] if item is not None and not isinstance(item, _NewAxis)]
         x = ops.take_op(x, _as_node(items.pop(place)), len(before))
     # Integers and slices first; after them only whole axes and arrays are left.
-    basic = tuple(WHOLE if isinstance(item, (Node, np.ndarray)) else item for item in items)
+    basic = tuple(WHOLE if is_node(item) or isinstance(item, np.ndarray) else item for item in items)
     basic = tuple(None if isinstance(item, _NewAxis) else item for item in basic)
     items = [item.indices if isinstance(item, _NewAxis) else item for item in items]
-    places = [item for item in items if item is None or isinstance(item, (slice, Node, np.ndarray))]
+    places = [item for item in items if item is None or is_node(item) or isinstance(item, (slice, np.ndarray))]
     y = ops.slice_op(x, basic)
-    axes = [axis for axis, item in enumerate(places) if isinstance(item, (Node, np.ndarray))]
+    axes = [axis for axis, item in enumerate(places) if is_node(item) or isinstance(item, np.ndarray)]
     arrays = [places[axis] for axis in axes]
     if not axes:
         return y
@@ -142,7 +144,7 @@ def joint_index(x: Node, arrays: list[Any], extents: Shape) -> Node:
     for."""
     total: Any = 0
     try:
-        np.broadcast_shapes(*(shape_of(a) if isinstance(a, Node) else a.shape for a in arrays))
+        np.broadcast_shapes(*(shape_of(a) if is_node(a) else a.shape for a in arrays))
     except ValueError as error:
         raise ShapeError(f"slice: index arrays do not fit each other: {error}") from None
     for index, extent in zip(arrays, extents, strict=True):
@@ -158,7 +160,7 @@ def joint_index(x: Node, arrays: list[Any], extents: Shape) -> Node:
     return _as_node(total)
 
 
-class Indexing(TensorNode):
+class Indexing(Handle):
     """Methods that take elements by their indices."""
 
     __slots__ = ()
@@ -175,7 +177,7 @@ class Indexing(TensorNode):
         if not any(_is_array(item) for item in items):
             return ops.slice_op(self, tuple(items))
         items = [_as_index(item) if _is_array(item) else item for item in items]
-        at = next(i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
+        at = next(i for i, item in enumerate(items) if is_node(item) or isinstance(item, np.ndarray))
         alone = at == len(items) - 1 and all(isinstance(item, slice) and item == WHOLE for item in items[:at])
         if alone and not _is_mask(items[at]):
             return ops.take_op(self, _as_node(items[at]), at)
@@ -253,3 +255,54 @@ class Indexing(TensorNode):
     def nonzero(self: ArrayLike) -> Tensor:
         """int64: the indices of what is not 0, a row for each. Computes x."""
         return leaf(np.argwhere(array_of(node_of(self)).numpy()).astype(np.int64))
+
+
+def replaced(x: Any, key: Any, value: Any) -> Any:
+    """A tensor's new value as x[key] = value gives it. Raises IndexRangeError, ShapeError, GraphError."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    is_noted = scopes.recording is not None or x.requires_grad or (isinstance(value, Handle) and value.node.tracks)
+    if not is_noted:
+        values = array_of(x).numpy()
+        _set(x, values, tuple(np.asarray(item) if is_node(item) else item for item in items), host_array(value, None))
+        return leaf(values, device=array_of(x).context)
+    given = value if isinstance(value, Handle) else node_of(np.asarray(value, x.dtype))
+    given = ops.cast_op(given, x.dtype)
+    if len(items) == 1 and isinstance(items[0], Handle) and items[0].dtype == "bool" and items[0].is_open:
+        return where(items[0], given, x)
+    moving = [axis for axis, item in enumerate(items) if isinstance(item, Handle) and item.dtype != "bool"]
+    whole = all(isinstance(item, slice) and item == WHOLE for axis, item in enumerate(items) if axis not in moving)
+    if len(moving) == 1 and whole and shape_of(items[moving[0]]) in ((), (1,)):  # one position along one axis
+        (axis,) = moving
+        ones = (1,) * (len(x.shape) - axis - 1)
+        at = leaf(np.arange(x.shape[axis]).reshape(-1, *ones)) == items[axis].reshape((1, *ones))
+        if len(shape_of(given)) > axis and not shape_of(items[axis]):
+            given = given.unsqueeze(axis - len(x.shape))
+        return where(at, given, x)
+    places = np.arange(math.prod(x.shape)).reshape(x.shape)
+    try:
+        taken = places[tuple(np.asarray(item) if is_node(item) else item for item in items)]
+        given = given.broadcast_to(taken.shape).reshape(-1)
+    except (IndexError, ShapeError) as error:
+        raise IndexRangeError(f"{x.name}[...] = value: {error} (its shape is {x.shape})") from None
+    last = {int(place): at for at, place in enumerate(taken.reshape(-1))}  # of several values for one place the last
+    mask = np.zeros(places.size, bool)
+    mask[list(last)] = True
+    order = np.zeros(places.size, np.int64)
+    order[list(last)] = list(last.values())
+    spread = ops.take_op(given, leaf(order), 0) if len(last) else x.reshape(-1)
+    return where(leaf(mask.reshape(x.shape)), spread.reshape(x.shape), x)
+
+
+def _set(x: Any, values: np.ndarray, key: tuple[Any, ...], value: np.ndarray) -> None:
+    """values[key] = value, with errors that name the tensor. Raises IndexRangeError, ShapeError."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            values[key] = value
+    except IndexError as error:
+        raise IndexRangeError(f"{x.name}[...] = value: {error} (its shape is {values.shape})") from None
+    except (TypeError, ValueError) as error:
+        try:
+            fits = f"{values[key].shape} of {x.name}, whose shape is {values.shape}"
+        except (IndexError, TypeError, ValueError):
+            raise IndexRangeError(f"{x.name}[...] = value: {error}") from None
+        raise ShapeError(f"a value of shape {np.shape(value)} cannot be set into the indexed {fits}") from None

@@ -13,15 +13,14 @@ import numpy as np
 from .. import ops
 from ..checks import flag, number
 from ..errors import GraphError
-from ..graph import UNSIGNED, Node
+from ..graph import UNSIGNED, Handle, Node, is_node
 from ..ops import broadcast_rule, dtype_name
 from ..ops.replay import function
 from .arguments import dim_of, float_of, node_of, pair_of, require_float
 from .elementwise import as_bool
-from .node import TensorNode
+from .evaluate import array_of
 from .shapes import cat
 from .typing import ArrayLike, Axis, DType
-from .values import array_of
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -83,7 +82,7 @@ def _spread(
     return op(require_float("var", x), *_along(dim, keepdim, words), correction)
 
 
-@function()
+@function(on_tensors=True)
 def _ordered(x: ArrayLike) -> Tensor:
     """The node in a dtype whose extrema have places: booleans as integers."""
     node = node_of(x)
@@ -95,7 +94,7 @@ def _extreme(
 ) -> Tensor | Extremum:
     """`max` or `min`, by its name."""
     node, largest = node_of(x), name == "max"
-    if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim > 0):  # another tensor
+    if is_node(dim) or (isinstance(dim, np.ndarray) and dim.ndim > 0):  # another tensor
         return node.maximum(dim) if largest else node.minimum(dim)
     axis, keep = _along(None, flag(name, "keepdim", keepdim), words)
     if dim is None:
@@ -106,12 +105,12 @@ def _extreme(
     return Extremum(found, where) if keep else Extremum(ops.squeeze_op(found, along), ops.squeeze_op(where, along))
 
 
-class Reductions(TensorNode):
+class Reductions(Handle):
     """Methods along axes."""
 
     __slots__ = ()
 
-    @function()
+    @function(on_tensors=True)
     def sum(
         self: ArrayLike,
         dim: Axis = None,
@@ -124,7 +123,7 @@ class Reductions(TensorNode):
         node = _summed("sum", self, ("bool", "int8", "int32", *UNSIGNED), "int64", dtype)
         return ops.reducesum_op(node, *_along(dim, keepdim, words))
 
-    @function()
+    @function(on_tensors=True)
     def prod(
         self: ArrayLike, dim: int | None = None, keepdim: bool = False, *, dtype: DType = None
     ) -> Tensor:
@@ -140,17 +139,17 @@ class Reductions(TensorNode):
         found = (node if n else node.sum(0, True, dtype=node.dtype) + 1).swapaxes(0, axis)
         return found if flag("prod", "keepdim", keepdim) else found.squeeze(axis)
 
-    @function()
+    @function(on_tensors=True)
     def cumsum(self: ArrayLike, dim: int, *, dtype: DType = None) -> Tensor:
         """The sums of all elements up to each along an axis; int64 of integers and booleans."""
         return _cumulative(ops.cumsum_op, self, dim, dtype)
 
-    @function()
+    @function(on_tensors=True)
     def cumprod(self: ArrayLike, dim: int, *, dtype: DType = None) -> Tensor:
         """The products of all elements up to each along an axis; int64 of integers and booleans."""
         return _cumulative(ops.cumprod_op, self, dim, dtype)
 
-    @function()
+    @function(on_tensors=True)
     def mean(
         self: ArrayLike,
         dim: Axis = None,
@@ -163,7 +162,7 @@ class Reductions(TensorNode):
         node = require_float("mean", _summed("mean", self, ("bool",), "float32", dtype))
         return ops.mean_op(node, *_along(dim, keepdim, words))
 
-    @function()
+    @function(on_tensors=True)
     def var(
         self: ArrayLike,
         dim: Axis = None,
@@ -177,7 +176,7 @@ class Reductions(TensorNode):
         `unbiased`."""
         return _spread(ops.var_op, self, dim, unbiased, keepdim, correction, words)
 
-    @function()
+    @function(on_tensors=True)
     def std(
         self: ArrayLike,
         dim: Axis = None,
@@ -190,14 +189,14 @@ class Reductions(TensorNode):
         """The square root of the variance."""
         return _spread(ops.std_op, self, dim, unbiased, keepdim, correction, words)
 
-    @function()
+    @function(on_tensors=True)
     def amax(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """The maximum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether one
         holds."""
         node, over, keep = node_of(self), *_along(dim, keepdim, words)
         return node.any(over, keep) if node.dtype == "bool" else ops.max_op(node, over, keep)
 
-    @function()
+    @function(on_tensors=True)
     def amin(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """The minimum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether all
         hold."""
@@ -247,32 +246,32 @@ class Reductions(TensorNode):
         """Where the first minimum is along an axis, of all in row-major order for None; int64."""
         return ops.argmin_op(_ordered(self), *_along(dim, keepdim, words))
 
-    @function()
+    @function(on_tensors=True)
     def any(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """Whether one at least is not 0."""
         found = ops.cast_op(as_bool(self), "int64")
         return ops.not_equal_op(ops.reducesum_op(found, *_along(dim, keepdim, words)), 0)
 
-    @function()
+    @function(on_tensors=True)
     def all(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """Whether none is 0."""
         missing = ops.cast_op(ops.logical_not_op(as_bool(self)), "int64")
         return ops.equal_op(ops.reducesum_op(missing, *_along(dim, keepdim, words)), 0)
 
-    @function()
+    @function(on_tensors=True)
     def logsumexp(
         self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
         """log(sum(exp(x))), without overflow."""
         return ops.logsumexp_op(float_of(self), *_along(dim, keepdim, words))
 
-    @function()
+    @function(on_tensors=True)
     def softmax(self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None) -> Tensor:
         """exp(x) over its sum along an axis; computed in `dtype`, if given."""
         node = require_float("softmax", _summed("softmax", self, (), "", dtype))
         return ops.softmax_op(node, dim if axis is None else axis)
 
-    @function()
+    @function(on_tensors=True)
     def log_softmax(
         self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None
     ) -> Tensor:
@@ -280,7 +279,7 @@ class Reductions(TensorNode):
         node = require_float("log_softmax", _summed("log_softmax", self, (), "", dtype))
         return ops.log_softmax_op(node, dim if axis is None else axis)
 
-    @function()
+    @function(on_tensors=True)
     def norm(
         self: ArrayLike, p: float | str = 2, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:

@@ -11,14 +11,13 @@ import numpy as np
 from .. import ops
 from ..checks import integer, word
 from ..errors import GraphError, ShapeError
-from ..graph import Node
+from ..graph import Handle, Node
 from ..ops import promoted, shape_of, split_op
 from ..ops.replay import function
 from .arguments import dim_of, dims_of, method, node_of
 from .creation import leaf
-from .node import TensorNode
+from .evaluate import array_of
 from .typing import ArrayLike, Axis, Size
-from .values import array_of
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -60,7 +59,7 @@ def meshgrid(*tensors: ArrayLike, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(node.broadcast_to(shape) for node in wide)
 
 
-@function()
+@function(on_tensors=True)
 def _triangle(op: str, node: Node, diagonal: int, lower: bool) -> Node:
     """x on and below the diagonal, or on and above it; 0 elsewhere."""
     shape = node.shape
@@ -71,14 +70,14 @@ def _triangle(op: str, node: Node, diagonal: int, lower: bool) -> Node:
     return ops.where_op(columns <= rows if lower else columns >= rows, node, ops.zeroslike_op(node))
 
 
-@function()
+@function(on_tensors=True)
 def _squeezed(node: Node, dim: Axis) -> Node:
     if dim is None or not node.shape:
         return ops.squeeze_op(node, dim)
     return ops.squeeze_op(node, tuple(a for a in dims_of(node, dim) if node.shape[a] == 1))  # PyTorch leaves others
 
 
-class Shapes(TensorNode):
+class Shapes(Handle):
     """Methods that move elements."""
 
     __slots__ = ()

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..devices import Array, copied
 from ..errors import GraphError
+from ..graph import Handle
 from ..ops import is_number, leaf
-from .node import TensorNode
+from .evaluate import array_of
 from .typing import ArrayLike
-from .values import array_of
 
 _REFLECTED = {
     np.add: "__radd__",
@@ -38,7 +38,7 @@ _REFLECTED = {
 _ARRAYS = (np.ndarray, np.generic)
 
 
-class UFuncs(TensorNode):
+class UFuncs(Handle):
     """The method by which NumPy asks for a ufunc of a tensor."""
 
     __slots__ = ()
@@ -55,11 +55,11 @@ class UFuncs(TensorNode):
 def _array(ufunc: Any, value: Any) -> Any:
     """The value of a tensor, anything else as it is. Raises GraphError for a tensor without a value or with a history.
     """
-    if not isinstance(value, TensorNode):
+    if not isinstance(value, Handle):
         return value
-    if not value.is_data:
+    if value.is_open:
         raise GraphError(f"numpy.{ufunc.__name__}: {value.name} has no value before a run: use operators of dlsys")
-    if value.requires_grad:  # type: ignore[attr-defined]
+    if value.node.tracks:
         told = "requires a gradient, which NumPy does not follow: use .detach(), or operators of dlsys"
         raise GraphError(f"numpy.{ufunc.__name__}: {value.name} {told}")
     return np.asarray(array_of(value))
@@ -85,4 +85,4 @@ def computed(symbol: str, left: ArrayLike, right: ArrayLike) -> Any:
         operands.append(value if is_number(value) else leaf(value))
     found = _OPERATORS[symbol](*operands)
     value = array_of(found)
-    return value if found.cell is None else copied(value)  # x ** 1 of integers is x
+    return copied(value) if found.op.leaf else value  # x ** 1 of integers is x

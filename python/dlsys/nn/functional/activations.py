@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import flag, number, real
 from ...errors import ShapeError
+from ...graph import Node
 from ...ops.replay import function
 from ...random import default_generator
 from ...tensors import Tensor
@@ -55,7 +55,7 @@ def mish(input: Node) -> Tensor:
     return input * ad.tanh_op(softplus(input))
 
 
-@function()
+@function(on_tensors=True)
 def prelu(input: Node, weight: Node) -> Tensor:
     """x where x > 0, else weight x; weight of one element, or (C,) for x (N, C, *space). Raises ShapeError for
     others."""

@@ -8,12 +8,12 @@ import math
 import numpy as np
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import dtype_named, flag, integer, real
 from ...errors import DTypeError
-from ...graph import FLOATS
+from ...graph import FLOATS, Handle, Node
+from ...ops import leaf
 from ...ops.replay import function
-from ...tensors import Tensor, tensor
+from ...tensors import Tensor
 from ..checks import require_nodes
 from .activations import dropout
 
@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
     return ad.matmul_op(dropout(weights, dropout_p), value)
 
 
-@function()
+@function(on_tensors=True)
 def _attention_weights(query: Node, key: Node, mask: Node | None, scale: float | None, is_causal: bool) -> Tensor:
     """softmax(q k^T scale), (..., L, S), where the mask lets a query see a key; 0 elsewhere."""
     q = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
@@ -79,6 +79,5 @@ def causal_mask(
 def _causal_mask(queries: int, keys: int, dtype: str, first: int, finite: bool) -> Tensor:
     """One leaf serves all layers of all models, and so decides for none where it is computed."""
     hidden = np.finfo(dtype).min if finite else -math.inf
-    made = tensor(np.triu(np.full((queries, keys), hidden, dtype), first), name="causal_mask")
-    made.cell.roams = True
-    return made
+    hiding = np.triu(np.full((queries, keys), hidden, dtype), first)
+    return Handle.results.of(leaf(hiding, "causal_mask", roams=True))

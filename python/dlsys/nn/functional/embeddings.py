@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import integer
 from ...errors import DTypeError
-from ...graph import INTEGERS
+from ...graph import INTEGERS, Node
 from ...tensors import Tensor, known_dtype, no_grad
 from ..checks import require_nodes, shape_of
 

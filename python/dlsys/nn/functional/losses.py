@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import flag, integer, number, real, word
 from ...errors import ShapeError
+from ...graph import Node
 from ...ops.cross_entropy import class_losses, without_classes
 from ...ops.loss import difference_of, reduced
 from ...ops.replay import function
@@ -18,13 +18,13 @@ def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Tensor:
     return ad.mse_loss_op(input, target, reduction)
 
 
-@function()
+@function(on_tensors=True)
 def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Tensor:
     """|x - y|, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
     return reduced("l1_loss", ad.abs_op(difference_of("l1_loss", input, target)), reduction)
 
 
-@function()
+@function(on_tensors=True)
 def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2; reduced as `l1_loss`. Raises GraphError."""
     beta, difference = number("smooth_l1_loss", "beta", beta), difference_of("smooth_l1_loss", input, target)
@@ -33,14 +33,14 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     return reduced("smooth_l1_loss", ad.where_op(far < beta, near, far - 0.5 * beta), reduction)
 
 
-@function()
+@function(on_tensors=True)
 def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """(x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta / 2); reduced as `l1_loss`. Raises
     GraphError."""
     return smooth_l1_loss(input, target, reduction, delta) * number("huber_loss", "delta", delta)
 
 
-@function()
+@function(on_tensors=True)
 def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """y (log y - x) of logarithms x and probabilities y, or their logarithms where `log_target`; reduced as `l1_loss`,
     or, "batchmean", their sum over the extent of the first axis. Raises GraphError."""
@@ -60,7 +60,7 @@ def _require_one_shape(op: str, x: Node, y: Node) -> None:
         raise ShapeError(f"{op}: shapes differ: {x.name} {x.shape} and {y.name} {y.shape}")
 
 
-@function()
+@function(on_tensors=True)
 def binary_cross_entropy(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -75,7 +75,7 @@ def binary_cross_entropy(
     return reduced(op, losses if weight is None else losses * weight, reduction)
 
 
-@function()
+@function(on_tensors=True)
 def binary_cross_entropy_with_logits(
     input: Node, target: Node, weight: Node | None = None, *, reduction: str = "mean", pos_weight: Node | None = None
 ) -> Tensor:
@@ -88,7 +88,7 @@ def binary_cross_entropy_with_logits(
     return reduced(op, losses if weight is None else losses * weight, reduction)
 
 
-@function()
+@function(on_tensors=True)
 def nll_loss(
     input: Node, target: Node, weight: Node | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
@@ -106,7 +106,7 @@ def nll_loss(
     return reduced("nll_loss", without_classes(losses) if reduction == "none" else losses, reduction, counts)
 
 
-@function()
+@function(on_tensors=True)
 def cross_entropy(
     input: Node,
     target: Node,
@@ -125,14 +125,14 @@ def cross_entropy(
     return ad.squeeze_op(loss, 0) if reduction == "none" else loss
 
 
-@function()
+@function(on_tensors=True)
 def pairwise_distance(x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The norm number p of x1 - x2 + eps along the last axis, (..., M) -> (...). Raises GraphError."""
     apart = difference_of("pairwise_distance", x1, x2) + real("pairwise_distance", "eps", eps)
     return Tensor.norm(apart, p, -1, keepdim)
 
 
-@function()
+@function(on_tensors=True)
 def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The product x1 x2 along `dim`, over both norms, which are `eps` at least; both are broadcast first. Raises
     GraphError."""
@@ -142,7 +142,7 @@ def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Te
     return ad.reducesum_op(product, dim) / (lengths[0] * lengths[1])
 
 
-@function()
+@function(on_tensors=True)
 def triplet_margin_loss(
     anchor: Node,
     positive: Node,

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import flag, integer, number, real
 from ...errors import GraphError, ShapeError
+from ...graph import Node, is_node
 from ...ops.replay import function
 from ...ops.rules import shape_attribute
 from ...tensors import Tensor
+from ...tensors.evaluate import changing
+from ...tensors.inplace import advancing
 from ..checks import require_nodes, shape_of
 from .products import per_channel
 
 
-@function()
+@function(on_tensors=True)
 def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
     if not isinstance(p, (int, float)) or p not in (1, 2):
@@ -54,22 +56,23 @@ def batch_norm(
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
         return _of_channels(input, scale, shift)
     y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
-    updates = []
-    if running_mean is not None:
-        updates.append(_advanced(running_mean, mean, momentum))
-    if running_var is not None:
-        updates.append(_advanced(running_var, _unbiased(input, var), momentum))
-    return ad.with_updates_op(y, updates) if updates else y
+    with changing:
+        updates = []
+        if running_mean is not None:
+            updates.append(_advanced(running_mean, mean, momentum))
+        if running_var is not None:
+            updates.append(_advanced(running_var, _unbiased(input, var), momentum))
+        return ad.with_updates_op(y, updates) if updates else y
 
 
-@function()
+@function(on_tensors=True)
 def _of_channels(x: Node, scale: Node, shift: Node) -> Tensor:
     """x (N, C, *space) times scale plus shift, (C,)."""
     space = len(x.shape) - 2
     return x * per_channel(scale, space) + per_channel(shift, space)
 
 
-@function()
+@function(on_tensors=True)
 def _unbiased(input: Node, var: Node) -> Tensor:
     """The variance times n / (n - 1) for the n elements of a channel; NaN of one."""
     count = math.prod(input.shape) // max(math.prod(var.shape), 1)
@@ -79,13 +82,13 @@ def _unbiased(input: Node, var: Node) -> Tensor:
 def _advanced(running: Node, own: Node, momentum: Any) -> Tensor:
     """The assignment that moves a running statistic towards the batch's own."""
     own = ad.reshape_op(own, shape_of("batch_norm", running))
-    momentum = momentum if isinstance(momentum, Node) else real("batch_norm", "momentum", momentum)
-    if isinstance(momentum, Node):
-        return ad.advance_op(running, lambda before: before + (own - before) * momentum)
-    return ad.advance_op(running, lambda before: before * (1 - momentum) + own * momentum)
+    momentum = momentum if is_node(momentum) else real("batch_norm", "momentum", momentum)
+    if is_node(momentum):
+        return advancing(running, lambda before: before + (own - before) * momentum)
+    return advancing(running, lambda before: before * (1 - momentum) + own * momentum)
 
 
-@function()
+@function(on_tensors=True)
 def layer_norm(
     input: Node,
     normalized_shape: Sequence[int],
@@ -98,7 +101,7 @@ def layer_norm(
     return ad.layer_norm_op(input, weight, bias, _last_axes("layer_norm", input, normalized_shape), eps)
 
 
-@function()
+@function(on_tensors=True)
 def group_norm(
     input: Node, num_groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -114,7 +117,7 @@ def group_norm(
     return found if bias is None else found + per_channel(bias, len(shape) - 2)
 
 
-@function()
+@function(on_tensors=True)
 def rms_norm(
     input: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
 ) -> Tensor:

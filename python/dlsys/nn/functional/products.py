@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import flag, integer, integers, pair
 from ...errors import GraphError, ShapeError
+from ...graph import Node
 from ...ops.replay import function
 from ...tensors import Tensor, tensor
 from ...tensors.arguments import node_of
@@ -60,7 +60,7 @@ def conv2d(
     return y if bias is None else y + per_channel(bias)
 
 
-@function()
+@function(on_tensors=True)
 def conv_transpose2d(
     input: Node,
     weight: Node,
@@ -118,7 +118,7 @@ def adaptive_avg_pool2d(input: Node, output_size: Any) -> Tensor:
     return ad.adaptive_avg_pool2d_op(input, output_size)
 
 
-@function()
+@function(on_tensors=True)
 def unfold(input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The windows of images (N, C, H, W): (N, C h w, L), each a column of L, row after row. Computed as a convolution
     of each channel with filters of a single 1. Raises GraphError, ShapeError."""

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ... import autodiff as ad
-from ...autodiff import Node
 from ...checks import flag, integer, integers, number, real, word
 from ...errors import GraphError, ShapeError
+from ...graph import Node
 from ...ops.replay import function
 from ...tensors import Tensor, tensor
 from ...tensors.arguments import node_of, require_float
 
 
-@function()
+@function(on_tensors=True)
 def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Tensor:
     """The input with `value` around it, or, for the modes "reflect" and "replicate", its own elements,
     mirrored at the first and the last, or these; pad is (before, after) of the last axis, then of the one before, ...
@@ -43,7 +43,7 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     return node_of(input)
 
 
-@function()
+@function(on_tensors=True)
 def interpolate(
     input: Node,
     size: Any = None,
@@ -98,7 +98,7 @@ def _resized(x: Node, axis: int, old: int, new: int, step: float, mode: str, cor
     return low + (high - low) * ad.cast_like_op(tensor(shares), x)
 
 
-@function()
+@function(on_tensors=True)
 def pixel_shuffle(input: Node, upscale_factor: int) -> Tensor:
     """(..., C r^2, H, W) as (..., C, H r, W r), r being the factor: the channels of a pixel become its
     rows and columns. Raises GraphError, ShapeError."""
