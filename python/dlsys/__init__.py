@@ -32,6 +32,7 @@ def _of(module: str, name: str) -> Callable[[], Any]:
     return lambda: attrgetter(name)(importlib.import_module(module, __name__))
 
 
+install("operate", _of(".ops.operators", "operate"))
 install("settled", _of(".tensors.inplace", "settled"))
 install("type_of", _of(".ops.replay", "declared_type"))
 install("compute_arrays", _of(".tensors.ufuncs", "computed"))

@@ -1,4 +1,4 @@
-"""Six functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
+"""Functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
 
 `dlsys/__init__.py` runs before every other module of the package and may import all of them. An installed function
 imports its module at its first call. This file imports nothing of dlsys, nor NumPy, so that `import dlsys` is fast.
@@ -14,6 +14,7 @@ class _Hooks:
     """The functions that are installed.
 
     Attributes:
+        operate: (method, node, *others) -> the result of Python's operator of nodes, see `ops.operators`.
         settled: (handle) -> the leaf that it names, once what it named is computed.
         type_of: (node, "shape" or "dtype") -> that of a node whose type follows from declarations, see `replay`.
         compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
@@ -22,6 +23,7 @@ class _Hooks:
         random_numbers: () -> NumPy's generator with a new stream of `dlsys.random.default_generator`.
     """
 
+    operate: Callable[..., Any]
     settled: Callable[..., Any]
     type_of: Callable[..., Any]
     compute_arrays: Callable[..., Any]

@@ -97,6 +97,11 @@ def _user_frame() -> Any:
         frame = frame.f_back
 
 
+def _operator(name: str) -> Callable[..., Any]:
+    """The method of nodes for one of Python's operators, which `dlsys.ops` defines."""
+    return lambda self, *others: hooks.operate(name, self, *others)
+
+
 class Node:
     """An operator applied to nodes.
 
@@ -274,6 +279,20 @@ class Node:
         def __invert__(self) -> Made: ...
         def __getitem__(self, key: Any) -> Made: ...
         def __hash__(self) -> int: ...
+    else:
+        __add__, __radd__ = _operator("__add__"), _operator("__radd__")
+        __sub__, __rsub__ = _operator("__sub__"), _operator("__rsub__")
+        __mul__, __rmul__ = _operator("__mul__"), _operator("__rmul__")
+        __truediv__, __rtruediv__ = _operator("__truediv__"), _operator("__rtruediv__")
+        __matmul__, __rmatmul__ = _operator("__matmul__"), _operator("__rmatmul__")
+        __pow__, __rpow__ = _operator("__pow__"), _operator("__rpow__")
+        __and__, __rand__ = _operator("__and__"), _operator("__rand__")
+        __or__, __ror__ = _operator("__or__"), _operator("__ror__")
+        __xor__, __rxor__ = _operator("__xor__"), _operator("__rxor__")
+        __lt__, __gt__, __le__, __ge__ = map(_operator, ("__lt__", "__gt__", "__le__", "__ge__"))
+        __eq__, __ne__ = _operator("__eq__"), _operator("__ne__")
+        __neg__, __invert__ = _operator("__neg__"), _operator("__invert__")
+        __hash__ = object.__hash__
 
     __iter__: Any = None  # with __getitem__ alone, Python would iterate for ever: no index fails before the run
 

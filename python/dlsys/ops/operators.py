@@ -167,6 +167,6 @@ class Arithmetic:
         return of.bitwise_not_op(self)
 
 
-for _name, _method in vars(Arithmetic).items():  # in gradients and compositions nodes are written so, too
-    if _name.startswith("__") and _name not in ("__module__", "__doc__", "__slots__"):
-        setattr(Node, _name, _method)
+def operate(name: str, *operands: Any) -> Any:
+    """The result of one of the methods of `Arithmetic`, by its name, of nodes."""
+    return getattr(Arithmetic, name)(*operands)
