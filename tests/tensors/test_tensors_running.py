@@ -13,7 +13,7 @@ from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DTypeError, GraphError, KernelArgumentError
 from dlsys.kernels import default_schedules
-from dlsys.tensors.evaluate import executors
+from dlsys.tensors.executors import executors
 from helpers import error_of
 from optional import torch
 

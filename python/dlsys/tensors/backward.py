@@ -15,8 +15,9 @@ from ..graph import Handle, Node, handle_of, named
 from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op
 from ..scopes import scopes
 from .creation import leaf, tensor
-from .evaluate import GRADIENT_OF, GRADIENTS, arrays_of, changing, ends_gradients, wait
+from .evaluate import arrays_of, changing, wait
 from .mode import enable_grad, no_grad
+from .structure import GRADIENT_OF, GRADIENTS, ends_gradients
 from .typing import Nested
 
 if TYPE_CHECKING:

@@ -23,12 +23,13 @@ from .arguments import dim_of
 from .backward import backward
 from .creation import leaf, values_of
 from .elementwise import Elementwise, where
-from .evaluate import SETTLED, array_of, changing, ends_gradients
+from .evaluate import array_of, changing
 from .index import Indexing
 from .inplace import InPlace, hold, kept, settle, settled, write
 from .mode import no_grad
 from .reductions import Reductions
 from .shapes import Shapes
+from .structure import SETTLED, ends_gradients
 from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs
 

@@ -20,8 +20,10 @@ from ..node import user_line
 from ..ops import assign_op, group_op, leaf, variable
 from ..ops.state import Assign, WithUpdates, is_array, present
 from ..scopes import scopes
-from .evaluate import SETTLED, _copy, array_of, changing, evaluate, settings
+from .evaluate import array_of, changing, evaluate
+from .executors import copy_of, settings
 from .inplace import settled
+from .structure import SETTLED
 
 MOST_PROGRAMS = 32  # of one function: kinds of arguments, and states of what it reads outside
 
@@ -284,7 +286,7 @@ def _copy_graph(
             _outside(node, copies, types)
         else:
             of = [copies[x] for x in node.inputs]
-            made = node.op.make(of, node.attrs) if isinstance(node.op, (WithUpdates, Assign)) else _copy(node, of, {})
+            made = node.op.make(of, node.attrs) if isinstance(node.op, (WithUpdates, Assign)) else copy_of(node, of, {})
             if isinstance(made, Node):
                 made.placed_as(node)
             copies[node] = made

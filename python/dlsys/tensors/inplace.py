@@ -25,7 +25,8 @@ from ..scopes import is_grad_enabled, scopes
 from .arguments import require_operand
 from .creation import leaf
 from .elementwise import OfTwo
-from .evaluate import SETTLED, array_of, changing, ends_gradients, evaluate, wait
+from .evaluate import array_of, changing, evaluate, wait
+from .structure import SETTLED, ends_gradients
 from .typing import ArrayLike, Index, Nested
 
 if TYPE_CHECKING:
