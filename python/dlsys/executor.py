@@ -14,7 +14,6 @@ from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_plan, ne
 from .compiler.indices import fed_indices
 from .devices import Array, Context, Staging, copied, cpu, host_array, lies_on, to_array
 from .devices import named as context_named
-from .devices.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import FLOATS, Handle, Node, Shape, find_topo_sort, handle_of, is_node, named, require_type
 from .inspect.stages import Stages
@@ -80,7 +79,6 @@ class Executor(Stages):
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
         self._is_numpy = self.ctx.kind == "numpy"
-        self._columns = panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self._order)}
         self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # the fed nodes that are needed, by the ids of all
         self._plans: OrderedDict[Signature, Plan] = OrderedDict()  # the one used last is the last
@@ -268,7 +266,7 @@ class Executor(Stages):
                 graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
                 leaves = {node: graph.leaf_of(node) for node in fed}
                 indices = fed_indices(graph, {leaf: node for node, leaf in leaves.items()})
-                plan = make_plan(graph, self.passes, self._columns, self.ctx.kind)
+                plan = make_plan(graph, self.passes, self.ctx.kind)
                 plan = replace(plan, ctx=self.ctx, arena=self._arena, indices=indices, leaves=leaves)
             self._plans[signature], self._analysed[plan] = plan, graph
             self._planned_before += 1

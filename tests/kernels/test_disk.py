@@ -113,7 +113,7 @@ model = nn.Linear(3, 2)
 nn.functional.mse_loss(model(dl.ones(4, 3)), dl.zeros(4, 2)).backward()
 z = ad.Variable("z", (3, 8, 64), "float32")
 state = nn.LSTM(64, 64)(z)[0]
-ad.Executor([state, *ad.gradients(state, [z])]).run({z: np.ones((3, 8, 64), "f")})  # asks for a matrix's panels
+ad.Executor([state, *ad.gradients(state, [z])]).run({z: np.ones((3, 8, 64), "f")})
 product = tvm_op.make_matrix_mul((2, 3), False, (3, 2), False, "llvm", "llvm", "product")
 product(np.ones((2, 3), "f"), np.ones((3, 2), "f"), out := np.empty((2, 2), "f"))
 print(imported(), values, model.bias.grad.shape, out.tolist())

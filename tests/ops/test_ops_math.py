@@ -326,7 +326,6 @@ def test_bits_of_integers() -> None:
 
 
 def test_products_of_integers_that_share_a_matrix() -> None:
-    """Of floats it is packed once for all of them; of integers it is not."""
     random = np.random.default_rng(3)
     for dtype in ("int32", "int64"):
         a, b, c = (random.integers(-9, 9, (64, 64)).astype(dtype) for _ in range(3))

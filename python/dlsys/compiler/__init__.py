@@ -4,7 +4,7 @@ Four structures: `TypedGraph` (base.py), `Group` (groups.py), `MemoryPlan` (plan
 
     types.py          a graph with the types of a run's feeds, and what of it is computed: a `TypedGraph`
     passes.py         it becomes simpler by one sweep (base.py) of the rules (rules.py), written as patterns
-                      (patterns.py); products.py packs matrices that several products read
+                      (patterns.py)
     listing.py        nodes as text
     aliases.py        values that are a part of their input's memory
     rematerialize.py  cheap values that each kernel computes that reads them
@@ -24,5 +24,4 @@ from .groups import Group, single_groups
 from .loops import Loop, make_plan, unrolled
 from .passes import NAMES, PASSES, extend, run_passes, select
 from .plan import Key, Plan
-from .products import Columns, pack
 from .types import analyse, feed_type, needed_feeds

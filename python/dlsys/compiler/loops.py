@@ -2,8 +2,8 @@
 
 The step is compiled once, whatever the number of steps. Slices are read directly from their array. A carried value is
 written where the next step reads it: into an array of all steps' values, if a later kernel or a result needs them, else
-into two places in turn. Values that are the same in all steps are computed before the loop, panels of matrices too. The
-other values of a step are in one piece of the outer arena, which nothing else uses while the loop runs.
+into two places in turn. Values that are the same in all steps are computed before the loop. The other values of a step
+are in one piece of the outer arena, which nothing else uses while the loop runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from .groups import Group
 from .lower import lower
 from .passes import extended, run_passes
 from .plan import ARENA, Key, Plan
-from .products import Columns, pack
 from .types import analyse
 
 
@@ -133,14 +132,12 @@ def _item(node: Node) -> Item:
 
 
 @precision(None)  # not that of the context in which a graph is compiled
-def make_plan(
-    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu"
-) -> Plan:
-    """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"."""
+def make_plan(graph: TypedGraph, passes: Iterable[str], kind: str = "cpu") -> Plan:
+    """The graph through the passes named, grouped into kernels, and put in order. `kind`: of the context, "cpu" or
+    "cuda"."""
     unplanned = sum([of.nbytes for node in graph.nodes if (of := node.value_type) is not None])
-    lowering = _Lowering(frozenset(passes), columns, kind)
-    return lowering.lowered(extended(lowering.optimized(graph)), unplanned)
+    lowering = _Lowering(frozenset(passes), kind)
+    return lowering.lowered(extended(run_passes(graph, lowering.names)), unplanned)
 
 
 @dataclass(frozen=True)
@@ -148,15 +145,7 @@ class _Lowering:
     """From a graph to a plan, and so from a loop's step."""
 
     names: frozenset[str]
-    columns: Columns | None
     kind: str
-
-    def optimized(self, graph: TypedGraph, same: frozenset[Node] = frozenset()) -> TypedGraph:
-        """The graph through the passes. `same`: what is given and does not change from run to run."""
-        graph = run_passes(graph, self.names)
-        if "pack" in self.names and self.columns is not None:
-            graph = pack(graph, self.columns, same)
-        return graph
 
     def lowered(self, graph: TypedGraph, unplanned: int = 0) -> Plan:
         """The plan of an optimized graph."""
@@ -263,8 +252,7 @@ class _Rolled:
         order = find_topo_sort(ends)
         below, types = set(order), list(zip(self.shapes, self.dtypes, strict=True))
         given = {variable: types[of] for of, variable in enumerate(body.variables) if variable in below}
-        same = frozenset(variable for variable in body.variables[body.moving :] if variable in below)
-        self.step = step = self.lowering.optimized(analyse(order, ends, given), same)
+        self.step = step = run_passes(analyse(order, ends, given), self.lowering.names)
         read = {value for node in step.nodes for value in value_inputs(node)} | set(step.roots)
         self.read = [of for of, variable in enumerate(body.variables) if variable in read or of in self.carried]
         return self.read

@@ -15,7 +15,7 @@ from .rules import TABLE
 PASSES = (*TABLE, "cse", "dead")
 """From graph to graph: rules by their names, common subexpressions, what nothing depends on."""
 
-NAMES = (*PASSES, "pack", "views", "fuse")
+NAMES = (*PASSES, "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
 
 

@@ -84,22 +84,6 @@ def matmul(a: te.Tensor, b: te.Tensor, trans_A: bool = False, trans_B: bool = Fa
     return te.compute(shape, at, name="matmul")
 
 
-def matmul_panels(a: te.Tensor, panels: te.Tensor) -> te.Tensor:
-    """a times the matrix that lies in panels, (n / width, k, width), or one for each of a's first axes."""
-    *lead, count, inner, width = shape_of(panels)
-    shape = (*shape_of(a)[:-1], count * width)
-    if inner == 0:
-        return full(shape, 0.0, str(a.dtype))
-    k = te.reduce_axis((0, inner), name="k")
-
-    def at(*index: Any) -> Expr:
-        *row, j = index
-        own = panels(*row[: len(lead)], tirx.floordiv(j, width), k, tirx.floormod(j, width))
-        return te.sum(a(*row, k) * own, axis=k)
-
-    return te.compute(shape, at, name="matmul")
-
-
 def sum_axes(**extents: int) -> list[tirx.IterVar]:
     """The indices of a sum, by name."""
     return [te.reduce_axis((0, extent), name=name) for name, extent in extents.items()]

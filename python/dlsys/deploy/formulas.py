@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from ..compute.base import LAST, Expr, Pair, Shape, constant, inside, read_padded, shape_of
+from ..compute.base import LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
 from ..compute.contraction import pad_images, sum_axes
 from ..compute.pooling import max_pool, mean_pool
 
@@ -17,6 +17,22 @@ def _output_shape(x: te.Tensor, taps: Pair, filters: int, stride: Pair, padding:
     batch, *space, _ = shape_of(x)
     of_axes = zip(space, taps, stride, padding, dilation, strict=True)
     return batch, *((extent + 2 * p - (k - 1) * d - 1) // s + 1 for extent, k, s, p, d in of_axes), filters
+
+
+def matmul_panels(a: te.Tensor, panels: te.Tensor) -> te.Tensor:
+    """a times the matrix that lies in panels, (n / width, k, width), or one for each of a's first axes."""
+    *lead, count, inner, width = shape_of(panels)
+    shape = (*shape_of(a)[:-1], count * width)
+    if inner == 0:
+        return full(shape, 0.0, str(a.dtype))
+    k = te.reduce_axis((0, inner), name="k")
+
+    def at(*index: Any) -> Expr:
+        *row, j = index
+        own = panels(*row[: len(lead)], tirx.floordiv(j, width), k, tirx.floormod(j, width))
+        return te.sum(a(*row, k) * own, axis=k)
+
+    return te.compute(shape, at, name="matmul")
 
 
 def conv2d_panels(

@@ -86,6 +86,28 @@ def _flop(filters: Callable[[Node, Shape], Shape]) -> Callable[[Node, list[Shape
     return lambda node, shapes, shape: 2 * math.prod(shape) * math.prod(filters(node, shapes[1])[1:])
 
 
+def _matmul_panels(a: np.ndarray, panels: np.ndarray) -> np.ndarray:
+    *lead, count, k, width = panels.shape
+    return a @ np.moveaxis(panels, -3, -2).reshape(*lead, k, count * width)
+
+
+def _product_shape(a: Shape, panels: Shape) -> Shape:
+    if len(a) < 2 or len(panels) not in (3, 4) or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]):
+        raise ShapeError(f"inner dimensions differ: {a} x {panels}")
+    return (*a[:-1], panels[-3] * panels[-1])
+
+
+matmul_panels = primitive(
+    "matmul_panels",
+    numpy=_matmul_panels,
+    te=_formula("matmul_panels"),
+    shape=_product_shape,
+    grad=_no_gradient,
+    kind="contraction",
+    flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-1],
+    doc="(..., m, k) times a matrix in panels of columns, P[j, i, c] = B[i, j width + c] -> (..., m, n); with "
+    "(b, panels, k, width) the product of (b, m, k) with b matrices.",
+)
 conv2d_panels = primitive(
     "conv2d_panels",
     numpy=_conv2d_panels,

@@ -7,8 +7,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..devices.panels import panel_columns
 from ..graph import Node
-from ..ops.linalg import matmul_panels
 from ..tensors import tensor
+from .operators import matmul_panels
 
 
 def product(a: Node, matrix: np.ndarray, rows: int, name: str | None = None) -> Node | None:

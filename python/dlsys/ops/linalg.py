@@ -1,9 +1,4 @@
-"""Matrix multiplication, of matrices, vectors and batches of matrices.
-
-A right operand that several products read is laid out once, by a pass, in the order in which their inner loops read it:
-a panel holds `width` neighbouring columns of a (k, n) matrix row by row, P[j, i, c] = B[i, j width + c]. Panels are the
-compiler's, not the user's, and have no gradient.
-"""
+"""Matrix multiplication, of matrices, vectors and batches of matrices."""
 
 from __future__ import annotations
 
@@ -13,9 +8,9 @@ import numpy as np
 
 from .. import compute
 from ..checks import flag
-from ..errors import GraphError, ShapeError
-from ..graph import NUMBERS, Made, Node, Shape, error_at
-from .moves import as_shape, reshape, sum_to, transpose
+from ..errors import ShapeError
+from ..graph import NUMBERS, Made, Node, Shape
+from .moves import as_shape, sum_to
 from .primitive import primitive
 from .rules import broadcast_rule, in_product_dtype, product_dtype
 
@@ -81,35 +76,3 @@ def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) ->
     is not there in the result. Of uint8 and int8 the result is int32, exactly, by the CPU's dot products of bytes.
     """
     return matmul(a, b, trans_A=flag("matmul", "trans_A", trans_A), trans_B=flag("matmul", "trans_B", trans_B))
-
-
-def _matmul_panels(a: np.ndarray, panels: np.ndarray) -> np.ndarray:
-    *lead, count, k, width = panels.shape
-    return a @ np.moveaxis(panels, -3, -2).reshape(*lead, k, count * width)
-
-
-def _panels_shape(a: Shape, panels: Shape) -> Shape:
-    if len(a) < 2 or len(panels) not in (3, 4) or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]):
-        raise ShapeError(f"inner dimensions differ: {a} x {panels}")
-    return (*a[:-1], panels[-3] * panels[-1])
-
-
-def _no_gradient(g: Node, y: Node, *inputs: Node) -> None:
-    raise error_at(y, GraphError, "panels are laid out behind gradients: there is no gradient")
-
-
-matmul_panels = primitive(
-    "matmul_panels", te=compute.matmul_panels, numpy=_matmul_panels, grad=_no_gradient, shape=_panels_shape,
-    kind="contraction", flop=lambda node, shapes, shape: 2 * math.prod(shape) * shapes[0][-1],
-    doc="(..., m, k) x (panels, k, width) -> (..., m, n), n = panels width; with (b, panels, k, width) the product of "
-    "(b, m, k) with b matrices.",
-)  # fmt: skip
-
-
-def panels_of(b: Node, width: int, trans: bool) -> Made:
-    """The matrix b, (k, n) or with trans (n, k), in panels of `width` columns, of which n is a multiple."""
-    if trans:
-        n, k = b.shape
-        return transpose(reshape(b, shape=(n // width, width, k)), axes=(0, 2, 1))
-    k, n = b.shape
-    return transpose(reshape(b, shape=(k, n // width, width)), axes=(1, 0, 2))
