@@ -215,9 +215,6 @@ def optimizers() -> Iterable[Row]:
     yield GraphError, "the loss must be a node, not float", lambda: opt.minimize(3.0)
     yield GraphError, "is given twice", lambda: opt.add_param_group({"params": [w]})
     yield GraphError, "lr must be a number >= 0", lambda: opt.param_groups[0].update(lr=-1)
-    turned = {w: b * 1.0, b: w * 1.0}
-    yield ShapeError, "b has shape (3,), the value (2, 3)", lambda: run_of(lambda: opt.apply_gradients(turned))
-    yield GraphError, "dictionary of the optimizer's parameters", lambda: opt.apply_gradients([w * 1.0, b * 1.0])
     yield GraphError, "maximize must be False, not True", lambda: optim.Adam([w], maximize=True)
     yield GraphError, "StepLR: needs an optimizer, not Parameter", lambda: optim.StepLR(w, 3)
     yield GraphError, "step_size must be an integer >= 1, not 0", lambda: optim.StepLR(opt, 0)

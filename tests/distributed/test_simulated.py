@@ -93,8 +93,11 @@ def test_mistakes_have_names(tmp_path: Path) -> None:
     with using(Simulated(2)):
         weight = dl.tensor([1.0, 2.0], requires_grad=True)
         (weight * weight).sum().backward()
-        assert "fit(clip_norm=)" in error_of(GraphError, optim.clip_grad_norm_, [weight], 1.0)
-        optim.SGD([weight], lr=0.5).step()
+        assert "distributed.averaged(" in error_of(GraphError, optim.clip_grad_norm_, [weight], 1.0)
+        optimizer = optim.SGD([weight], lr=0.5)
+        with distributed.averaged(optimizer):
+            assert optim.clip_grad_norm_([weight], 100.0).item() == pytest.approx(20**0.5)
+            optimizer.step()
         np.testing.assert_array_equal(weight.numpy(), [0.0, 0.0])
         for wrong in ("mean", None):
             assert "one of sum, max, min" in error_of(CommunicationError, distributed.all_reduce, 1.0, wrong)

@@ -15,4 +15,4 @@ from .communicators import OPERATIONS, Alone, Communicator, Mpi, Simulated
 from .group import (
     Group, all_gather, all_reduce, barrier, broadcast, group, init, local_rank, rank, share, size, using,
 )
-from .means import mean_over_ranks, synchronize
+from .means import averaged, mean_over_ranks, synchronize

@@ -8,10 +8,11 @@ in the same order, whatever order their kernels have.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -24,7 +25,11 @@ from ..graph import FLOATS, Node, Op, register
 from ..ops import concatenate_op, copy_op, reshape_op, slice_op
 from ..ops.state import array_on
 from ..optim import Optimizer, averages
-from .group import all_gather, all_reduce, broadcast, group, size
+from ..scopes import scopes
+from ..tensors.backward import set_gradient
+from ..tensors.evaluate import evaluate
+from .communicators import Alone
+from .group import all_gather, all_reduce, broadcast, group, size, using
 
 _numbers = itertools.count()
 
@@ -66,7 +71,8 @@ BUCKET = _Bucket()
 def mean_over_ranks(x: Node) -> Node:
     """The mean of x over all ranks, which all get, with the same bits. All ranks must evaluate the same nodes, made in
     the same order."""
-    return MeanOverRanks.make([x], {"order": next(_numbers)})
+    numbers = _numbers if scopes.recording is None else scopes.recording.numbers
+    return MeanOverRanks.make([x], {"order": next(numbers)})
 
 
 def in_buckets(graph: TypedGraph) -> TypedGraph:
@@ -131,6 +137,21 @@ def mean_of_gradients(optimizer: Optimizer, gradients: Sequence[Node]) -> list[N
     if optimizer not in _known:
         synchronize(optimizer.parameters, optimizer)
     return [mean_over_ranks(gradient) for gradient in gradients]
+
+
+@contextlib.contextmanager
+def averaged(optimizer: Optimizer) -> Iterator[None]:
+    """Leaves the means over the ranks in the `grad` of the optimizer's parameters; inside, `clip_grad_norm_` and the
+    optimizer's `step` take them as they are."""
+    if size() > 1:
+        gradients: dict[Any, Any] = {p: p.grad for p in optimizer.parameters if p.grad is not None}
+        means = mean_of_gradients(optimizer, [*gradients.values()])
+        for parameter, mean in zip(gradients, means, strict=True):
+            set_gradient(parameter, mean)
+        if scopes.recording is None:
+            evaluate(means)  # now, as long as there are other ranks
+    with using(Alone()) if size() > 1 else contextlib.nullcontext():
+        yield
 
 
 def synchronize(values: Iterable[Any], optimizer: Optimizer | None = None) -> None:

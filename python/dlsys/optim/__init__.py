@@ -5,8 +5,7 @@ from __future__ import annotations
 from . import lr_scheduler as lr_scheduler
 from .averages import averages as averages
 from .clipping import (
-    clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_, clip_grad_value_ as clip_grad_value_,
-    global_norm as global_norm,
+    clip_grad_norm_ as clip_grad_norm_, clip_grad_value_ as clip_grad_value_, global_norm as global_norm,
 )
 from .groups import ParameterGroup as ParameterGroup
 from .lr_scheduler import (

@@ -26,28 +26,13 @@ def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
     return ad.sqrt_op(ad.sum_node_list(squares))
 
 
-def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Node]:
-    """The gradients scaled by min(1, max_norm / (norm + 1e-6)), where norm is their `global_norm`, as by
-    torch.nn.utils.clip_grad_norm_. Raises GraphError for a max_norm that is no number >= 0."""
-    limit, norm = number("clip_grad_norm", "max_norm", max_norm), global_norm(gradients)
-    if any(is_leaf(value) and getattr(value, "requires_grad", False) for value in gradients):
-        raise GraphError("clip_grad_norm: takes gradients, not parameters: clip_grad_norm_ takes those")
-    return _scaled(gradients, norm, limit)
-
-
-def _scaled(gradients: Sequence[ad.Node], norm: ad.Node, limit: float) -> list[ad.Node]:
-    """The gradients times limit / max(limit, norm + 1e-6), which is exactly 1 where nothing is clipped."""
-    scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
-    return [gradient * scale for gradient in gradients]
-
-
 def clip_grad_norm_(parameters: Any, max_norm: float) -> ad.Node:
     """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
     Returns the norm before, of shape (). With max_norm = infinity nothing is scaled. Raises
     GraphError for an argument that is no parameter, for a max_norm that is no number >= 0, and in a group of processes,
-    where `grad` is of this process alone."""
+    where `grad` is of this process alone, outside of `distributed.averaged`."""
     if averages.count() > 1:
-        told = "each process has its own gradients: use fit(clip_norm=), or clip_grad_norm of optimizer.gradients(loss)"
+        told = "each process has its own gradients: clip and step within distributed.averaged(optimizer)"
         raise GraphError(f"clip_grad_norm_: {told}")
     clips = not (isinstance(max_norm, float) and max_norm == math.inf)
     limit = number("clip_grad_norm_", "max_norm", max_norm if clips else 0.0)
@@ -57,8 +42,9 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> ad.Node:
     with no_grad():
         gradients = [parameter.grad for parameter in left]
         norm = global_norm(gradients)
-        for parameter, value in zip(left, _scaled(gradients, norm, limit) if clips else gradients, strict=True):
-            set_gradient(parameter, value)
+        scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)  # exactly 1 where nothing is clipped
+        for parameter, gradient in zip(left, gradients, strict=True):
+            set_gradient(parameter, gradient * scale if clips else gradient)
     return norm
 
 

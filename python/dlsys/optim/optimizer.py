@@ -22,12 +22,13 @@ from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors import is_leaf, leaf, no_grad
 from ..tensors.backward import zero_gradients
-from ..tensors.evaluate import array_of, changing
-from ..tensors.inplace import lasting
-from .apply import Values, apply_now, assigned
+from ..tensors.evaluate import array_of, changing, evaluate
+from ..tensors.inplace import lasting, write
 from .averages import averages
 from .groups import NEUTRAL, ParameterGroup, Settings, listed, merged
 
+Values = Mapping[Any, Any]
+"""A node for each parameter: its gradient, or its new value."""
 State = Mapping[str, Node]
 Updated = tuple[Node, dict[str, Node]]
 """A parameter's new value, and that of its state."""
@@ -160,24 +161,6 @@ class Optimizer:
                 state[key] = lasting(partial(ad.Parameter, start, name, False))
         return state
 
-    def gradients(self, loss: Node) -> dict[ad.Parameter, Node]:
-        """The gradient of `sum(loss)` for each parameter that requires one and on which the loss depends. In a group
-        of processes the mean of their gradients."""
-        reached = set(ad.find_topo_sort([loss]))
-        wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
-        return dict(zip(wanted, averages.mean(self, ad.gradients(loss, wanted)), strict=True))
-
-    def apply_gradients(self, gradients: Values) -> Node:
-        """A node whose evaluation takes one step with these gradients, of some or all parameters; the others stay as
-        they are. Raises GraphError for other arguments. Wrong shapes and dtypes are an error at the evaluation."""
-        name = f"{type(self).__name__}.apply_gradients"
-        if not isinstance(gradients, Mapping) or not gradients.keys() <= set(self.parameters):
-            raise GraphError(f"{name}: needs a dictionary of the optimizer's parameters and their gradients")
-        for gradient in gradients.values():
-            if not is_node(gradient):
-                raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
-        return assigned(self.new_values(gradients))
-
     def minimize(self, loss: Node) -> Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
@@ -189,15 +172,18 @@ class Optimizer:
         if not is_node(loss):
             raise GraphError(f"{name}: the loss must be a node, not {type(loss).__name__}")
         self._warn_of_autocast("minimize")
-        gradients = self.gradients(loss)
-        if not gradients:
+        below = ad.find_topo_sort([loss])
+        reached = set(below)
+        wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
+        if not wanted:
             names = ", ".join(parameter.name for parameter in self.parameters[:3])
             told = f"depends on no parameter that requires a gradient, of {names}, ..."
             raise GraphError(f"{name}: {loss.name} {told} (made at {loss.location})")
-        step = self.apply_gradients(gradients)
+        means = averages.mean(self, ad.gradients(loss, wanted))
+        values = self.new_values(dict(zip(wanted, means, strict=True)))
         # Updates of state by the loss, such as running means, belong to the step even if the loss is not evaluated.
-        updates = [node for node in ad.find_topo_sort([loss]) if isinstance(node.op, WithUpdates)]
-        return ad.group([step, *dict.fromkeys(one for node in updates for one in node.inputs[1:])]) if updates else step
+        updates = [one for node in below if isinstance(node.op, WithUpdates) for one in node.inputs[1:]]
+        return ad.group([*(ad.assign(p, value) for p, value in values.items()), *dict.fromkeys(updates)])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step now, with the gradients in the parameters' `grad`; parameters without one are not changed.
@@ -217,7 +203,11 @@ class Optimizer:
                     raise ShapeError(f"{name}: {told}")
             if gradients:
                 means = averages.mean(self, [*gradients.values()])
-                apply_now(self.new_values(dict(zip(gradients, means, strict=True))))
+                values = self.new_values(dict(zip(gradients, means, strict=True)))
+                for parameter, value in values.items():
+                    write(parameter, value)
+                if scopes.recording is None:
+                    evaluate([], in_place=[*values])
         return loss
 
     def _warn_of_autocast(self, method: str) -> None:

@@ -8,7 +8,8 @@ training step in a user's own words runs as fast as an `Executor` that was made 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..scopes import scopes
 from .evaluate import array_of, changing, evaluate
 from .executors import copy_of, settings
 from .inplace import settled
-from .structure import SETTLED
+from .structure import SETTLED, device_of
 
 MOST_PROGRAMS = 32  # of one function: kinds of arguments, and states of what it reads outside
 
@@ -41,6 +42,7 @@ class Recording:
         grads: the tensors whose `grad` was used: what it was, and whether it was read before it was written.
         modules: the modules that were called, and whether they were training.
         before_call, each_call: what is called before each run, and after it, as a schedule's step.
+        numbers: numbers for what is ordered, the same each time that the function is called.
     """
 
     def __init__(self) -> None:
@@ -51,6 +53,7 @@ class Recording:
         self._state: set[int] = set()
         self.before_call: list[Callable[[], Any]] = []
         self.each_call: list[Callable[[], Any]] = []
+        self.numbers: Iterator[int] = itertools.count()
 
     def changes(self, handle: Any) -> None:
         """Note that a tensor is about to be assigned."""
@@ -203,7 +206,8 @@ class Program:
         self.count = len(outputs)
         from ..executor import Executor
 
-        self.executor: Any = Executor([*roots, *([group_op(updates)] if updates else [])])
+        ctx = device_of([node for node in copies.values() if isinstance(node, Node)])
+        self.executor: Any = Executor([*roots, *([group_op(updates)] if updates else [])], ctx)
 
     def fits(self) -> bool:
         """Whether what it reads outside is as it was when the function was called."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..devices import Context, cpu
@@ -118,11 +118,17 @@ class Graph:
 
     @property
     def context(self) -> Context:
-        """Where it is computed: on the GPU where one of its arrays lies, else on the CPU. Others are copied there."""
-        for node in self.given:
-            if node.held.context.kind == "cuda" and not node.attrs.get("roams"):
-                return node.held.context
-        return cpu()
+        """Where it is computed."""
+        return device_of(self.given)
+
+
+def device_of(nodes: Iterable[Node]) -> Context:
+    """Where a graph is computed: on the GPU where one of the arrays of its nodes lies, else on the CPU. Others are
+    copied there."""
+    for node in nodes:
+        if node.held is not None and node.held.context.kind == "cuda" and not node.attrs.get("roams"):
+            return node.held.context
+    return cpu()
 
 
 def _is_given(node: Node, through: bool) -> bool:

@@ -14,6 +14,7 @@ from ..checks import integer, word
 from ..distributed import synchronize
 from ..errors import GraphError
 from ..nn import Module
+from ..nn.module import in_mode
 from ..optim import Optimizer, ReduceLROnPlateau
 from .run import COLUMNS, VALIDATION, Run, means
 from .steps import Function, History, Steps
@@ -73,7 +74,8 @@ def fit(
     check_fit(**locals())
     place = None if directory is None else Path(directory)
 
-    steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
+    steps = Steps(model, loss, metrics or {}, random.default_generator.streams)
+    steps.trains(optimizer, clip_norm)
     run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
     if schedule is not None and schedule_each == "step":
         run.on_step.append(lambda number, loss: advance(schedule, loss))
@@ -106,8 +108,9 @@ def evaluate_on(
     """The mean loss and metrics of a model in its `eval` mode over all batches of `data`, by name. Raises GraphError
     for wrong arguments and for data without a batch."""
     require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
-    steps = Steps(model, loss, None, metrics or {}, None, 0)
-    found = means([steps.run(batch, False) for batch in data])
+    steps = Steps(model, loss, metrics or {})
+    with in_mode(model, False):
+        found = means([steps.run(batch, False) for batch in data])
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
     return found

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from .. import distributed, random
 from ..errors import DataError, DlsysError, GraphError
+from ..nn.module import in_mode
 from ..optim import Optimizer
 from ..serialization import last_good, load, save
 from .steps import History, Steps, line_of
@@ -101,7 +102,8 @@ class Run:
         done, has_state = len(at.measured), hasattr(self.data, "state_dict")
         count = len(self.data) if hasattr(self.data, "__len__") else None
         batches = islice(self.data, 0 if has_state else done, None)  # a DataLoader goes on by itself
-        with tqdm(batches, f"epoch {epoch}", count, initial=done, leave=False, disable=shown) as bar:
+        bar = tqdm(batches, f"epoch {epoch}", count, initial=done, leave=False, disable=shown)
+        with in_mode(self.compiled.model, True), bar:
             for batch in bar:
                 self.place_in_data = self.data.state_dict() if has_state else None
                 self.compiled.asks = bool(self.asked)
@@ -128,7 +130,8 @@ class Run:
         buffers, such as running means, which each rank has of its own samples."""
         distributed.synchronize(self.compiled.model.buffers())
         if self.validation is not None:
-            found = means([self.compiled.run(batch, False) for batch in self.validation])
+            with in_mode(self.compiled.model, False):
+                found = means([self.compiled.run(batch, False) for batch in self.validation])
             if not found:
                 raise GraphError(f"fit: the validation data gave no batch in epoch {self.row['epoch']}")
             self.row |= {VALIDATION + name: value for name, value in found.items()}

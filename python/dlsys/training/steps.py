@@ -1,10 +1,10 @@
-"""Compiled training and validation steps, one for each signature of a batch; and the record of a run."""
+"""The compiled step of training, the compiled measurement, and the record of a run."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from ..charts import chart
 from ..data.dataset import nearest_dtype
 from ..devices import host_array
 from ..errors import GraphError, ShapeError
+from ..graph import is_node
 from ..nn import Module
-from ..nn.module import in_mode
-from ..optim import Optimizer, clip_grad_norm
+from ..optim import Optimizer, clip_grad_norm_
 from ..serialization import write
-from ..tensors import known_shape
+from ..tensors import Tensor
+from ..tensors.compile import CompiledFunction, compile
 
 STREAMS = 1 << 20  # of random numbers, that each rank has at most
 
@@ -76,7 +77,10 @@ def line_of(row: dict[str, Any]) -> str:
     return ", ".join(shown)
 
 
-Function = Callable[..., ad.Node]
+Function = Callable[..., Any]
+"""A loss or a metric: (output, *targets) -> a tensor of one number."""
+Values = dict[str, Any]
+"""The loss and the metrics by name."""
 Batch = tuple[np.ndarray, ...]
 
 
@@ -94,78 +98,84 @@ def _as_batch(given: Any) -> Batch:
     return tuple(array.astype(nearest_dtype(array.dtype), copy=False) for array in arrays)
 
 
-@dataclass
 class Steps:
-    """The steps of one model: `model(input)`, `loss(output, *targets)` and metrics of the same arguments.
+    """What a run does with a batch: `model(input)`, `loss(output, *targets)` and metrics of the same arguments.
 
-    A graph is built and compiled for every signature of a batch (shapes and dtypes), and for training and validation.
-    In a group of processes each takes its share of a batch; loss, metrics and gradients are means over all samples.
+    A step of training and a measurement are compiled functions. In a group of processes each takes its share of a
+    batch; loss, metrics and gradients are means over all samples.
 
     Attributes:
+        step, measure: (*batch, weight) -> loss and metrics by name. `step.executor` shows every stage.
         asks: whether this rank asks all to stop after the step.
         asked: whether one has.
     """
 
-    model: Module
-    loss: Function
-    optimizer: Optimizer | None
-    metrics: Mapping[str, Function]
-    clip_norm: float | None
-    first_stream: int
-    built: dict[Any, tuple[ad.Executor, Sequence[ad.Node]]] = field(default_factory=dict)
-    asks: bool = False
-    asked: bool = False
+    def __init__(self, model: Module, loss: Function, metrics: Mapping[str, Function], first_stream: int = 0) -> None:
+        self.model, self.first_stream = model, first_stream
+        self._functions: dict[str, Function] = {"loss": loss, **metrics}
+        self.measure: CompiledFunction = compile(self._measured)
+        self.step: CompiledFunction = self.measure  # until `trains`
+        self.asks = self.asked = False
+
+    def trains(self, optimizer: Optimizer, clip_norm: float | None) -> None:
+        """Let `step` be one of this optimizer."""
+
+        def forget() -> None:
+            self.model.zero_grad()  # also of parameters that are not trained
+            optimizer.zero_grad()
+
+        def step(*batch: Tensor, weight: Tensor | None) -> Values:
+            forget()
+            values = self._values(*batch, weight=weight)
+            values["loss"].backward()
+            with distributed.averaged(optimizer):
+                if clip_norm is not None:
+                    clip_grad_norm_(optimizer.parameters, clip_norm)
+                optimizer.step()
+            forget()  # nothing is left behind
+            return _over_ranks(values)
+
+        self.step = compile(step)
 
     def run(self, given: Any, training: bool) -> tuple[dict[str, float], int]:
-        """The loss and the metrics of a batch, and its size. With `training` the optimizer takes a step, else the
-        model is in `eval` mode."""
+        """The loss and the metrics of a batch, and its size. With `training` the optimizer takes a step."""
         batch = _as_batch(given)
-        total = len(batch[0])
+        total, weight = len(batch[0]), None
         if distributed.size() > 1:
             own = distributed.share(total)
-            weight = (own.stop - own.start) * distributed.size() / max(total, 1)
+            share = (own.stop - own.start) * distributed.size() / max(total, 1)
             own = own if own.stop > own.start else slice(0, 1)  # stands for an empty share, and counts as none
-            dtype = next((parameter.dtype for parameter in self.model.parameters()), "float32")
-            batch = (*(value[own] for value in batch), np.array(weight, dtype))
+            batch = tuple(value[own] for value in batch)
+            weight = np.array(share, next((parameter.dtype for parameter in self.model.parameters()), "float32"))
             self.asked = self.asked or bool(distributed.all_reduce(int(self.asks), "max"))
-        signature = (training, *((value.shape, str(value.dtype)) for value in batch))
-        if signature not in self.built:
-            self.built[signature] = self._build(batch, training)
-        executor, variables = self.built[signature]
-        found = executor.run(dict(zip(variables, batch, strict=True)))
-        pairs = zip(["loss", *self.metrics], found, strict=False)
-        return {name: float(value.numpy().reshape(())) for name, value in pairs}, total
+        found = (self.step if training else self.measure)(*batch, weight=weight)
+        return {name: float(value) for name, value in found.items()}, total
 
-    def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
-        """The executor of a step, or of a measurement, for batches with these shapes and dtypes, and its variables."""
-        names = ["input", *(f"target{i}" if i else "target" for i in range(len(batch) - 1))]
-        if distributed.size() > 1:
-            names[-1] = "weight"  # of this rank's samples in a mean over ranks
-        variables = [ad.Variable(n, v.shape, str(v.dtype)) for n, v in zip(names, batch, strict=True)]
-        # Each graph draws from the same streams, so the order in which graphs are built changes no number.
+    def _measured(self, *batch: Tensor, weight: Tensor | None) -> Values:
+        return _over_ranks(self._values(*batch, weight=weight))
+
+    def _values(self, x: Tensor, *targets: Tensor, weight: Tensor | None) -> Values:
+        """The loss and the metrics, times `weight`, that of this rank's samples in a mean over the ranks."""
+        # All functions draw from the same streams, so the order in which they are recorded changes no number.
         # Each rank draws from others.
-        first = self.first_stream + STREAMS * distributed.rank()
-        weight = variables[-1] if distributed.size() > 1 else None
-        given = variables[:-1] if distributed.size() > 1 else variables
-        with in_mode(self.model, training), random.default_generator.streams_from(first):
-            output = self.model(given[0])
-            loss = self.loss(output, *given[1:])
-            values = [loss, *(metric(output, *given[1:]) for metric in self.metrics.values())]
-        for name, value in zip(["loss", *self.metrics], values, strict=True):
-            shape = known_shape(value)
-            if shape is not None and np.prod(shape, dtype=np.int64) != 1:
-                raise ShapeError(f"fit: the {name} must be one number, it has shape {shape}")
+        with random.default_generator.streams_from(self.first_stream + STREAMS * distributed.rank()):
+            output = self.model(x)
+            values = {name: function(output, *targets) for name, function in self._functions.items()}
+        for name, value in values.items():
+            if not is_node(value):
+                raise GraphError(f"fit: the {name} must be a tensor, not {type(value).__name__}")
+            if math.prod(value.shape) != 1:
+                raise ShapeError(f"fit: the {name} must be one number, it has shape {value.shape}")
         if weight is not None:
-            values = [value * ad.cast_like_op(weight, value) for value in values]
-            loss, values = values[0], list(map(distributed.mean_over_ranks, values))
-        if training and self.optimizer is not None:
-            gradients = self.optimizer.gradients(loss)
-            if self.clip_norm is not None:
-                clipped = clip_grad_norm([*gradients.values()], self.clip_norm)
-                gradients = dict(zip(gradients, clipped, strict=True))
-            values.append(self.optimizer.apply_gradients(gradients))
-        device = next((parameter.device for parameter in self.model.parameters()), None)
-        return ad.Executor(values, device), variables
+            values = {name: value * ad.cast_like_op(weight, value) for name, value in values.items()}
+        return values
+
+
+def _over_ranks(values: Values) -> Values:
+    """The means over the ranks."""
+    if distributed.size() == 1:
+        return values
+    return {name: distributed.mean_over_ranks(value) for name, value in values.items()}
 
 
 def accuracy(output: ad.Node, target: ad.Node) -> ad.Node:
