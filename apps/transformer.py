@@ -121,15 +121,14 @@ class Some:
 
 def sample(model: nn.Module, start: np.ndarray, count: int, temperature: float, seed: int) -> np.ndarray:
     """`start` and `count` tokens more, each drawn from the model's distribution, sharpened by a temperature below 1."""
-    x = ad.Variable("x", (1, model.context), "int64")
-    executor = ad.Executor([model.eval()(x)], ctx=next(iter(model.parameters())).device)
+    logits_of = dl.compile(model.eval())
     rng, tokens = np.random.default_rng(seed), list(start)
     for _ in range(count):
         seen = tokens[-model.context :]
         window = np.zeros((1, model.context), np.int64)
         window[0, : len(seen)] = seen  # what follows cannot be seen by what stands before
-        (logits,) = executor.run({x: window}, convert_to_numpy_ret_vals=True)
-        scaled = logits[len(seen) - 1].astype(np.float64) / temperature
+        logits = logits_of(window).numpy()[len(seen) - 1]
+        scaled = logits.astype(np.float64) / temperature
         shares = np.exp(scaled - scaled.max())
         tokens.append(int(rng.choice(len(shares), p=shares / shares.sum())))
     return np.array(tokens)

@@ -64,7 +64,7 @@ def measured(key: str, names: list[str], rounds: int) -> dict[str, Any]:
     figures["train"] = common.alternate({name: one.train for name, one in made.items()}, rounds, LEAST)
     infer = {name: one.infer for name, one in made.items() if one.infer is not None}
     figures["infer"] = common.alternate(infer, rounds, LEAST)
-    plan = made["dlsys"].step.latest_plan()
+    plan = made["dlsys"].step.executor.latest_plan()
     figures["kernels"] = len(plan.groups)
     figures["arena"] = [plan.memory.bytes_unplanned, plan.memory.bytes_planned, plan.memory.lower_bound]
     return figures
@@ -102,8 +102,8 @@ def sections(runs: Mapping[int, Any]) -> list[str]:
     return [
         "## Milliseconds of a training step",
         common.table(["model", "threads", *NAMES, "of the best"], steps),
-        "Medians, in turn in one process. dlsys: one run of a compiled graph; loop: as in PyTorch, `zero_grad`, the "
-        "loss, `backward` and the optimizer's `step`. Of the best: dlsys over the fastest of the others.",
+        "Medians, in turn in one process. loop: as in PyTorch, `zero_grad`, the loss, `backward` and the optimizer's "
+        "`step`; dlsys: the same by `dl.compile`. Of the best: dlsys over the fastest of the others.",
         "## Milliseconds of inference",
         common.table(["model", "threads", *INFERRED, "of the best"], passes),
         "## Memory of a training step, in MiB",

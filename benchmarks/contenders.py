@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from models import MODELS, Model
-from timing import Runner, repeat
+from timing import Runner
 
 State = dict[str, np.ndarray]
 
@@ -26,7 +26,7 @@ class Contender:
     Attributes:
         train: train(n) makes n steps and returns the last one's loss.
         infer: infer(n) computes the network n times; None where that is another contender's.
-        step: the executor of dlsys' compiled step.
+        step: dlsys' compiled step, whose `executor` shows every stage.
     """
 
     train: Callable[[int], float]
@@ -34,34 +34,42 @@ class Contender:
     step: Any = None
 
 
-def dlsys(model: Model, state: State, x: np.ndarray, y: np.ndarray) -> Contender:
-    """The graph API: loss, gradients and update as one compiled graph."""
+def dlsys(*given: Any) -> Contender:
+    """The step, in PyTorch's words, and the network as compiled functions."""
     import dlsys as dl
-    from dlsys import autodiff as ad
     from dlsys import nn, optim
 
-    network = model.network(nn)
-    network.load_state_dict(state)
-    X, Y = ad.Variable("X", x.shape, str(x.dtype)), ad.Variable("Y", y.shape, str(y.dtype))
-    loss = ad.cross_entropy_op(network.train()(X), Y)
-    step = ad.Executor([loss, getattr(optim, model.optimizer)(network.parameters(), lr=model.lr).minimize(loss)])
-    predict = ad.Executor([network.eval()(X)])
-    feed = {X: dl.array(x), Y: dl.array(y)}
+    network, X, Y, optimizer = loop(nn, optim, dl.tensor, *given)
+
+    @dl.compile
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(network(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    predict = dl.compile(network)
 
     def train(times: int) -> float:
+        network.train()
         for _ in range(times):
-            found, _ = step.run(feed)
-        return float(found.numpy().item())
+            loss = step(X, Y)
+        return float(loss)
 
-    return Contender(train, repeat(lambda: predict.run({X: feed[X]})), step)
+    def infer(times: int) -> None:
+        network.eval()
+        for _ in range(times):
+            predict(X)
+
+    return Contender(train, infer, step)
 
 
 def loop(nn: Any, optim: Any, tensor: Any, model: Model, state: State, x: np.ndarray, y: np.ndarray) -> Any:
-    """The network, its loss as a function, the optimizer, and the tensor of `x`, of dlsys or PyTorch."""
-    network, X, Y = model.network(nn), tensor(x), tensor(y)
+    """The network, the tensors of `x` and `y`, and the optimizer, of dlsys or PyTorch."""
+    network = model.network(nn)
     network.load_state_dict({name: tensor(value.copy()) for name, value in state.items()})
-    optimizer = getattr(optim, model.optimizer)(network.parameters(), lr=model.lr)
-    return network, lambda: nn.functional.cross_entropy(network(X), Y), optimizer, X
+    return network, tensor(x), tensor(y), getattr(optim, model.optimizer)(network.parameters(), lr=model.lr)
 
 
 def trained(network: Any, loss_of: Callable[[], Any], optimizer: Any, update: Callable[[], Any]) -> Runner:
@@ -84,16 +92,20 @@ def dlsys_loop(*given: Any) -> Contender:
     import dlsys as dl
     from dlsys import nn, optim
 
-    network, loss_of, optimizer, _ = loop(nn, optim, dl.tensor, *given)
-    return Contender(trained(network, loss_of, optimizer, optimizer.step))
+    network, X, Y, optimizer = loop(nn, optim, dl.tensor, *given)
+    return Contender(trained(network, lambda: nn.functional.cross_entropy(network(X), Y), optimizer, optimizer.step))
 
 
 def torch(*given: Any, compiled: bool = False) -> Contender:
     """PyTorch; torch.compile makes the loss, its gradients and the update if `compiled`."""
     import torch
 
-    network, loss_of, optimizer, X = loop(torch.nn, torch.optim, torch.from_numpy, *given)
+    network, X, Y, optimizer = loop(torch.nn, torch.optim, torch.from_numpy, *given)
     predict, update = network, optimizer.step
+
+    def loss_of() -> Any:
+        return torch.nn.functional.cross_entropy(network(X), Y)
+
     if compiled:
         torch._dynamo.config.recompile_limit = 64  # beyond its limit Dynamo runs eagerly and says nothing
         torch._dynamo.config.fail_on_recompile_limit_hit = torch._dynamo.config.allow_rnn = True

@@ -179,8 +179,14 @@ def test_a_cache_of_keys_and_values() -> None:
         parts = [run(*(x[:, :, a:b] for x in (q, k, v))) for a, b in ((0, 3), (3, 4), (4, 5), (5, 6))]
         np.testing.assert_allclose(dl.cat(parts, 2).numpy(), whole.numpy(), rtol=1e-5, atol=1e-6)
         assert cache.length == 6
+    cache.reset()  # a prompt of 3 that is padded to 4
+    run(*(x[:, :, :4] for x in (q, k, v)))
+    cache.truncate(3)
+    assert "3 tokens are kept, and not 4" in error_of(GraphError, cache.truncate, 4)
+    rest = [run(*(x[:, :, i : i + 1] for x in (q, k, v))) for i in (3, 4, 5)]
+    np.testing.assert_allclose(dl.cat(rest, 2).numpy(), whole[:, :, 3:].numpy(), rtol=1e-5, atol=1e-6)
     one = [x[:, :, :1] for x in (q, k, v)]
     run(*one), run(*one)
     told = error_of(GraphError, run, *one)
     assert "8 tokens are kept, and 1 more are beyond the capacity of 8" in told
-    assert run.recorded == 2
+    assert run.recorded == 3

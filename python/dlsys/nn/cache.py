@@ -30,20 +30,28 @@ class KVCache:
     Attributes:
         capacity: how many tokens there is room for.
         length: how many have been appended.
+        position: the same as a tensor, int64 (1,), which a compiled function reads: that of the next token.
     """
 
     def __init__(self, capacity: int) -> None:
         """Raises GraphError for a capacity that is no integer from 1 on."""
         self.capacity: int = integer("KVCache", "capacity", capacity, 1)
         self.length: int = 0
-        self._position: Tensor = tensor(np.zeros(1, np.int64), name="position")
+        self.position: Tensor = tensor(np.zeros(1, np.int64), name="position")
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.length = 0
-        self._position.value = np.zeros(1, np.int64)
+        self.truncate(0)
+
+    def truncate(self, length: int) -> None:
+        """Forget all tokens but the first, such as those with which a prompt was padded. Raises GraphError for a length
+        that is no integer from 0 to the present one."""
+        if integer("KVCache.truncate", "length", length, 0) > self.length:
+            raise GraphError(f"KVCache.truncate: {self.length} tokens are kept, and not {length}")
+        self.length = length
+        self.position.value = np.array([length])
 
     def append(self, keys: Any, values: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Writes keys (..., T, d) and values (..., T, e) of T tokens at the position, and moves it by T.
@@ -59,7 +67,7 @@ class KVCache:
         with no_grad():
             if self._keys is None or self._values is None:
                 self._keys, self._values = self._empty("keys", keys), self._empty("values", values)
-            position, places = self._position, arange(self.capacity)
+            position, places = self.position, arange(self.capacity)
             for kept, new in ((self._keys, keys), (self._values, values)):
                 if kept.shape[:-2] != tuple(new.shape[:-2]) or kept.shape[-1] != new.shape[-1]:
                     raise ShapeError(f"KVCache.append: {tuple(new.shape)} does not fit what is kept, {kept.shape}")
