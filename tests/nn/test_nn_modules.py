@@ -103,6 +103,29 @@ def test_a_state_dict_of_pytorch_loads_as_it_is_and_goes_back() -> None:
     assert mine.load_state_dict(theirs.state_dict()) == ([], [])
     agree((mine, theirs), drawn(4, 6))
     theirs.load_state_dict({name: torch.tensor(value) for name, value in mine.state_dict().items()})
+    for half in (torch.float16, torch.bfloat16):
+        rounded = {name: value.to(half) for name, value in theirs.state_dict().items()}
+        assert mine.load_state_dict(rounded) == ([], [])
+        for name, value in mine.state_dict().items():
+            np.testing.assert_array_equal(value, rounded[name].float())
+
+
+def test_averages_are_made_of_state_dicts_and_training_does_not_change_them() -> None:
+    a, b = nn.Linear(3, 2), nn.Linear(3, 2)
+    first, second = a.state_dict(), b.state_dict()
+    average = {name: (value + second[name]) / 2 for name, value in first.items()}
+    first["bias"][0] = 7.0
+    first["bias"].mul_(2.0)
+    assert a.bias[0].item() != 14.0 == first["bias"][0].item()
+    before = first["weight"].numpy().copy()
+    optimizer = dl.optim.SGD(a.parameters(), lr=0.5)
+    step = dl.compile(lambda x: (a(x).sum().backward(), optimizer.step())[0])
+    for _ in range(3):
+        step(dl.tensor(drawn(4, 3)))
+    np.testing.assert_array_equal(first["weight"], before)
+    assert (a.weight != first["weight"]).any() and not first["weight"].requires_grad
+    a.load_state_dict(average)
+    np.testing.assert_array_equal(a.weight, (before + second["weight"].numpy()) / 2)
 
 
 def test_a_wrong_state_dict_says_all_that_is_wrong_and_changes_nothing() -> None:

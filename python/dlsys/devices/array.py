@@ -221,6 +221,8 @@ def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         if getattr(value, "requires_grad", False):
             raise DTypeError("a tensor that requires grad cannot be shared: pass tensor.detach()")
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            value = value.float()  # NumPy has no bfloat16; float32 holds the same values
         if (ctx := lies_on(value)).kind != "cpu":
             return to_array(value, ctx)._view()
         try:

@@ -10,13 +10,14 @@ import numpy as np
 
 from ..autodiff import Parameter
 from ..checks import flag, has_no_effect
-from ..devices import host_array
+from ..devices import copied, host_array
 from ..errors import DTypeError, GraphError, ShapeError, StateError
 from ..graph import Node, is_node
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
 from ..tensors.backward import zero_gradients
 from ..tensors.creation import tensors_in
+from ..tensors.evaluate import array_of
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
@@ -406,12 +407,12 @@ class Module:
             stack += reversed([(f"{prefix}{key}.", child, path) for key, child in module._modules.items()])
         return found
 
-    def state_dict(self, *, prefix: str = "") -> dict[str, np.ndarray]:
-        """Copies of Parameters and buffers by their dotted names, after `prefix`, with PyTorch's names, order and
-        layouts. Raises GraphError for a prefix that is no text."""
+    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
+        """Tensors with copies of Parameters and buffers by their dotted names, after `prefix`, with PyTorch's names,
+        order and layouts. Training changes the module, not these. Raises GraphError for a prefix that is no text."""
         if not isinstance(prefix, str):
             raise GraphError(f"state_dict: the prefix must be text, not {prefix!r}")
-        return {prefix + name: np.array(parameter) for name, parameter in self._saved().items()}
+        return {prefix + name: leaf(copied(array_of(value)), name=name) for name, value in self._saved().items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes. Returns the
