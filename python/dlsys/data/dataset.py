@@ -122,7 +122,7 @@ def default_collate(samples: Sequence[Any]) -> Any:
 
 
 def _structure(sample: Any) -> str:
-    """What samples of one batch share: a dictionary's keys, a tuple's length, or an array's shape."""
+    """A text that is equal for samples of one batch: a dictionary's keys, a tuple's length, or an array's shape."""
     if isinstance(sample, Mapping):
         return f"keys {sorted(map(str, sample))}"
     if isinstance(sample, (tuple, list)):

@@ -253,7 +253,7 @@ _STATED = {of_softmax: _along_axis("Softmax"), of_log_softmax: _along_axis("LogS
 
 
 def _read(node: Node) -> Sequence[Node]:
-    """What is read to write a node: of a composition that is one operator its inputs, not its last step."""
+    """The nodes from which a node is written: of a composition that is one ONNX operator its inputs, not its steps."""
     return node.inputs[1:] if node.attrs.get("rule") in _STATED else node.inputs
 
 

@@ -103,7 +103,7 @@ def _tokens(what: str, value: Any) -> int:
 
 
 def _written(kept: Tensor, new: Tensor, position: Tensor, places: Tensor) -> Tensor:
-    """What is kept, with the new rows from the position on."""
+    """The cached rows, with the new ones from the position on."""
     count = new.shape[-2]
     at = (places - position).unsqueeze(1)  # (capacity, 1): which of the new rows is at a place
     if count == 1:

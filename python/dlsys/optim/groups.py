@@ -43,7 +43,7 @@ class ParameterGroup(UserDict[str, Any]):
         self.change(settings)
 
     def leaves(self, dtype: str) -> tuple[ad.Parameter, ad.Parameter]:
-        """What graphs read, of shape (), for the parameters of a dtype: the learning rate and the number of steps."""
+        """The learning rate and the number of steps, of shape (), which graphs read, for parameters of a dtype."""
         if dtype not in self._leaves:
             rate, steps = np.asarray(self["lr"], dtype), np.zeros((), dtype)
             self._leaves[dtype] = (

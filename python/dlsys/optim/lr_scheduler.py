@@ -19,7 +19,7 @@ from .optimizer import Optimizer
 
 
 class Schedule:
-    """What sets an optimizer's rates.
+    """The base of schedules: sets an optimizer's learning rates.
 
     Attributes:
         optimizer: the optimizer.
