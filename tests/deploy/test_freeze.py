@@ -53,6 +53,8 @@ def test_batch_norm_becomes_part_of_convolutions() -> None:
     names = operators(network)
     assert not {"mul", "sub", "rsqrt", "sqrt", "dropout", "random_bits"} & set(names)
     assert names.count("add") == 3  # a shift for each convolution, and the linear layer's bias
+    image = dl.tensor(drawn(2, 3, 16, 16))
+    np.testing.assert_allclose(dl.compile(network)(image).numpy(), network(image).numpy(), rtol=1e-6)
 
 
 def test_values_are_in_the_state() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import autodiff as ad
@@ -14,8 +13,10 @@ from ..errors import FeedError, GraphError, ShapeError
 from ..graph import Node, find_topo_sort, handle_of, named
 from ..nn import Module
 from ..nn.module import in_mode
+from ..scopes import scopes
 from ..tensors import known_shape, leaf
 from ..tensors.creation import tensors_in
+from ..tensors.evaluate import array_of
 
 
 class Imported(Module):
@@ -39,8 +40,10 @@ class Network(Imported):
 
     outputs: tuple[Node, ...]
     _order: list[Node]
-    _places: list[tuple[Any, str]]
+    _variables: list[Node]
+    _places: list[tuple[Any, Module, str]]
     _executor: Executor
+    _told: str
 
     if TYPE_CHECKING:
 
@@ -50,15 +53,22 @@ class Network(Imported):
         self.inputs, self.outputs = (tuple([handle_of(node) for node in named(list(x))]) for x in (inputs, outputs))
         order = find_topo_sort(named(self.outputs))
         buffers = [handle_of(node) for node in named(list(buffers))]
-        places = [(buffer, place(self, buffer.name, buffer, trained=False)) for buffer in buffers]
-        own = {"_order": order, "_places": places, "_executor": Executor(self.outputs)}
-        for name, value in own.items():  # where no parameters are looked for
+        places = []
+        for buffer in buffers:
+            *path, name = place(self, buffer.name, buffer, trained=False).split(".")
+            home: Module = self
+            for part in path:
+                home = home._modules[part]
+            places.append((buffer, home, name))
+        taken = ", ".join(f"{node.name} {node.attrs['shape']}" for node in self.inputs)
+        told = f"{taken}; {sum(bool(node.inputs) for node in order)} operators"
+        own = {"_order": order, "_variables": named(self.inputs), "_places": places, "_told": told}
+        for name, value in (*own.items(), ("_executor", Executor(self.outputs))):  # where no parameters are looked for
             object.__setattr__(self, name, value)
 
     def extra_repr(self) -> str:
         """The inputs with their shapes, and the number of operators."""
-        taken = ", ".join(f"{node.name} {node.attrs['shape']}" for node in self.inputs)
-        return f"{taken}; {sum(bool(node.inputs) for node in self._order)} operators"
+        return self._told
 
     def forward(self, *values: Node) -> Any:
         require_count(self, values)
@@ -66,11 +76,12 @@ class Network(Imported):
             if (shape := known_shape(value)) not in (None, wanted := node.attrs["shape"]):
                 raise ShapeError(f"{node.name} must be {wanted}, as it was frozen, not {shape}")
         if self._runs(values):
-            results = self._executor.run_copied(dict(zip(self.inputs, values, strict=True)))
+            arrays = [array_of(value) for value in values]
+            results = self._executor.run_copied(dict(zip(self._variables, arrays, strict=True)))
             found: list[Node] = [leaf(result) for result in results]
             return found[0] if len(found) == 1 else tuple(found)
-        known: dict[Node, Any] = dict(zip(named(self.inputs), values, strict=True))
-        known.update((buffer.node, attrgetter(path)(self)) for buffer, path in self._places)  # `to` makes others
+        known: dict[Node, Any] = dict(zip(self._variables, values, strict=True))
+        known.update((buffer.node, getattr(home, name)) for buffer, home, name in self._places)  # `to` makes others
         for node in self._order:
             if node not in known:
                 known[node] = node.op.make([known[v] for v in node.inputs], node.attrs) if node.inputs else node
@@ -81,10 +92,12 @@ class Network(Imported):
         """Whether the network's own Executor computes the outputs: of leaves on the CPU that need no gradient, with the
         buffers where they were made."""
         for value in values:
-            held = value.held
-            if not value.op.leaf or value.node.tracks or held is None or held.context.kind != "cpu":
+            node = value.node
+            if not node.op.leaf or node.tracks or node.held is None or node.held.context.kind != "cpu":
                 return False
-        return all(attrgetter(path)(self) is buffer for buffer, path in self._places)
+        if scopes.recording is not None:
+            return False
+        return all(home._buffers.get(name) is buffer for buffer, home, name in self._places)
 
 
 def require_count(network: Imported, values: Sequence[Any]) -> None:
