@@ -10,7 +10,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -40,46 +39,71 @@ install("adjoints", _of(".gradients", "adjoints"))
 install("gradient_as_tuple", _of(".gradients", "gradient_as_tuple"))
 install("random_numbers", _of(".random", "default_generator.numpy"))
 
+_NAMES = {
+    "math": "e inf nan pi",
+    "": "autodiff data devices distributed distributions errors kernels needle nn ops optim random relax "
+    "serialization training tvm_op",
+    ".deploy": "export freeze",
+    ".devices": "Array Context array context cpu cuda device get_float32_matmul_precision get_num_threads gpu numpy "
+    "set_float32_matmul_precision set_flush_denormal set_num_threads",
+    ".errors": "DataError DeviceError DlsysError DTypeError FeedError GraphError IndexRangeError "
+    "KernelArgumentError OperatorError PlanError ShapeError StateError TargetError",
+    ".exchange": "from_onnx from_torch to_onnx",
+    ".operator_check": "check_operator",
+    ".ops.primitive": "primitive",
+    ".ops.scan": "scan",
+    ".random": "Generator bernoulli manual_seed multinomial rand rand_like randint randn randn_like randperm",
+    ".rpc": "remote",
+    ".scopes": "autocast",
+    ".serialization": "load save",
+    ".tensors": "Tensor autograd compile linalg",
+    ".tensors.about": "clone finfo iinfo is_floating_point numel",
+    ".tensors.creation": "FloatTensor LongTensor arange as_tensor empty empty_like eye from_dlpack from_numpy full "
+    "full_like is_tensor linspace ones ones_like tensor zeros zeros_like",
+    ".tensors.elementwise": "abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clip "
+    "div eq erf exp exp2 expm1 floor floor_divide fmod ge gt isclose isfinite isinf isnan le lerp log log1p log2 "
+    "log10 logaddexp logical_and logical_not logical_or logical_xor logit lt masked_fill matmul maximum minimum mul "
+    "nan_to_num ne neg pow reciprocal relu remainder round rsqrt sigmoid sign sqrt square sub tanh trunc where",
+    ".tensors.index": "bincount gather index_add index_select masked_select nonzero scatter scatter_add "
+    "scatter_reduce searchsorted take_along_dim unique unique_consecutive",
+    ".tensors.linalg": "cdist",
+    ".tensors.mode": "enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled",
+    ".tensors.products": "addmm bmm dot einsum mm mv outer tensordot",
+    ".tensors.reductions": "all allclose amax amin any argmax argmin argsort count_nonzero cumprod cumsum equal "
+    "log_softmax logsumexp max mean min nansum norm prod softmax sort std std_mean sum topk var var_mean",
+    ".tensors.shapes": "atleast_1d atleast_2d broadcast_to cat chunk diag diagonal diff flatten flip hstack "
+    "meshgrid movedim narrow permute ravel repeat_interleave reshape roll split squeeze stack swapaxes t tile trace "
+    "transpose tril triu unbind unflatten unsqueeze vstack",
+    ".tensors.trigonometry": "acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan",
+    ".training": "accuracy evaluate_on fit",
+}
+"""The public names by the modules that they are from, which are loaded at first use: importing TVM takes a second that
+`dlsys.data` need not pay. `tools/stubs.py` writes `__init__.pyi` from it, which editors and checkers read."""
+PUBLIC = {name: module for module, names in _NAMES.items() for name in names.split()}
+"""The module of each of these names."""
 
-@cache
-def _public() -> dict[str, Any]:
-    """Of each public name what `__init__.pyi`, the one list of them, says: a value, or (module, name there)."""
-    import ast
-
-    stub = ast.parse(__spec__.loader.get_data(f"{os.path.dirname(__file__)}/__init__.pyi"))
-    found: dict[str, Any] = {}
-    for line in stub.body:
-        if isinstance(line, ast.ImportFrom):
-            home = "." * line.level + (line.module or "")
-            found.update({name.name: (home, name.name) for name in line.names})
-        elif isinstance(line, ast.Assign):
-            target, value = line.targets[0], line.value
-            pairs = zip(target.elts, value.elts, strict=True) if isinstance(target, ast.Tuple) else [(target, value)]
-            for name, of in pairs:
-                method = isinstance(of, ast.Attribute)
-                found[name.id] = (".tensors", f"Tensor.{of.attr}") if method else ast.literal_eval(of)
-    return found
+CONSTANTS = {
+    "bool": "bool", "uint8": "uint8", "uint32": "uint32", "int32": "int32", "int64": "int64", "bfloat16": "bfloat16",
+    "float16": "float16", "float32": "float32", "float64": "float64", "int": "int32", "long": "int64",
+    "float": "float32", "double": "float64", "newaxis": None,
+}  # fmt: skip
+"""dtypes, by PyTorch's other names too, of which float16 and bfloat16 are of `autocast` alone."""
+globals().update(CONSTANTS)
 
 
 def __dir__() -> list[str]:
     """Every public name, loaded or not."""
-    return sorted({*globals(), *_public()})
+    return sorted({*globals(), *PUBLIC})
 
 
 def __getattr__(name: str) -> Any:
-    """Names of other modules at first use: importing TVM takes a second that `dlsys.data` need not pay."""
+    """A public name of another module, at first use."""
     if name == "__all__":
-        homes = {name: home for name, home in _public().items() if isinstance(home, tuple)}
-        return [*(name for name, (module, _) in homes.items() if module in (".devices", ".errors")), "empty", "zeros"]
-    if name not in _public():
+        return [*(name for name, module in PUBLIC.items() if module in (".devices", ".errors")), "empty", "zeros"]
+    if name not in PUBLIC:
         raise AttributeError(f"module 'dlsys' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    found = _public()[name]
-    if isinstance(found, tuple):
-        module, attribute = found
-        if module == ".":
-            return importlib.import_module(f".{name}", __name__)
-        found = importlib.import_module(module, __name__)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+    module = PUBLIC[name]
+    found = importlib.import_module(module or f".{name}", __name__)
+    found = getattr(found, name) if module else found
     globals()[name] = found  # this function is not asked again
     return found

@@ -1,4 +1,4 @@
-"""The public names: where each is from. Editors and checkers read this file, and `__init__.py` loads from it."""
+"""The public names: where each is from. `tools/stubs.py` writes this file."""
 
 from math import e as e
 from math import inf as inf
@@ -57,86 +57,224 @@ from .operator_check import check_operator as check_operator
 from .ops.primitive import primitive as primitive
 from .ops.scan import scan as scan
 from .random import Generator as Generator
+from .random import bernoulli as bernoulli
 from .random import manual_seed as manual_seed
 from .random import multinomial as multinomial
 from .random import rand as rand
+from .random import rand_like as rand_like
 from .random import randint as randint
 from .random import randn as randn
 from .random import randn_like as randn_like
+from .random import randperm as randperm
 from .rpc import remote as remote
 from .scopes import autocast as autocast
 from .serialization import load as load
 from .serialization import save as save
-from .tensors import FloatTensor as FloatTensor
-from .tensors import LongTensor as LongTensor
 from .tensors import Tensor as Tensor
-from .tensors import arange as arange
-from .tensors import as_tensor as as_tensor
 from .tensors import autograd as autograd
-from .tensors import cat as cat
-from .tensors import cdist as cdist
 from .tensors import compile as compile
-from .tensors import einsum as einsum
-from .tensors import empty as empty
-from .tensors import enable_grad as enable_grad
-from .tensors import eye as eye
-from .tensors import from_dlpack as from_dlpack
-from .tensors import from_numpy as from_numpy
-from .tensors import full as full
-from .tensors import inference_mode as inference_mode
-from .tensors import is_floating_point as is_floating_point
-from .tensors import is_grad_enabled as is_grad_enabled
-from .tensors import is_tensor as is_tensor
 from .tensors import linalg as linalg
-from .tensors import linspace as linspace
-from .tensors import meshgrid as meshgrid
-from .tensors import no_grad as no_grad
-from .tensors import numel as numel
-from .tensors import ones as ones
-from .tensors import ones_like as ones_like
-from .tensors import set_grad_enabled as set_grad_enabled
-from .tensors import stack as stack
-from .tensors import tensor as tensor
-from .tensors import var_mean as var_mean
-from .tensors import where as where
-from .tensors import zeros as zeros
-from .tensors import zeros_like as zeros_like
+from .tensors.about import clone as clone
+from .tensors.about import finfo as finfo
+from .tensors.about import iinfo as iinfo
+from .tensors.about import is_floating_point as is_floating_point
+from .tensors.about import numel as numel
+from .tensors.creation import FloatTensor as FloatTensor
+from .tensors.creation import LongTensor as LongTensor
+from .tensors.creation import arange as arange
+from .tensors.creation import as_tensor as as_tensor
+from .tensors.creation import empty as empty
+from .tensors.creation import empty_like as empty_like
+from .tensors.creation import eye as eye
+from .tensors.creation import from_dlpack as from_dlpack
+from .tensors.creation import from_numpy as from_numpy
+from .tensors.creation import full as full
+from .tensors.creation import full_like as full_like
+from .tensors.creation import is_tensor as is_tensor
+from .tensors.creation import linspace as linspace
+from .tensors.creation import ones as ones
+from .tensors.creation import ones_like as ones_like
+from .tensors.creation import tensor as tensor
+from .tensors.creation import zeros as zeros
+from .tensors.creation import zeros_like as zeros_like
+from .tensors.elementwise import abs as abs
+from .tensors.elementwise import add as add
+from .tensors.elementwise import addcdiv as addcdiv
+from .tensors.elementwise import addcmul as addcmul
+from .tensors.elementwise import bitwise_and as bitwise_and
+from .tensors.elementwise import bitwise_not as bitwise_not
+from .tensors.elementwise import bitwise_or as bitwise_or
+from .tensors.elementwise import bitwise_xor as bitwise_xor
+from .tensors.elementwise import ceil as ceil
+from .tensors.elementwise import clamp as clamp
+from .tensors.elementwise import clip as clip
+from .tensors.elementwise import div as div
+from .tensors.elementwise import eq as eq
+from .tensors.elementwise import erf as erf
+from .tensors.elementwise import exp as exp
+from .tensors.elementwise import exp2 as exp2
+from .tensors.elementwise import expm1 as expm1
+from .tensors.elementwise import floor as floor
+from .tensors.elementwise import floor_divide as floor_divide
+from .tensors.elementwise import fmod as fmod
+from .tensors.elementwise import ge as ge
+from .tensors.elementwise import gt as gt
+from .tensors.elementwise import isclose as isclose
+from .tensors.elementwise import isfinite as isfinite
+from .tensors.elementwise import isinf as isinf
+from .tensors.elementwise import isnan as isnan
+from .tensors.elementwise import le as le
+from .tensors.elementwise import lerp as lerp
+from .tensors.elementwise import log as log
+from .tensors.elementwise import log1p as log1p
+from .tensors.elementwise import log2 as log2
+from .tensors.elementwise import log10 as log10
+from .tensors.elementwise import logaddexp as logaddexp
+from .tensors.elementwise import logical_and as logical_and
+from .tensors.elementwise import logical_not as logical_not
+from .tensors.elementwise import logical_or as logical_or
+from .tensors.elementwise import logical_xor as logical_xor
+from .tensors.elementwise import logit as logit
+from .tensors.elementwise import lt as lt
+from .tensors.elementwise import masked_fill as masked_fill
+from .tensors.elementwise import matmul as matmul
+from .tensors.elementwise import maximum as maximum
+from .tensors.elementwise import minimum as minimum
+from .tensors.elementwise import mul as mul
+from .tensors.elementwise import nan_to_num as nan_to_num
+from .tensors.elementwise import ne as ne
+from .tensors.elementwise import neg as neg
+from .tensors.elementwise import pow as pow
+from .tensors.elementwise import reciprocal as reciprocal
+from .tensors.elementwise import relu as relu
+from .tensors.elementwise import remainder as remainder
+from .tensors.elementwise import round as round
+from .tensors.elementwise import rsqrt as rsqrt
+from .tensors.elementwise import sigmoid as sigmoid
+from .tensors.elementwise import sign as sign
+from .tensors.elementwise import sqrt as sqrt
+from .tensors.elementwise import square as square
+from .tensors.elementwise import sub as sub
+from .tensors.elementwise import tanh as tanh
+from .tensors.elementwise import trunc as trunc
+from .tensors.elementwise import where as where
+from .tensors.index import bincount as bincount
+from .tensors.index import gather as gather
+from .tensors.index import index_add as index_add
+from .tensors.index import index_select as index_select
+from .tensors.index import masked_select as masked_select
+from .tensors.index import nonzero as nonzero
+from .tensors.index import scatter as scatter
+from .tensors.index import scatter_add as scatter_add
+from .tensors.index import scatter_reduce as scatter_reduce
+from .tensors.index import searchsorted as searchsorted
+from .tensors.index import take_along_dim as take_along_dim
+from .tensors.index import unique as unique
+from .tensors.index import unique_consecutive as unique_consecutive
+from .tensors.linalg import cdist as cdist
+from .tensors.mode import enable_grad as enable_grad
+from .tensors.mode import inference_mode as inference_mode
+from .tensors.mode import is_grad_enabled as is_grad_enabled
+from .tensors.mode import no_grad as no_grad
+from .tensors.mode import set_grad_enabled as set_grad_enabled
+from .tensors.products import addmm as addmm
+from .tensors.products import bmm as bmm
+from .tensors.products import dot as dot
+from .tensors.products import einsum as einsum
+from .tensors.products import mm as mm
+from .tensors.products import mv as mv
+from .tensors.products import outer as outer
+from .tensors.products import tensordot as tensordot
+from .tensors.reductions import all as all
+from .tensors.reductions import allclose as allclose
+from .tensors.reductions import amax as amax
+from .tensors.reductions import amin as amin
+from .tensors.reductions import any as any
+from .tensors.reductions import argmax as argmax
+from .tensors.reductions import argmin as argmin
+from .tensors.reductions import argsort as argsort
+from .tensors.reductions import count_nonzero as count_nonzero
+from .tensors.reductions import cumprod as cumprod
+from .tensors.reductions import cumsum as cumsum
+from .tensors.reductions import equal as equal
+from .tensors.reductions import log_softmax as log_softmax
+from .tensors.reductions import logsumexp as logsumexp
+from .tensors.reductions import max as max
+from .tensors.reductions import mean as mean
+from .tensors.reductions import min as min
+from .tensors.reductions import nansum as nansum
+from .tensors.reductions import norm as norm
+from .tensors.reductions import prod as prod
+from .tensors.reductions import softmax as softmax
+from .tensors.reductions import sort as sort
+from .tensors.reductions import std as std
+from .tensors.reductions import std_mean as std_mean
+from .tensors.reductions import sum as sum
+from .tensors.reductions import topk as topk
+from .tensors.reductions import var as var
+from .tensors.reductions import var_mean as var_mean
+from .tensors.shapes import atleast_1d as atleast_1d
+from .tensors.shapes import atleast_2d as atleast_2d
+from .tensors.shapes import broadcast_to as broadcast_to
+from .tensors.shapes import cat as cat
+from .tensors.shapes import chunk as chunk
+from .tensors.shapes import diag as diag
+from .tensors.shapes import diagonal as diagonal
+from .tensors.shapes import diff as diff
+from .tensors.shapes import flatten as flatten
+from .tensors.shapes import flip as flip
+from .tensors.shapes import hstack as hstack
+from .tensors.shapes import meshgrid as meshgrid
+from .tensors.shapes import movedim as movedim
+from .tensors.shapes import narrow as narrow
+from .tensors.shapes import permute as permute
+from .tensors.shapes import ravel as ravel
+from .tensors.shapes import repeat_interleave as repeat_interleave
+from .tensors.shapes import reshape as reshape
+from .tensors.shapes import roll as roll
+from .tensors.shapes import split as split
+from .tensors.shapes import squeeze as squeeze
+from .tensors.shapes import stack as stack
+from .tensors.shapes import swapaxes as swapaxes
+from .tensors.shapes import t as t
+from .tensors.shapes import tile as tile
+from .tensors.shapes import trace as trace
+from .tensors.shapes import transpose as transpose
+from .tensors.shapes import tril as tril
+from .tensors.shapes import triu as triu
+from .tensors.shapes import unbind as unbind
+from .tensors.shapes import unflatten as unflatten
+from .tensors.shapes import unsqueeze as unsqueeze
+from .tensors.shapes import vstack as vstack
+from .tensors.trigonometry import acos as acos
+from .tensors.trigonometry import acosh as acosh
+from .tensors.trigonometry import asin as asin
+from .tensors.trigonometry import asinh as asinh
+from .tensors.trigonometry import atan as atan
+from .tensors.trigonometry import atan2 as atan2
+from .tensors.trigonometry import atanh as atanh
+from .tensors.trigonometry import cos as cos
+from .tensors.trigonometry import cosh as cosh
+from .tensors.trigonometry import sin as sin
+from .tensors.trigonometry import sinh as sinh
+from .tensors.trigonometry import tan as tan
 from .training import accuracy as accuracy
 from .training import evaluate_on as evaluate_on
 from .training import fit as fit
 
 __version__: str
 __all__: list[str]
-
-# dtypes, by PyTorch's other names too; float16 and bfloat16 are of `autocast` alone
-bool, uint8, uint32, int32, int64 = "bool", "uint8", "uint32", "int32", "int64"
-bfloat16, float16, float32, float64 = "bfloat16", "float16", "float32", "float64"
-int, long, float, double = "int32", "int64", "float32", "float64"
+bool = 'bool'
+uint8 = 'uint8'
+uint32 = 'uint32'
+int32 = 'int32'
+int64 = 'int64'
+bfloat16 = 'bfloat16'
+float16 = 'float16'
+float32 = 'float32'
+float64 = 'float64'
+int = 'int32'
+long = 'int64'
+float = 'float32'
+double = 'float64'
 newaxis = None
-
-# Methods of tensors as functions, which take arrays and numbers too
-abs, add, all, allclose, amax = Tensor.abs, Tensor.add, Tensor.all, Tensor.allclose, Tensor.amax
-amin, any, argmax, argmin, argsort = Tensor.amin, Tensor.any, Tensor.argmax, Tensor.argmin, Tensor.argsort
-bmm, broadcast_to, ceil, chunk = Tensor.bmm, Tensor.broadcast_to, Tensor.ceil, Tensor.chunk
-clamp, clip, clone, cos, cumprod = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.cumprod
-cumsum, div, eq = Tensor.cumsum, Tensor.div, Tensor.eq
-equal, erf, exp, expm1, flatten = Tensor.equal, Tensor.erf, Tensor.exp, Tensor.expm1, Tensor.flatten
-flip, floor, floor_divide, fmod = Tensor.flip, Tensor.floor, Tensor.floor_divide, Tensor.fmod
-gather = Tensor.gather
-ge, gt, index_add, index_select = Tensor.ge, Tensor.gt, Tensor.index_add, Tensor.index_select
-isclose, isfinite, isinf, isnan, le = Tensor.isclose, Tensor.isfinite, Tensor.isinf, Tensor.isnan, Tensor.le
-log, log1p, log_softmax, logical_and = Tensor.log, Tensor.log1p, Tensor.log_softmax, Tensor.logical_and
-logical_not, logical_or, logsumexp, lt = Tensor.logical_not, Tensor.logical_or, Tensor.logsumexp, Tensor.lt
-masked_fill, masked_select, matmul, max = Tensor.masked_fill, Tensor.masked_select, Tensor.matmul, Tensor.max
-maximum, mean, min, minimum, mm = Tensor.maximum, Tensor.mean, Tensor.min, Tensor.minimum, Tensor.mm
-mul, ne, neg, nonzero, norm = Tensor.mul, Tensor.ne, Tensor.neg, Tensor.nonzero, Tensor.norm
-outer, permute, pow, prod, relu = Tensor.outer, Tensor.permute, Tensor.pow, Tensor.prod, Tensor.relu
-remainder, repeat_interleave, reshape = Tensor.remainder, Tensor.repeat_interleave, Tensor.reshape
-roll, round, rsqrt, scatter = Tensor.roll, Tensor.round, Tensor.rsqrt, Tensor.scatter
-scatter_add, sigmoid, sign, sin = Tensor.scatter_add, Tensor.sigmoid, Tensor.sign, Tensor.sin
-softmax, sort, split, sqrt, square = Tensor.softmax, Tensor.sort, Tensor.split, Tensor.sqrt, Tensor.square
-squeeze, std, sub, sum, swapaxes = Tensor.squeeze, Tensor.std, Tensor.sub, Tensor.sum, Tensor.swapaxes
-t, tanh, topk, transpose, tril = Tensor.t, Tensor.tanh, Tensor.topk, Tensor.transpose, Tensor.tril
-triu, unbind, unsqueeze, var = Tensor.triu, Tensor.unbind, Tensor.unsqueeze, Tensor.var
-bincount, diag, dot, log10 = Tensor.bincount, Tensor.diag, Tensor.dot, Tensor.log10
-mv, narrow, unique = Tensor.mv, Tensor.narrow, Tensor.unique

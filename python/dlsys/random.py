@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,13 +20,12 @@ from . import autodiff as ad
 from .checks import flag, integer, too_large
 from .errors import GraphError
 from .graph import Handle
-from .ops import dtype_name
 from .ops import leaf as leaf_of
 from .scopes import scopes
 from .tensors import Tensor, as_tensor, leaf, tensor
-from .tensors.creation import size_of
+from .tensors.creation import Options, dtype_in, leaf_by, size_of
 from .tensors.evaluate import array_of
-from .tensors.typing import Device, DType, Nested, Size
+from .tensors.typing import Nested, Size
 
 _WORD = 0xFFFFFFFF
 
@@ -124,33 +123,52 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _drawn(
-    operation: Callable[..., ad.Node], shape: Sequence[Size], dtype: DType, requires_grad: bool, device: Device
-) -> Tensor:
+def _drawn(operation: Callable[..., ad.Node], shape: Sequence[Size], options: Options, dtype: str) -> Tensor:
     """A leaf with numbers that are drawn now, as in PyTorch; graphs use `random_uniform_op` and `random_normal_op`."""
-    name = dtype_name("random", "float32" if dtype is None else dtype)
-    node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
-    return leaf(array_of(node), requires_grad, device=device)
+    known = dtype_in("random", options, dtype)
+    node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, known))
+    return leaf_by(options, array_of(node))
 
 
-def rand(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
-    """Uniform numbers in [0, 1); float32 for None."""
-    return _drawn(ad.random_uniform_op, size, dtype, requires_grad, device)
+def rand(*size: Size, **options: Unpack[Options]) -> Tensor:
+    """Uniform numbers in [0, 1)."""
+    return _drawn(ad.random_uniform_op, size, options, "float32")
 
 
-def randn(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
-    """Numbers of the standard normal distribution; float32 for None."""
-    return _drawn(ad.random_normal_op, size, dtype, requires_grad, device)
+def rand_like(x: Nested, **options: Unpack[Options]) -> Tensor:
+    """Uniform numbers in [0, 1) in x's shape, and its dtype for None. The shape must be known."""
+    own = as_tensor(x)
+    return _drawn(ad.random_uniform_op, own.shape, options, own.dtype)
 
 
-def randn_like(x: Nested, *, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
+def randn(*size: Size, **options: Unpack[Options]) -> Tensor:
+    """Numbers of the standard normal distribution."""
+    return _drawn(ad.random_normal_op, size, options, "float32")
+
+
+def randn_like(x: Nested, **options: Unpack[Options]) -> Tensor:
     """Numbers of the standard normal distribution in x's shape, and its dtype for None. The shape must be known."""
     own = as_tensor(x)
-    return randn(*own.shape, dtype=own.dtype if dtype is None else dtype, requires_grad=requires_grad, device=device)
+    return _drawn(ad.random_normal_op, own.shape, options, own.dtype)
+
+
+def randperm(n: int, **options: Unpack[Options]) -> Tensor:
+    """The integers below n in an order that is drawn; int64 for None."""
+    order = default_generator.numpy().permutation(integer("randperm", "n", n, 0))
+    return leaf_by(options, order.astype(dtype_in("randperm", options, "int64")))
+
+
+def bernoulli(p: Nested) -> Tensor:
+    """1 with the probability that p has at each index, else 0, in its dtype. Raises GraphError for no probabilities."""
+    chances = as_tensor(p)
+    values = np.asarray(chances)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise GraphError("bernoulli: takes probabilities, from 0 to 1")
+    return (rand_like(chances) < chances).to(chances.dtype)
 
 
 def randint(
-    low: int, high: int | Sequence[int], size: Size | None = None, *, dtype: DType = None, device: Device = None
+    low: int, high: int | Sequence[int], size: Size | None = None, **options: Unpack[Options]
 ) -> Tensor:
     """Integers in [low, high), or in [0, low) for `randint(low, size)`; the default dtype is int64.
 
@@ -163,9 +181,8 @@ def randint(
         raise GraphError(f"randint: there is no integer in [{low}, {high})")
     if not -(2**63) <= low < high <= 2**63:
         raise GraphError(f"randint: [{low}, {high}) is not in int64's range")
-    known = dtype_name("randint", "int64" if dtype is None else dtype)
     drawn = default_generator.numpy().integers(low, high, size_of((size,)), np.int64)
-    return leaf(np.asarray(drawn, known), device=device)
+    return leaf_by(options, np.asarray(drawn, dtype_in("randint", options, "int64")))
 
 
 def multinomial(weights: Nested, num_samples: int, replacement: bool = False) -> Tensor:

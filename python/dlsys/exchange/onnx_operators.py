@@ -19,7 +19,7 @@ from .. import autodiff as ad
 from ..errors import DataError, GraphError
 from ..graph import FLOATS, INTEGERS, OPS, Node
 from ..nn import functional
-from ..tensors import Tensor, dtype_of, known_dtype, shape_of, tensor
+from ..tensors import dtype_of, elementwise, known_dtype, reductions, shape_of, shapes, tensor, trigonometry
 from . import onnx_layers as layers
 from .onnx_values import (
     MOST_FOLDED,
@@ -85,44 +85,7 @@ def _cast_like(x: Value, like: Node, saturate: int = 1) -> Value:
 def _is_infinite(x: Node, detect_negative: int = 1, detect_positive: int = 1) -> Node:
     """Whether an element is an infinity of one of these signs."""
     of_sign = (x > 0.0) & bool(detect_positive) | (x < 0.0) & bool(detect_negative)
-    return Tensor.isinf(x) & of_sign
-
-
-_FAR = 1e8
-"""From here on the square root of x^2 + 1 is x, for numbers of 53 bits too."""
-
-
-def _cosh(x: Node) -> Node:
-    """(e^x + e^-x) / 2 by squares of e^(x/2), so that it overflows only where the result does."""
-    up, down = ad.exp_op(x * 0.5), ad.exp_op(x * -0.5)
-    return up * 0.5 * up + down * 0.5 * down
-
-
-def _sinh(x: Node) -> Node:
-    """2 sinh(x/2) cosh(x/2), for the same reason."""
-    half = x * 0.5
-    return (Tensor.expm1(half) - Tensor.expm1(-half)) * ((ad.exp_op(half) + ad.exp_op(-half)) * 0.5)
-
-
-def _of_far(size: Node, near: Node) -> Node:
-    """log(2 size) from `_FAR` on, `near` before. The one that is not taken is computed of a clipped size, so that its
-    gradient is finite."""
-    far = ad.log_op(ad.clip_op(size, _FAR, None)) + math.log(2.0)
-    return ad.where_op(size > _FAR, far, near)
-
-
-def _asinh(x: Node) -> Node:
-    """log(x + sqrt(x^2 + 1)), with the sign of x; by log1p, which is exact around 0."""
-    size = ad.abs_op(x)
-    a = ad.clip_op(size, 0.0, _FAR)
-    near = Tensor.log1p(a + a * a / (1.0 + ad.sqrt_op(a * a + 1.0)))
-    return ad.sign_op(x) * _of_far(size, near)
-
-
-def _acosh(x: Node) -> Node:
-    """log(x + sqrt(x^2 - 1)), NaN below 1; by log1p of what is above 1."""
-    above = ad.clip_op(x, None, _FAR) - 1.0
-    return _of_far(x, Tensor.log1p(above + ad.sqrt_op(above) * ad.sqrt_op(above + 2.0)))
+    return elementwise.isinf(x) & of_sign
 
 
 def _dropout(x: Node, ratio: Value = None, training_mode: Value = None, seed: int = 0) -> tuple[Node, Node]:
@@ -149,7 +112,7 @@ def _product(x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
     """The product over axes."""
     along, dtype = range(len(shape_of(x))) if axes is None else axes, dtype_of(x)
     for axis in along:
-        x = Tensor.prod(x, axis, True, dtype=dtype)
+        x = reductions.prod(x, axis, True, dtype=dtype)
     return x if keep or not along else ad.squeeze_op(x, tuple(along))
 
 
@@ -159,7 +122,7 @@ def _extremum_place(function: Callable[..., Node]) -> Row:
     def place(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
         if select_last_index:
             (axis,) = axes_of(x, axis)
-            return shape_of(x)[axis] - 1 - place(Tensor.flip(x, (axis,)), axis, keepdims)
+            return shape_of(x)[axis] - 1 - place(shapes.flip(x, (axis,)), axis, keepdims)
         return ad.cast_op(function(x, axis, bool(keepdims)), "int64")
 
     return row(place)
@@ -215,7 +178,7 @@ def _tile(x: Node, repeats: Value) -> Node:
     counts = integers(repeats, "repeats")
     if len(counts) != len(shape_of(x)):
         raise DataError(f"repeats must be a number for each of {len(shape_of(x))} axes, not {counts}")
-    return Tensor.repeat(x, *counts)
+    return shapes.repeat(x, *counts)
 
 
 def _split(x: Node, sizes: Value = None, axis: int = 0, num_outputs: int | None = None, outputs: int = 1) -> Any:
@@ -229,14 +192,14 @@ def _split(x: Node, sizes: Value = None, axis: int = 0, num_outputs: int | None 
         widths = integers(sizes, "the sizes of Split")
     if len(widths) != outputs or min(widths) < 0 or sum(widths) != extent or num_outputs not in (None, outputs):
         raise DataError(f"Split of extent {extent} into {outputs} outputs of sizes {widths}")
-    return Tensor.split(x, widths, axis)
+    return shapes.split(x, widths, axis)
 
 
 def _split_to_sequence(x: Node, sizes: Value = None, axis: int = 0, keepdims: int = 1) -> list[list[Node]]:
     """Parts of x along an axis, of these sizes, of one size, or of extent 1, as one value."""
     (axis,) = axes_of(x, axis)
     width = [1] if sizes is None else integers(sizes, "the sizes of SplitToSequence")
-    parts: list[Node] = list(Tensor.split(x, width[0] if np.ndim(sizes) == 0 else width, axis))
+    parts: list[Node] = list(shapes.split(x, width[0] if np.ndim(sizes) == 0 else width, axis))
     return [[ad.squeeze_op(part, axis) for part in parts] if sizes is None and not keepdims else parts]
 
 
@@ -317,12 +280,12 @@ OPERATORS: dict[str, Row] = {
     "Identity": row(lambda x: x),
     "Reciprocal": row(lambda x: 1.0 / x),
     "Ceil": row(lambda x: -ad.floor_op(-x)),
-    "Tan": row(lambda x: ad.sin_op(x) / ad.cos_op(x)),
-    "Cosh": row(_cosh),
-    "Sinh": row(_sinh),
-    "Acosh": row(_acosh),
-    "Asinh": row(_asinh),
-    "Atanh": row(lambda x: (Tensor.log1p(x) - Tensor.log1p(-x)) / 2.0),
+    "Tan": row(trigonometry.tan),
+    "Cosh": row(trigonometry.cosh),
+    "Sinh": row(trigonometry.sinh),
+    "Acosh": row(trigonometry.acosh),
+    "Asinh": row(trigonometry.asinh),
+    "Atanh": row(trigonometry.atanh),
     "Not": row(ad.logical_not_op),
     "IsNaN": row(lambda x: ad.not_equal_op(x, x)),
     "IsInf": row(_is_infinite),
@@ -338,7 +301,7 @@ OPERATORS: dict[str, Row] = {
     # of several
     "Div": _pointwise(_divide),
     "Pow": row(_power, 0, 1),
-    "Mod": row(lambda a, b, fmod=0: (ad.fmod_op if fmod else Tensor.remainder)(a, b)),
+    "Mod": row(lambda a, b, fmod=0: (ad.fmod_op if fmod else elementwise.remainder)(a, b)),
     "Sum": _pointwise(ad.add_op),
     "Mean": row(lambda *xs: functools.reduce(ad.add_op, xs) / float(len(xs))),
     "Min": _pointwise(ad.minimum_op),
@@ -373,7 +336,7 @@ OPERATORS: dict[str, Row] = {
     "Gather": row(lambda x, indices, axis=0: ad.take_op(x, indices, axis)),
     "GatherElements": row(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis)),
     "OneHot": row(_one_hot, 1),
-    "Trilu": row(lambda x, k=None, upper=1: (Tensor.triu if upper else Tensor.tril)(x, number(k, "k", 0)), 1),
+    "Trilu": row(lambda x, k=None, upper=1: (shapes.triu if upper else shapes.tril)(x, number(k, "k", 0)), 1),
     # shapes
     "Shape": row(lambda x, start=0, end=None: np.asarray(shape_of(x)[start:end], "int64")),
     "Size": row(lambda x: np.asarray(math.prod(shape_of(x)), "int64")),

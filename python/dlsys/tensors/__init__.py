@@ -13,7 +13,6 @@ from ..ops import (
 from . import autograd as autograd, linalg as linalg
 from .base import Parameter as Parameter, Tensor as Tensor
 from .backward import backward as backward
-from .about import is_floating_point as is_floating_point, numel as numel
 from .compile import compile as compile
 from .creation import (
     FloatTensor as FloatTensor, LongTensor as LongTensor, arange as arange, as_tensor as as_tensor,

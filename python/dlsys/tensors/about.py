@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
 from .. import ops
 from ..checks import dtype_named, flag, has_no_effect
-from ..devices import Context, array
+from ..devices import Context, array, copied
 from ..errors import DeviceError, DTypeError
-from ..graph import FLOATS, Handle, Node, is_node
+from ..graph import FLOATS, INTEGERS, Handle, Node, is_node
 from ..ops import dtype_name, dtype_of, known_dtype, shape_of
+from ..ops.state import is_array
+from ..scopes import is_grad_enabled, scopes
 from .arguments import node_of
-from .creation import context_named, leaf, zeros
+from .creation import Options, context_named, full, leaf, leaf_by, ones, values_of, zeros
 from .evaluate import array_of, context_of
-from .typing import ArrayLike, Device, DType, Size
+from .table import function
+from .typing import ArrayLike, Device, DType, Nested, Size
 
 if TYPE_CHECKING:
     from .base import Tensor
 
 
-def numel(x: ArrayLike) -> int:
+@function(at_once=True)
+def numel(x: Tensor) -> int:
     """The number of elements."""
-    return int(np.prod(shape_of(node_of(x)), dtype=np.int64))
+    return int(np.prod(shape_of(x), dtype=np.int64))
 
 
-def is_floating_point(x: ArrayLike) -> bool:
+@function(at_once=True)
+def is_floating_point(x: Tensor) -> bool:
     """Whether the elements are floats."""
-    return dtype_of(node_of(x)) in FLOATS
+    return dtype_of(x) in FLOATS
 
 
+@function(at_once=True)
 def to(
-    x: ArrayLike,
+    x: Tensor,
     *given: DType | Device | Node,
     dtype: DType = None,
     device: Device = None,
@@ -44,7 +50,7 @@ def to(
     `_moved`)."""
     if non_blocking:
         has_no_effect("to", "non_blocking=True", "what is computed afterwards waits for the copy")
-    node = node_of(x)
+    node = x
     for value in (*given, device, dtype):
         if is_node(value):
             node = ops.cast_like_op(node, value)
@@ -75,8 +81,88 @@ def _is_device(value: object) -> bool:
     return isinstance(value, Context) or named.split(":")[0] in ("cpu", "cuda", "gpu", "mps")
 
 
+@function(at_once=True)
+def type_as(x: Tensor, other: ArrayLike) -> Tensor:
+    """The values in the other's dtype."""
+    return to(x, node_of(other))
+
+
+def _beside(x: Tensor, options: Options) -> Options:
+    """The options of a tensor that has x's dtype and device for None."""
+    named: Any = {name: value for name, value in options.items() if value is not None}
+    return {"dtype": dtype_of(x), "device": x.device, **named}
+
+
+@function(at_once=True)
+def new_zeros(x: Tensor, *size: Size, **options: Unpack[Options]) -> Tensor:
+    """Zeros of another shape, in x's dtype and on its device for None."""
+    return zeros(*size, **_beside(x, options))
+
+
+@function(at_once=True)
+def new_ones(x: Tensor, *size: Size, **options: Unpack[Options]) -> Tensor:
+    """Ones of another shape, in x's dtype and on its device for None."""
+    return ones(*size, **_beside(x, options))
+
+
+@function(at_once=True)
+def new_full(x: Tensor, size: Size, fill_value: float, **options: Unpack[Options]) -> Tensor:
+    """A number at every index of another shape, in x's dtype and on its device for None."""
+    return full(size, fill_value, **_beside(x, options))
+
+
+@function(at_once=True)
+def new_tensor(x: Tensor, data: Nested, **options: Unpack[Options]) -> Tensor:
+    """A leaf that holds a copy of the data, in x's dtype and on its device for None."""
+    own = _beside(x, options)
+    return leaf_by(own, values_of(data, own["dtype"]))
+
+
+@function(at_once=True)
+def cpu(x: Tensor) -> Tensor:
+    """`to("cpu")`."""
+    return to(x, "cpu")
+
+
+@function(at_once=True)
+def cuda(x: Tensor, device: Device | int = None) -> Tensor:
+    """`to` a GPU, the first for None."""
+    return to(x, "cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
+
+@function(at_once=True)
+def contiguous(x: Tensor) -> Tensor:
+    """x itself: values lie in row-major order."""
+    return x
+
+
+@function(at_once=True)
+def clone(x: Tensor) -> Tensor:
+    """The values in memory of their own: of a leaf whose gradients nobody asks for a leaf that holds a copy now."""
+    node: Node = x.node
+    if is_array(node) and scopes.recording is None and not (is_grad_enabled() and node.tracks):
+        return leaf(copied(node.held), name=f"{node.name}.clone")
+    return ops.copy_op(x)
+
+
+def finfo(dtype: DType) -> np.finfo:
+    """The limits of a dtype of floats: `eps`, `max`, `min`, `tiny`. Raises DTypeError for another."""
+    known = dtype_name("finfo", dtype)
+    if known not in FLOATS:
+        raise DTypeError(f"finfo: takes a dtype of floats, not {known}: iinfo takes integers")
+    return np.finfo(known)
+
+
+def iinfo(dtype: DType) -> np.iinfo:
+    """The limits of a dtype of integers: `max`, `min`. Raises DTypeError for another."""
+    known = dtype_name("iinfo", dtype)
+    if known not in INTEGERS:
+        raise DTypeError(f"iinfo: takes a dtype of integers, not {known}: finfo takes floats")
+    return np.iinfo(known)
+
+
 class About(Handle):
-    """Questions to a tensor, and conversions, as methods."""
+    """Questions to a tensor, and `to` by the names of dtypes."""
 
     __slots__ = ()
 
@@ -90,41 +176,12 @@ class About(Handle):
         """Bytes of all elements."""
         return numel(self) * np.dtype(dtype_of(self)).itemsize
 
-    numel = numel
-    is_floating_point = is_floating_point
-    to = to
-
     def type(self, dtype: DType) -> Tensor:
         """The values in another dtype, as `to`."""
         return to(self, dtype)
 
-    def type_as(self, other: ArrayLike) -> Tensor:
-        """The values in the other's dtype."""
-        return to(self, node_of(other))
-
-    def new_zeros(
-        self, *size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None
-    ) -> Tensor:
-        """Zeros of another shape, in x's dtype and on its device for None."""
-        own, ctx = dtype_of(self) if dtype is None else dtype, self.device if device is None else device
-        return zeros(*size, dtype=own, requires_grad=requires_grad, device=ctx)
-
-    def cpu(self) -> Tensor:
-        """`to("cpu")`."""
-        return to(self, "cpu")
-
-    def cuda(self, device: Device | int = None) -> Tensor:
-        """`to` a GPU, the first for None."""
-        return to(self, "cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
-
     def __contains__(self, value: ArrayLike) -> bool:
         return bool((array_of(self).numpy() == np.asarray(value)).any())
-
-
-class Conversions(Handle):
-    """`to` by the names of dtypes: a class of its own, as inside of it `float` is no type."""
-
-    __slots__ = ()
 
     def float(self) -> Tensor:
         """The values as float32."""

@@ -1,35 +1,19 @@
-"""Arguments of tensors' methods, as tensors, numbers and axes."""
+"""Arguments of functions, as tensors, numbers and axes."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+from typing import TYPE_CHECKING, cast
 
 from .. import ops
 from ..checks import integer
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Handle, Node, is_node
-from ..ops import is_operand, known_dtype, operand, pair, replay, shape_of
+from ..ops import is_operand, known_dtype, operand, pair, shape_of
 from .creation import tensor
 from .typing import ArrayLike, Axis
 
 if TYPE_CHECKING:
     from .base import Tensor
-
-P = ParamSpec("P")
-
-
-def method(body: Callable[Concatenate[Any, P], Node]) -> Callable[Concatenate[ArrayLike, P], Tensor]:
-    """Decorates a function of a tensor, which reads its type, as a method and a function of `dlsys`: the first argument
-    may be an array or a number too, and what has no type yet is noted, see `ops.replay`."""
-    noted = replay.function(on_tensors=True)(body)
-
-    @functools.wraps(body)
-    def apply(self: ArrayLike, /, *args: P.args, **words: P.kwargs) -> Tensor:
-        return noted(self if isinstance(self, Handle) else node_of(self), *args, **words)
-
-    return apply
 
 
 def node_of(value: ArrayLike) -> Tensor:
@@ -42,14 +26,14 @@ def node_of(value: ArrayLike) -> Tensor:
     return Handle.results.of(found) if isinstance(found, Node) else tensor(found)
 
 
-def pair_of(a: ArrayLike, b: ArrayLike) -> tuple[Node, Node]:
+def pair_of(a: ArrayLike, b: ArrayLike) -> tuple[Tensor, Tensor]:
     """Two operands as nodes of one dtype."""
     if not (is_node(a) or is_node(b)):
         a = node_of(a)
     found = pair(a, b)
     if found is None:
         raise _no_tensor(b if is_node(a) else a)
-    return found
+    return cast("tuple[Tensor, Tensor]", found)
 
 
 def _no_tensor(value: object) -> GraphError:
@@ -60,6 +44,12 @@ def float_of(x: ArrayLike) -> Tensor:
     """The argument of a function of floats: integers and booleans become float32."""
     node = node_of(x)
     return node if known_dtype(node) in (None, *FLOATS) else ops.cast_op(node, "float32")
+
+
+def bool_of(x: ArrayLike) -> Tensor:
+    """Whether it is not 0."""
+    node = node_of(x)
+    return node if known_dtype(node) == "bool" else ops.cast_op(node, "bool")
 
 
 def require_float(op: str, x: ArrayLike) -> Tensor:
@@ -75,6 +65,13 @@ def require_operand(value: object) -> None:
     """Raises GraphError for what is neither tensor, array nor number."""
     if not is_operand(value):
         raise _no_tensor(value)
+
+
+def require_rank(op: str, rank: int, *nodes: Node) -> None:
+    """Raises ShapeError for a node that has not `rank` axes."""
+    for node in nodes:
+        if len(node.shape) != rank:
+            raise ShapeError(f"{op}: takes tensors of {rank} axes, not of shape {node.shape} [{node.name}]")
 
 
 def dims_of(x: Node, dim: Axis) -> tuple[int, ...]:

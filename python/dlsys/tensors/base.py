@@ -18,17 +18,15 @@ from ..ops.operators import Arithmetic
 from ..ops.state import is_array
 from ..ops.state import leaf as leaf_of
 from ..scopes import scopes
-from .about import About, Conversions, numel
+from .about import About, numel
 from .arguments import dim_of
 from .backward import backward
 from .creation import leaf, values_of
-from .elementwise import Elementwise, where
+from .elementwise import where
 from .evaluate import array_of, changing
-from .index import Indexing
 from .inplace import InPlace, hold, kept, settle, settled, write
+from .methods import Methods
 from .mode import no_grad
-from .reductions import Reductions
-from .shapes import Shapes
 from .structure import SETTLED, ends_gradients
 from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs
@@ -294,9 +292,7 @@ class Values(Handle):
             return repr(self)
 
 
-class Tensor(
-    Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions, UFuncs, Arithmetic
-):
+class Tensor(Values, Methods, InPlace, About, UFuncs, Arithmetic):
     """A name for a node: for a leaf, which holds data, or for an operator applied to tensors, whose value is computed
     on demand. An assignment (`x += 1`, `x[0] = 1`, `x.data = v`) makes it name another node.
 
@@ -341,10 +337,6 @@ class Tensor(
     def where(self, condition: ArrayLike, other: ArrayLike) -> Tensor:
         """The values where the condition holds, the other's elsewhere."""
         return where(condition, self, other)
-
-    def contiguous(self) -> Self:
-        """Itself: values lie in row-major order on the CPU."""
-        return self
 
 
 class Parameter(Tensor):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, cast
 
 import numpy as np
 
 from .. import devices, ops
-from ..checks import extents, flag, integer, too_large
+from ..checks import extents, flag, integer, require_neutral, too_large
 from ..devices import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Handle, Shape, is_node
@@ -207,46 +207,64 @@ def size_of(sizes: Sequence[Size]) -> Shape:
     return shape
 
 
-def _of_sizes(size: Sequence[Size | DType], dtype: DType) -> tuple[Shape, DType]:
-    """The shape, and the dtype, which may stand behind the shape, as in NumPy; float32 for None. Raises ShapeError."""
+class Options(TypedDict, total=False):
+    """What functions take that make tensors: float32 for None, if they do not say another dtype. `layout`,
+    `pin_memory` and `memory_format` are PyTorch's and change nothing here."""
+
+    dtype: DType
+    requires_grad: bool
+    device: Device
+    layout: Any
+    pin_memory: bool
+    memory_format: Any
+
+
+_READ = ("dtype", "requires_grad", "device")
+NEUTRAL: dict[str, Any] = dict.fromkeys(Options.__annotations__.keys() - _READ)
+"""PyTorch's options that change no result."""
+
+
+def dtype_in(op: str, options: Options, default: DType = "float32") -> str:
+    """The dtype that the options name, `default` for None. Raises DTypeError, and TypeError for other options."""
+    require_neutral(op, {name: value for name, value in options.items() if name not in _READ}, NEUTRAL)
+    dtype = options.get("dtype")
+    return dtype_name(op, default if dtype is None else dtype)
+
+
+def leaf_by(options: Options, values: np.ndarray | Array) -> Tensor:
+    """A leaf that requires a gradient, and is on the device, as the options say. Raises DTypeError, DeviceError."""
+    return leaf(values, options.get("requires_grad", False), device=options.get("device"))
+
+
+def _filled(op: str, size: Sequence[Size | DType], options: Options) -> Array:
+    """An array of undefined values; the dtype may stand behind the shape, as in NumPy. Raises ShapeError, DTypeError.
+    """
     *extents, last = size or ((),)
     if len(extents) == 1 and isinstance(last, (str, type, np.dtype)):
-        size, dtype = extents, last
-    return size_of(cast("Sequence[Size]", size)), "float32" if dtype is None else dtype
+        size, options = extents, {**options, "dtype": last}
+    return devices.empty(size_of(cast("Sequence[Size]", size)), dtype_in(op, options))
 
 
-def zeros(
-    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
-) -> Tensor:
-    """A tensor of zeros; float32 for None. Raises ShapeError, DTypeError."""
-    shape, dtype = _of_sizes(size, dtype)
-    return full(shape, 0, dtype=dtype, requires_grad=requires_grad, device=device)
+def zeros(*size: Size | DType, **options: Unpack[Options]) -> Tensor:
+    """A tensor of zeros. Raises ShapeError, DTypeError."""
+    made = _filled("zeros", size, options)
+    made[...] = 0
+    return leaf_by(options, made)
 
 
-def empty(
-    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
-) -> Tensor:
-    """A tensor of undefined values; float32 for None. Raises ShapeError, DTypeError."""
-    shape, dtype = _of_sizes(size, dtype)
-    return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
+def ones(*size: Size | DType, **options: Unpack[Options]) -> Tensor:
+    """A tensor of ones. Raises ShapeError, DTypeError."""
+    made = _filled("ones", size, options)
+    made[...] = 1
+    return leaf_by(options, made)
 
 
-def ones(
-    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
-) -> Tensor:
-    """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
-    shape, dtype = _of_sizes(size, dtype)
-    return full(shape, 1, dtype=dtype, requires_grad=requires_grad, device=device)
+def empty(*size: Size | DType, **options: Unpack[Options]) -> Tensor:
+    """A tensor of undefined values. Raises ShapeError, DTypeError."""
+    return leaf_by(options, _filled("empty", size, options))
 
 
-def full(
-    size: Size,
-    fill_value: float | np.ndarray | np.generic,
-    *,
-    dtype: DType = None,
-    requires_grad: bool = False,
-    device: Device = None,
-) -> Tensor:
+def full(size: Size, fill_value: float | np.ndarray | np.generic, **options: Unpack[Options]) -> Tensor:
     """A tensor of one number, in the dtype that `tensor` gives it for None. Raises ShapeError, DTypeError."""
     try:
         number = np.asarray(fill_value)
@@ -254,115 +272,93 @@ def full(
         number = np.asarray(None)
     if number.ndim or number.dtype.kind not in "biuf":
         raise DTypeError(f"full: takes one number, not {fill_value!r}")
-    if dtype is None:
-        dtype = {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64")
+    known = dtype_in("full", options, {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64"))
+    if number.dtype.kind in "iu" and known in INTEGERS:
+        limits = np.iinfo(known)
+        if not limits.min <= int(number) <= limits.max:
+            raise DTypeError(f"full: {fill_value} is no {known}")
+    made = devices.empty(size_of((size,)), known)
     with np.errstate(over="ignore", invalid="ignore"):
-        known = dtype_name("full", dtype)
-        if number.dtype.kind in "iu" and known in INTEGERS:
-            limits = np.iinfo(known)
-            if not limits.min <= int(number) <= limits.max:
-                raise DTypeError(f"full: {fill_value} is no {known}")
-        made = devices.empty(size_of((size,)), known)
         made[...] = number.astype(known)
-    return leaf(made, requires_grad, device=device)
+    return leaf_by(options, made)
 
 
-def _like(x: Nested, fill: int, dtype: DType, requires_grad: bool, device: Device) -> Tensor:
-    """A leaf of x's shape filled with a number; a node where the shape is not known yet."""
+def full_like(x: Nested, fill_value: float, **options: Unpack[Options]) -> Tensor:
+    """A number at every index of x's shape, in its dtype for None; a node where the shape is not known yet."""
     node = x if is_node(x) else tensor(x)
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
-        made = (oneslike_op if fill else zeroslike_op)(node)
-        return made if dtype is None else made.to(dtype)
-    known = dtype_of(node) if dtype is None else dtype
-    return full(shape, fill, dtype=known, requires_grad=requires_grad, device=device)
+        made = oneslike_op(node) if fill_value == 1 else zeroslike_op(node)
+        made = made if fill_value in (0, 1) else (made + fill_value).to(node)
+        return made if options.get("dtype") is None else made.to(options["dtype"])
+    options["dtype"] = dtype_in("full_like", options, dtype_of(node))
+    return full(shape, fill_value, **options)
 
 
-def zeros_like(
-    x: Nested, *, dtype: DType = None, requires_grad: bool = False, device: Device = None
-) -> Tensor:
+def zeros_like(x: Nested, **options: Unpack[Options]) -> Tensor:
     """Zeros of x's shape, and its dtype for None."""
-    return _like(x, 0, dtype, requires_grad, device)
+    return full_like(x, 0, **options)
 
 
-def ones_like(
-    x: Nested, *, dtype: DType = None, requires_grad: bool = False, device: Device = None
-) -> Tensor:
+def ones_like(x: Nested, **options: Unpack[Options]) -> Tensor:
     """Ones of x's shape, and its dtype for None."""
-    return _like(x, 1, dtype, requires_grad, device)
+    return full_like(x, 1, **options)
 
 
-def _require_finite(op: str, value: float) -> None:
-    """Raises GraphError for what is no finite number; of any size: not by math.isfinite."""
+def empty_like(x: Nested, **options: Unpack[Options]) -> Tensor:
+    """A tensor of undefined values of x's shape, and its dtype for None."""
+    return full_like(x, 0, **options)
+
+
+def _bound(op: str, value: float) -> float:
+    """A finite number, of any size. Raises GraphError for anything else."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (is_number and abs(value) < 2.0**1023):
         raise GraphError(f"{op}: takes finite numbers, not {value!r}")
+    return value
 
 
-def _allocated(op: str, function: Callable[..., np.ndarray], *args: Any, **options: Any) -> np.ndarray:
-    """An array that NumPy makes. Raises DeviceError if there is not enough memory."""
+def _allocated(op: str, count: int, function: Callable[..., np.ndarray], *args: Any, **options: Any) -> np.ndarray:
+    """An array of so many elements that NumPy makes. Raises ShapeError for too many, DeviceError if there is not enough
+    memory."""
+    if told := too_large((count,)):
+        raise ShapeError(f"{op}: {told}")
     try:
         return function(*args, **options)
     except MemoryError as error:
         raise DeviceError(f"{op}: {error}") from None
 
 
-def arange(
-    start: float,
-    end: float | None = None,
-    step: float = 1,
-    *,
-    dtype: DType = None,
-    requires_grad: bool = False,
-    device: Device = None,
-) -> Tensor:
+def arange(start: float, end: float | None = None, step: float = 1, **options: Unpack[Options]) -> Tensor:
     """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32. Raises
     GraphError for a step that does not lead from start to end, DeviceError if there is not enough memory."""
     if end is None:
         start, end = 0, start
-    for value in (start, end, step):
-        _require_finite("arange", value)
-    known = None if dtype is None else dtype_name("arange", dtype)
-    if known in INTEGERS:  # PyTorch counts in integers then
-        start, end, step = int(start), int(end), int(step)
+    start, end, step = (_bound("arange", value) for value in (start, end, step))
     whole = all(isinstance(n, numbers.Integral) for n in (start, end, step))
+    known = dtype_in("arange", options, "int64" if whole else "float32")
+    if known in INTEGERS and not whole:  # PyTorch counts in integers then
+        start, end, step, whole = int(start), int(end), int(step), True
     if not step or (end - start) * step < 0:
         raise GraphError(f"arange: a step of {step} does not lead from {start} to {end}")
     count = int(-((start - end) // step) if whole else np.ceil((end - start) / step))
-    if told := too_large((count,)):
-        raise ShapeError(f"arange: {told}")
-    places = _allocated("arange", np.arange, count, dtype=np.int64 if whole else np.float64)
+    places = _allocated("arange", count, np.arange, count, dtype=np.int64 if whole else np.float64)
     made: np.ndarray = start + step * places
-    return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
+    return leaf_by(options, np.asarray(made, known))
 
 
-def linspace(
-    start: float,
-    end: float,
-    steps: int,
-    *,
-    dtype: DType = None,
-    requires_grad: bool = False,
-    device: Device = None,
-) -> Tensor:
-    """`steps` numbers at equal distances from `start` to `end`, both of them included; float32 for None. In a dtype of
-    integers fractions are cut off, of the two ends first. Raises GraphError for what are no finite numbers, and for a
-    number of steps below 0."""
-    known = dtype_name("linspace", "float32" if dtype is None else dtype)
-    count = integer("linspace", "steps", steps, 0)
-    if told := too_large((count,)):
-        raise ShapeError(f"linspace: {told}")
-    _require_finite("linspace", start)
-    _require_finite("linspace", end)
+def linspace(start: float, end: float, steps: int, **options: Unpack[Options]) -> Tensor:
+    """`steps` numbers at equal distances from `start` to `end`, both of them included. In a dtype of integers fractions
+    are cut off, of the two ends first. Raises GraphError for what are no finite numbers, and for a number of steps
+    below 0."""
+    known, count = dtype_in("linspace", options), integer("linspace", "steps", steps, 0)
+    start, end = (_bound("linspace", value) for value in (start, end))
     if known in INTEGERS:
         start, end = int(start), int(end)
-    return leaf(_allocated("linspace", np.linspace, start, end, count).astype(known), requires_grad, device=device)
+    return leaf_by(options, _allocated("linspace", count, np.linspace, start, end, count).astype(known))
 
 
-def eye(
-    n: int, m: int | None = None, *, dtype: DType = None, requires_grad: bool = False, device: Device = None
-) -> Tensor:
-    """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
+def eye(n: int, m: int | None = None, **options: Unpack[Options]) -> Tensor:
+    """Ones on the diagonal of (n, m), m = n for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
-    known = dtype_name("eye", "float32" if dtype is None else dtype)
-    return leaf(_allocated("eye", np.eye, rows, columns, dtype=known), requires_grad, device=device)
+    return leaf_by(options, _allocated("eye", rows, np.eye, rows, columns, dtype=dtype_in("eye", options)))

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from .. import ops
-from ..checks import flag, integer
+from ..checks import flag, integer, word
 from ..devices import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Handle, Node, Shape, is_node
 from ..ops import broadcast_rule, dtype_of, is_number, known_dtype, known_shape, shape_of
-from ..ops.replay import function
 from ..scopes import scopes
-from .arguments import dim_of, node_of
+from .arguments import dim_of, node_of, require_rank
 from .creation import is_leaf, leaf
 from .elementwise import where
 from .evaluate import array_of
+from .table import TABLE, function
 from .typing import ArrayLike, Index
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class _NewAxis:
     indices: np.ndarray
 
 
-@function(on_tensors=True)
-def gathered(x: Node, items: list[Any]) -> Node:
+@function(method=False)
+def gathered(x: Tensor, items: list[Any]) -> Tensor:
     """x at index arrays of several axes, beside other items. An array of no axis counts as an integer."""
     items = _expanded(items, x.shape)
     is_array = [is_node(item) or isinstance(item, np.ndarray) for item in items]
@@ -160,101 +160,181 @@ def joint_index(x: Node, arrays: list[Any], extents: Shape) -> Node:
     return _as_node(total)
 
 
-class Indexing(Handle):
-    """Methods that take elements by their indices."""
+def take_items(x: Tensor, key: Index) -> Tensor:
+    """x[key]. Raises IndexRangeError for an integer out of range, GraphError for a key that is no index, and for a mask
+    whose values are not known, ShapeError for a mask that does not fit. Integers that are computed later are clamped
+    into range."""
+    given = key if isinstance(key, tuple) else (key,)
+    items = [list(item) if isinstance(item, range) else item for item in given]
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexRangeError(f"an index has one ellipsis at most [{x.name}]")
+    items = [_as_bool_array(item) for item in items]
+    if not any(_is_array(item) for item in items):
+        return ops.slice_op(x, tuple(items))
+    items = [_as_index(item) if _is_array(item) else item for item in items]
+    at = next(i for i, item in enumerate(items) if is_node(item) or isinstance(item, np.ndarray))
+    alone = at == len(items) - 1 and all(isinstance(item, slice) and item == WHOLE for item in items[:at])
+    if alone and not _is_mask(items[at]):
+        return ops.take_op(x, _as_node(items[at]), at)
+    if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
+        return ops.take_op(x, _as_node(items[1]), -1)
+    return gathered(x, items)
 
-    __slots__ = ()
 
-    def __getitem__(self, key: Index) -> Tensor:
-        """self[key]. Raises IndexRangeError for an integer out of range, GraphError for a key that is no index, and for
-        a mask whose values are not known, ShapeError for a mask that does not fit. Integers that are computed later are
-        clamped into range."""
-        given = key if isinstance(key, tuple) else (key,)
-        items = [list(item) if isinstance(item, range) else item for item in given]
-        if sum(item is Ellipsis for item in items) > 1:
-            raise IndexRangeError(f"an index has one ellipsis at most [{self.name}]")
-        items = [_as_bool_array(item) for item in items]
-        if not any(_is_array(item) for item in items):
-            return ops.slice_op(self, tuple(items))
-        items = [_as_index(item) if _is_array(item) else item for item in items]
-        at = next(i for i, item in enumerate(items) if is_node(item) or isinstance(item, np.ndarray))
-        alone = at == len(items) - 1 and all(isinstance(item, slice) and item == WHOLE for item in items[:at])
-        if alone and not _is_mask(items[at]):
-            return ops.take_op(self, _as_node(items[at]), at)
-        if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
-            return ops.take_op(self, _as_node(items[1]), -1)
-        return gathered(self, items)
+TABLE["__getitem__"] = take_items
 
-    def gather(self: ArrayLike, dim: int, index: ArrayLike) -> Tensor:
-        """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
-        return ops.take_along_axis_op(node_of(self), _as_node(_as_index(index)), dim)
 
-    def scatter_add(self: ArrayLike, dim: int, index: ArrayLike, src: ArrayLike) -> Tensor:
-        """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
-        return ops.scatter_add_op(node_of(self), _as_node(_as_index(index)), node_of(src), dim)
+@function(at_once=True)
+def gather(x: Tensor, dim: int, index: ArrayLike) -> Tensor:
+    """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
+    return ops.take_along_axis_op(x, _as_node(_as_index(index)), dim)
 
-    def scatter(self: ArrayLike, dim: int, index: ArrayLike, value: float) -> Tensor:
-        """x with one number at the indices along `dim`, where `gather` reads. Raises GraphError for tensors, of which
-        several could meet in one place: `scatter_add` adds them."""
-        if not is_number(value):
-            raise GraphError(f"scatter: the value must be a number, not {value!r}: scatter_add adds tensors")
-        node, place = node_of(self), _as_node(_as_index(index))
-        none = ops.cast_op(ops.zeroslike_op(node), "float32")
-        ones = ops.cast_op(ops.oneslike_op(place), "float32")
-        return node.masked_fill(ops.scatter_add_op(none, place, ones, dim) > 0, value)
 
-    def index_add(
-        self: ArrayLike, dim: int, index: ArrayLike, source: ArrayLike, *, alpha: float = 1
-    ) -> Tensor:
-        """x with the slices of `source` along `dim` added to those of the numbers `index`, times `alpha`. The source's
-        shape must be known."""
-        added, node = node_of(source), node_of(self)
-        axis = dim_of("index_add", added, dim)
-        ones = (1,) * (len(shape_of(added)) - axis - 1)
-        place = ops.reshape_op(_as_node(_as_index(index)), (*(1,) * axis, -1, *ones))
-        added = added if alpha == 1 else added * alpha
-        return ops.scatter_add_op(node, ops.broadcast_shape_op(place, shape_of(added)), added, axis)
+@function(at_once=True)
+def take_along_dim(x: Tensor, indices: ArrayLike, dim: int | None = None) -> Tensor:
+    """`gather` with indices that are broadcast along the other axes; of all elements in row-major order for None."""
+    place = _as_node(_as_index(indices))
+    if dim is None:
+        return ops.take_op(x.ravel(), ops.reshape_op(place, (-1,)), 0)
+    return _taken_along(x, place, dim)
 
-    def index_select(self: ArrayLike, dim: int, index: ArrayLike) -> Tensor:
-        """The slices along `dim` with the numbers `index`, a vector, or one number."""
-        place = _as_node(_as_index(index))
-        if len(known_shape(place) or ()) > 1:
-            raise ShapeError(f"index_select: takes a vector of indices, not of shape {shape_of(place)}")
-        return ops.take_op(node_of(self), ops.reshape_op(place, (-1,)), dim)
 
-    def masked_select(self: ArrayLike, mask: ArrayLike) -> Tensor:
-        """The elements where the mask holds, in row-major order, both broadcast; computes the mask, as x[mask] does.
-        Raises DTypeError for a mask of no booleans."""
-        node, held = node_of(self), node_of(mask)
-        if dtype_of(held) != "bool":
-            raise DTypeError(f"masked_select: the mask must be of booleans, not {dtype_of(held)}")
-        shape = broadcast_rule(shape_of(node), shape_of(held))
-        return node.broadcast_to(shape)[held.broadcast_to(shape)]
+@function(method=False)
+def _taken_along(x: Tensor, index: Node, dim: int) -> Tensor:
+    axis = dim_of("take_along_dim", x, dim)
+    one, other = ((*node.shape[:axis], 1, *node.shape[axis + 1 :]) for node in (x, index))
+    wide = list(broadcast_rule(one, other))
+    node, place = (
+        ops.broadcast_shape_op(part, (*wide[:axis], part.shape[axis], *wide[axis + 1 :])) for part in (x, index)
+    )
+    return ops.take_along_axis_op(node, place, axis)
 
-    def bincount(self: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0) -> Tensor:
-        """How often each number from 0 to the largest occurs in a vector of integers, int64, or the sums of its
-        `weights`; `minlength` of them at least. Computes x. Raises GraphError for what NumPy refuses."""
-        values = array_of(node_of(self)).numpy()
-        more = None if weights is None else array_of(node_of(weights)).numpy()
-        try:
-            return leaf(np.bincount(values, more, integer("bincount", "minlength", minlength, 0)))
-        except (TypeError, ValueError) as error:
-            raise GraphError(f"bincount: {error} [{node_of(self).name}]") from None
 
-    def unique(
-        self: ArrayLike, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-    ) -> Tensor | tuple[Tensor, ...]:
-        """The values that occur, each once, in ascending order; with the place of each element among them, and with how
-        often each occurs. Computes x."""
-        values = array_of(node_of(self)).numpy()
-        found, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-        more = [leaf(places.reshape(values.shape))] if flag("unique", "return_inverse", return_inverse) else []
-        more += [leaf(counts)] if flag("unique", "return_counts", return_counts) else []
-        return (leaf(found), *more) if more else leaf(found)
+@function(at_once=True)
+def scatter_add(x: Tensor, dim: int, index: ArrayLike, src: ArrayLike) -> Tensor:
+    """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
+    return ops.scatter_add_op(x, _as_node(_as_index(index)), node_of(src), dim)
 
-    def nonzero(self: ArrayLike) -> Tensor:
-        """int64: the indices of what is not 0, a row for each. Computes x."""
-        return leaf(np.argwhere(array_of(node_of(self)).numpy()).astype(np.int64))
+
+@function(at_once=True)
+def scatter_reduce(
+    x: Tensor, dim: int, index: ArrayLike, src: ArrayLike, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """x with the elements of `src` at the indices along `dim`: their "sum" or "mean" with x's element there, or without
+    it where not `include_self`."""
+    reduce = word("scatter_reduce", "reduce", reduce, ("sum", "mean"))
+    counts = scatter_add(ops.zeroslike_op(x), dim, index, ops.oneslike_op(node_of(src)))
+    if not flag("scatter_reduce", "include_self", include_self):
+        x = x.masked_fill(counts > 0, 0)
+        counts = counts.maximum(1) - 1
+    total = scatter_add(x, dim, index, src)
+    return total if reduce == "sum" else total / (counts + 1)
+
+
+@function(at_once=True)
+def scatter(x: Tensor, dim: int, index: ArrayLike, value: float) -> Tensor:
+    """x with one number at the indices along `dim`, where `gather` reads. Raises GraphError for tensors, of which
+    several could meet in one place: `scatter_add` adds them."""
+    if not is_number(value):
+        raise GraphError(f"scatter: the value must be a number, not {value!r}: scatter_add adds tensors")
+    place = _as_node(_as_index(index))
+    none, ones = ops.cast_op(ops.zeroslike_op(x), "float32"), ops.cast_op(ops.oneslike_op(place), "float32")
+    return x.masked_fill(ops.scatter_add_op(none, place, ones, dim) > 0, value)
+
+
+@function(at_once=True)
+def index_add(x: Tensor, dim: int, index: ArrayLike, source: ArrayLike, *, alpha: float = 1) -> Tensor:
+    """x with the slices of `source` along `dim` added to those of the numbers `index`, times `alpha`. The source's
+    shape must be known."""
+    added = node_of(source)
+    axis = dim_of("index_add", added, dim)
+    ones = (1,) * (len(shape_of(added)) - axis - 1)
+    place = ops.reshape_op(_as_node(_as_index(index)), (*(1,) * axis, -1, *ones))
+    added = added if alpha == 1 else added * alpha
+    return ops.scatter_add_op(x, ops.broadcast_shape_op(place, shape_of(added)), added, axis)
+
+
+@function(at_once=True)
+def index_select(x: Tensor, dim: int, index: ArrayLike) -> Tensor:
+    """The slices along `dim` with the numbers `index`, a vector, or one number."""
+    place = _as_node(_as_index(index))
+    if len(known_shape(place) or ()) > 1:
+        raise ShapeError(f"index_select: takes a vector of indices, not of shape {shape_of(place)}")
+    return ops.take_op(x, ops.reshape_op(place, (-1,)), dim)
+
+
+@function(at_once=True)
+def masked_select(x: Tensor, mask: ArrayLike) -> Tensor:
+    """The elements where the mask holds, in row-major order, both broadcast; computes the mask, as x[mask] does. Raises
+    DTypeError for a mask of no booleans."""
+    held = node_of(mask)
+    if dtype_of(held) != "bool":
+        raise DTypeError(f"masked_select: the mask must be of booleans, not {dtype_of(held)}")
+    shape = broadcast_rule(shape_of(x), shape_of(held))
+    return x.broadcast_to(shape)[held.broadcast_to(shape)]
+
+
+@function(method=False)
+def searchsorted(sorted_sequence: Tensor, values: ArrayLike, *, right: bool = False) -> Tensor:
+    """int64: before which of a vector's elements, in ascending order, each of `values` would stand, before equal ones,
+    with `right` behind them. It is compared with all of them."""
+    require_rank("searchsorted", 1, sorted_sequence)
+    each = ops.expand_dims_op(node_of(values), -1)
+    return ops.reducesum_op(ops.cast_op(sorted_sequence <= each if right else sorted_sequence < each, "int64"), -1)
+
+
+# Functions that compute x, as their results' shapes follow from its values ---------------------------------------
+
+
+@function(at_once=True)
+def bincount(x: Tensor, weights: ArrayLike | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 to the largest occurs in a vector of integers, int64, or the sums of its `weights`;
+    `minlength` of them at least. Raises GraphError for what NumPy refuses."""
+    more = None if weights is None else array_of(node_of(weights)).numpy()
+    try:
+        return leaf(np.bincount(array_of(x).numpy(), more, integer("bincount", "minlength", minlength, 0)))
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"bincount: {error} [{x.name}]") from None
+
+
+@function(at_once=True)
+def unique(
+    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Tensor | tuple[Tensor, ...]:
+    """The values that occur, each once, in ascending order; with the place of each element among them, and with how
+    often each occurs."""
+    values = array_of(x).numpy()
+    found, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    more = [leaf(places.reshape(values.shape))] if flag("unique", "return_inverse", return_inverse) else []
+    more += [leaf(counts)] if flag("unique", "return_counts", return_counts) else []
+    return (leaf(found), *more) if more else leaf(found)
+
+
+@function(at_once=True)
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False
+) -> Tensor | tuple[Tensor, ...]:
+    """The elements in row-major order without those that equal the one before; with the place of each among them, and
+    with how often each stands there."""
+    values = array_of(x).numpy()
+    flat = values.reshape(-1)
+    first = np.concatenate([np.ones(min(flat.size, 1), bool), flat[1:] != flat[:-1]])
+    places, starts = np.cumsum(first) - 1, np.flatnonzero(first)
+    inverse, counts = places.reshape(values.shape), np.diff(starts, append=flat.size)
+    more = [leaf(inverse)] if flag("unique_consecutive", "return_inverse", return_inverse) else []
+    more += [leaf(counts)] if flag("unique_consecutive", "return_counts", return_counts) else []
+    return (leaf(flat[first]), *more) if more else leaf(flat[first])
+
+
+@overload
+def nonzero(x: ArrayLike, /, *, as_tuple: Literal[False] = False) -> Tensor: ...
+@overload
+def nonzero(x: ArrayLike, /, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
+@function(at_once=True)
+def nonzero(x: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """int64: the indices of what is not 0, a row for each; with `as_tuple` those along each axis."""
+    places = leaf(np.argwhere(array_of(x).numpy()).astype(np.int64))
+    return tuple(places.unbind(1)) if flag("nonzero", "as_tuple", as_tuple) else places
 
 
 def replaced(x: Any, key: Any, value: Any) -> Any:

@@ -23,11 +23,9 @@ from ..ops.state import Assign, Latest, WithUpdates, is_array
 from ..ops.state import leaf as leaf_of
 from ..scopes import is_grad_enabled, scopes
 from .arguments import require_operand
-from .creation import leaf
-from .elementwise import OfTwo
 from .evaluate import array_of, changing, evaluate, wait
 from .structure import SETTLED, ends_gradients
-from .typing import ArrayLike, Index, Nested
+from .typing import ArrayLike, Index, Nested, OfTwo
 
 if TYPE_CHECKING:
     from .base import Tensor
@@ -223,7 +221,7 @@ _added = _changed_by("add_", "+", operator.add)
 
 
 class InPlace(Handle):
-    """Methods that change what a tensor is, and `clone`."""
+    """Methods that change what a tensor is."""
 
     __slots__ = ()
 
@@ -289,13 +287,6 @@ class InPlace(Handle):
     def zero_(self) -> Self:
         """Set all values to 0; itself."""
         return self.copy_(0)
-
-    def clone(self) -> Tensor:
-        """The values in memory of their own: of a leaf whose gradients nobody asks for a leaf that holds a copy now."""
-        node: Node = self.node
-        if is_array(node) and scopes.recording is None and not (is_grad_enabled() and node.tracks):
-            return leaf(copied(node.held), name=f"{node.name}.clone")
-        return ops.copy_op(self)
 
 
 def lasting(make: Callable[[], Any]) -> Any:

@@ -1,8 +1,9 @@
-"""Sums of products by Einstein's convention, through matrix products and transposes."""
+"""Products of matrices and vectors, norms and distances, and sums of products by Einstein's convention, see `table`."""
 
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -11,11 +12,73 @@ import numpy as np
 from .. import ops
 from ..errors import GraphError, ShapeError
 from ..ops import promoted, shape_of
-from .arguments import node_of
+from .arguments import dims_of, node_of, require_rank
+from .table import function
 from .typing import ArrayLike
 
 if TYPE_CHECKING:
     from .base import Tensor
+
+
+@function
+def mm(x: Tensor, other: ArrayLike) -> Tensor:
+    """The product of two matrices. Raises ShapeError for others."""
+    second = node_of(other)
+    require_rank("mm", 2, x, second)
+    return ops.matmul_op(x, second)
+
+
+@function
+def bmm(x: Tensor, other: ArrayLike) -> Tensor:
+    """The products of two batches of matrices. Raises ShapeError for others."""
+    second = node_of(other)
+    require_rank("bmm", 3, x, second)
+    return ops.matmul_op(x, second)
+
+
+@function
+def mv(x: Tensor, vec: ArrayLike) -> Tensor:
+    """The product of a matrix and a vector. Raises ShapeError for others."""
+    vector = node_of(vec)
+    require_rank("mv", 2, x)
+    require_rank("mv", 1, vector)
+    return ops.matmul_op(x, vector)
+
+
+@function
+def dot(x: Tensor, tensor: ArrayLike) -> Tensor:
+    """The sum of the products of two vectors' elements. Raises ShapeError for others."""
+    second = node_of(tensor)
+    require_rank("dot", 1, x, second)
+    return ops.matmul_op(x, second)
+
+
+@function
+def outer(x: Tensor, vec2: ArrayLike) -> Tensor:
+    """The products of each element of a vector with each of another. Raises ShapeError for others."""
+    second = node_of(vec2)
+    require_rank("outer", 1, x, second)
+    return ops.expand_dims_op(x, 1) * second
+
+
+@function
+def addmm(x: Tensor, mat1: ArrayLike, mat2: ArrayLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta * x + alpha * mat1 @ mat2. Raises ShapeError for what are no matrices."""
+    product = mm(mat1, mat2)
+    return (x if beta == 1 else x * beta) + (product if alpha == 1 else product * alpha)
+
+
+@function(method=False)
+def tensordot(x: Tensor, other: ArrayLike, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
+    """The products summed over axes of both: the last `dims` of x and the first of `other`, or those in two lists."""
+    second = node_of(other)
+    ours, theirs = (range(-dims, 0), range(dims)) if isinstance(dims, int) else dims
+    letters = iter(string.ascii_letters)
+    of_x, of_other = ([next(letters) for _ in node.shape] for node in (x, second))
+    for axis, other_axis in zip(dims_of(x, tuple(ours)), dims_of(second, tuple(theirs)), strict=True):
+        of_other[other_axis] = of_x[axis]
+    kept = "".join(letter for letter in of_x + of_other if (of_x + of_other).count(letter) == 1)
+    return einsum(f"{''.join(of_x)},{''.join(of_other)}->{kept}", x, second)
 
 
 def einsum(equation: str, *operands: ArrayLike) -> Tensor:

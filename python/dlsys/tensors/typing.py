@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from ..devices import Context
 from ..graph import Node
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
 class SupportsDLPack(Protocol):
@@ -32,4 +35,14 @@ Device: TypeAlias = str | Context | None
 """`"cpu"`, `"cuda:1"`, a context; None for the CPU."""
 Index: TypeAlias = int | slice | EllipsisType | ArrayLike | Sequence[Any] | None
 """An index in the brackets of `x[...]`, alone or in a tuple."""
+OfOne: TypeAlias = "Callable[[ArrayLike], Tensor]"
+"""A function of one tensor."""
+OfTwo: TypeAlias = "Callable[[ArrayLike, ArrayLike], Tensor]"
+"""A function of two tensors."""
 
+
+class Extremum(NamedTuple):
+    """Values and indices, as `max` and `min` along an axis, `sort` and `topk` return."""
+
+    values: Tensor
+    indices: Tensor

@@ -5,11 +5,12 @@ Some need a shape when they are called: of tensors it is known, of a `Variable` 
 
 from __future__ import annotations
 
+from ...tensors.elementwise import relu as relu, sigmoid as sigmoid, tanh as tanh
+from ...tensors.reductions import log_softmax as log_softmax, softmax as softmax
 from .activations import (
-    dropout as dropout, elu as elu, gelu as gelu, hardsigmoid as hardsigmoid, hardswish as hardswish,
-    leaky_relu as leaky_relu, log_softmax as log_softmax, mish as mish, prelu as prelu, relu as relu,
-    relu6 as relu6, sigmoid as sigmoid, silu as silu, softmax as softmax, softplus as softplus,
-    tanh as tanh,
+    dropout as dropout, elu as elu, gelu as gelu, glu as glu, hardsigmoid as hardsigmoid, hardswish as hardswish,
+    hardtanh as hardtanh, leaky_relu as leaky_relu, logsigmoid as logsigmoid, mish as mish, prelu as prelu,
+    relu6 as relu6, selu as selu, silu as silu, softplus as softplus, softsign as softsign,
 )
 from .attention import (
     causal_mask as causal_mask,

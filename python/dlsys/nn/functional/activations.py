@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from ... import autodiff as ad
 from ...checks import flag, number, real
@@ -13,15 +12,10 @@ from ...ops.replay import function
 from ...random import default_generator
 from ...tensors import Tensor
 from ...tensors.arguments import node_of
-from ...tensors.elementwise import OfOne
-from ..checks import require_nodes
+from ...tensors.elementwise import expm1, log1p
+from ...tensors.shapes import split
+from ..checks import require_nodes, shape_of
 from .products import per_channel
-
-relu: OfOne = Tensor.relu
-sigmoid: OfOne = Tensor.sigmoid
-tanh: OfOne = Tensor.tanh
-softmax: Callable[..., Tensor] = Tensor.softmax
-log_softmax: Callable[..., Tensor] = Tensor.log_softmax
 
 
 def relu6(input: Node) -> Tensor:
@@ -76,7 +70,7 @@ def leaky_relu(input: Node, negative_slope: float = 0.01) -> Tensor:
 def elu(input: Node, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (exp(x) - 1)."""
     above = ad.greater_op(input, 0.0)
-    below = Tensor.expm1(ad.where_op(above, 0.0, input))  # of large x without infinities
+    below = expm1(ad.where_op(above, 0.0, input))  # of large x without infinities
     return ad.where_op(above, input, below * real("elu", "alpha", alpha))
 
 
@@ -84,8 +78,34 @@ def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
     beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)
     scaled = ad.mul_op(input, beta)
-    soft = ad.maximum_op(scaled, 0.0) + Tensor.log1p(ad.exp_op(-ad.abs_op(scaled)))
+    soft = ad.maximum_op(scaled, 0.0) + log1p(ad.exp_op(-ad.abs_op(scaled)))
     return ad.where_op(scaled > threshold, input, soft / beta)
+
+
+def logsigmoid(input: Node) -> Tensor:
+    """The logarithm of sigmoid, without loss of digits."""
+    return -softplus(-input)
+
+
+def glu(input: Node, dim: int = -1) -> Tensor:
+    """The first half along `dim` times the sigmoid of the second: Dauphin et al. (2017). The shape must be known."""
+    first, second = split(input, shape_of("glu", input)[dim] // 2, dim)
+    return first * ad.sigmoid_op(second)
+
+
+def hardtanh(input: Node, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x within [min_val, max_val]."""
+    return ad.clip_op(input, min_val, max_val)
+
+
+def selu(input: Node) -> Tensor:
+    """elu with the slopes that keep mean 0 and variance 1: Klambauer et al. (2017)."""
+    return elu(input, 1.6732632423543772) * 1.0507009873554805
+
+
+def softsign(input: Node) -> Tensor:
+    """x / (1 + |x|)."""
+    return input / (ad.abs_op(input) + 1.0)
 
 
 def dropout(input: Node, p: float = 0.5, training: bool = True, *, key: Node | None = None) -> Tensor:

@@ -17,6 +17,7 @@ from ...ops.rules import shape_attribute
 from ...tensors import Tensor
 from ...tensors.evaluate import changing
 from ...tensors.inplace import advancing
+from ...tensors.reductions import norm
 from ..checks import require_nodes, shape_of
 from .products import per_channel
 
@@ -26,7 +27,7 @@ def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> 
     """x over its norm along `dim`, which is `eps` at least; p is 1 or 2. Raises GraphError."""
     if not isinstance(p, (int, float)) or p not in (1, 2):
         raise GraphError(f"normalize: p must be 1 or 2, not {p!r}")
-    return input / ad.maximum_op(Tensor.norm(input, p, dim, True), number("normalize", "eps", eps))
+    return input / ad.maximum_op(norm(input, p, dim, True), number("normalize", "eps", eps))
 
 
 def batch_norm(
