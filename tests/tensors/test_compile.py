@@ -190,3 +190,20 @@ def test_a_cache_of_keys_and_values() -> None:
     told = error_of(GraphError, run, *one)
     assert "8 tokens are kept, and 1 more are beyond the capacity of 8" in told
     assert run.recorded == 3
+
+
+def test_a_gpt_generates_with_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nano_gpt
+
+    for name, value in {"WIDTH": 32, "LAYERS": 2, "CONTEXT": 16}.items():
+        monkeypatch.setattr(nano_gpt, name, value)
+    dl.manual_seed(0)
+    model = nano_gpt.GPT()
+    prompt = dl.tensor([[3, 1, 4, 1, 5]])
+    tokens = model.eval().generate(prompt, 6)
+    assert tokens.shape == (1, 11) and tokens[:, :5].tolist() == prompt.tolist()
+    with dl.no_grad():
+        found = model.probabilities(tokens[:, -1:], dl.tensor(0), 0.8)
+        whole = F.softmax(model.train()(tokens)[:, -1] / 0.8, dim=-1)
+    np.testing.assert_allclose(found.numpy(), whole.numpy(), rtol=1e-5, atol=1e-7)
+    assert "beyond the capacity of 16" in error_of(GraphError, model.eval().generate, prompt, 13)
