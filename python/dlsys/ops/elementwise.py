@@ -1,12 +1,14 @@
 """Elementwise operators, one row each: arithmetic, functions of one value, comparisons, selections, casts.
 
 All broadcast as NumPy does; what broadcasting repeated is summed back by `gradients`. A number beside a node is a
-constant of its dtype. Unsigned integers wrap around.
+constant of its dtype. Unsigned integers wrap around. A row has the name, NumPy's function, the formula, the gradient
+(of the result's gradient g, the result y, and the inputs) and ONNX's name.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +24,13 @@ from .rules import dtype_attribute, holds, real_constant, require_constant, shap
 from .state import with_gradient
 
 BITS = ("bool", *INTEGERS)
+Part = Callable[..., Any]
+
+
+def _row(name: str, numpy: Part, te: Part, grad: Part | None, onnx: str, **facts: Any) -> Primitive:
+    """An elementwise operator, see `primitive`."""
+    return primitive(name, numpy=numpy, te=te, grad=grad, onnx=onnx, **facts)
+
 
 # Constants and casts ---------------------------------------------------------------------------------------
 
@@ -89,34 +98,22 @@ def cast_like_op(x: Node, like: Node) -> Made:
     return cast("Made", x) if x.dtype == like.dtype else cast_op(x, like.dtype)
 
 
-copy_op: Primitive = primitive(
-    "copy", te=compute.copy, numpy=lambda x: np.array(x), grad=lambda g, y, x: g, dtypes=DTYPES, picks=True, flops=0,
-    onnx="Identity", doc="The node's value in separate memory, which nothing else writes.",
-)  # fmt: skip
+copy_op = _row("copy", lambda x: np.array(x), compute.copy, lambda g, y, x: g, "Identity", dtypes=DTYPES, picks=True,
+               flops=0, doc="The node's value in separate memory, which nothing else writes.")  # fmt: skip
 
 # Arithmetic ------------------------------------------------------------------------------------------------
 
-neg_op: Primitive = primitive(
-    "neg", te=compute.neg, numpy=np.negative, grad=lambda g, y, x: -g, dtypes=NUMBERS, onnx="Neg", doc="-x.",
-)  # fmt: skip
-add_op: Primitive = primitive(
-    "add", te=compute.add, numpy=np.add, grad=lambda g, y, a, b: (g, g), dtypes=NUMBERS, commutative=True,
-    onnx="Add", doc="a + b.",
-)  # fmt: skip
-sub_op: Primitive = primitive(
-    "sub", te=compute.sub, numpy=np.subtract, grad=lambda g, y, a, b: (g, -g), dtypes=NUMBERS, onnx="Sub",
-    doc="a - b.",
-)  # fmt: skip
-mul_op: Primitive = primitive(
-    "mul", te=compute.mul, numpy=np.multiply, grad=lambda g, y, a, b: (mul_op(g, b), mul_op(g, a)), dtypes=NUMBERS,
-    commutative=True, onnx="Mul", doc="a * b.",
-)  # fmt: skip
-div_op: Primitive = primitive(
-    "div", te=compute.div, numpy=np.divide,
-    grad=lambda g, y, a, b: (div_op(g, b), None if b.op.immediate else -(div_op(g, b) * y)),
-    onnx="Div", doc="a / b; d/da = 1 / b, d/db = -(a / b) / b.",
-)  # fmt: skip
-
+# fmt: off
+neg_op = _row("neg", np.negative, compute.neg, lambda g, y, x: -g, "Neg", dtypes=NUMBERS, doc="-x.")
+add_op = _row("add", np.add, compute.add, lambda g, y, a, b: (g, g), "Add", dtypes=NUMBERS, commutative=True,
+              doc="a + b.")
+sub_op = _row("sub", np.subtract, compute.sub, lambda g, y, a, b: (g, -g), "Sub", dtypes=NUMBERS, doc="a - b.")
+mul_op: Primitive = _row("mul", np.multiply, compute.mul, lambda g, y, a, b: (mul_op(g, b), mul_op(g, a)), "Mul",
+                         dtypes=NUMBERS, commutative=True, doc="a * b.")
+div_op: Primitive = _row("div", np.divide, compute.div,
+                         lambda g, y, a, b: (div_op(g, b), None if b.op.immediate else -(div_op(g, b) * y)), "Div",
+                         doc="a / b; d/da = 1 / b, d/db = -(a / b) / b.")
+# fmt: on
 
 add_byconst_op, mul_byconst_op, div_byconst_op, const_div_op = add_op, mul_op, div_op, div_op
 """The course's names; a number beside a node is a constant."""
@@ -158,13 +155,11 @@ def _power_gradient(g: Node, y: Node, a: Node, b: Node) -> tuple[Node | None, No
     return where_op(equal_op(b, 0.0), 0.0, by_a), where_op(flat, 0.0, by_b)
 
 
-power_op: Primitive = primitive(
-    "power", te=compute.power, numpy=_power, grad=_power_gradient, dtypes=NUMBERS, costly=True, onnx="Pow",
+power_op = _row(
+    "power", _power, compute.power, _power_gradient, "Pow", dtypes=NUMBERS, costly=True,
     doc="a ** b; of integers it wraps around, b counts as 126 or 127 from there on, and a negative power is 0, but of "
     "1 and -1; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
 )  # fmt: skip
-
-
 power_byconst_op = power_op
 
 
@@ -174,8 +169,8 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return down + ((down < 0) & (down * b != a) & (b != 0)).astype(down.dtype)
 
 
-quotient_op: Primitive = primitive(
-    "quotient", te=compute.quotient, grad=None, numpy=_quotient, dtypes=INTEGERS, onnx="Div",
+quotient_op = _row(
+    "quotient", _quotient, compute.quotient, None, "Div", dtypes=INTEGERS,
     doc="a / b of integers, rounded towards 0, in their dtype: 0 where b is 0; -a, which wraps around, where it is -1.",
 )  # fmt: skip
 
@@ -187,9 +182,8 @@ def _fmod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b == 0, b, a - _quotient(a, b) * b)
 
 
-fmod_op: Primitive = primitive(
-    "fmod", te=compute.fmod, numpy=_fmod, dtypes=NUMBERS, costly=True,
-    grad=lambda g, y, a, b: (g, -(g * div_op(a - y, b))),  # the quotient, rounded towards zero
+fmod_op = _row(
+    "fmod", _fmod, compute.fmod, lambda g, y, a, b: (g, -(g * div_op(a - y, b))), "", dtypes=NUMBERS, costly=True,
     doc="a - trunc(a / b) b, exactly: what is left of a, with its sign, after the whole times of b in it. Of floats "
     "NaN for b = 0, for infinite a and where |a / b| is no less than 2^53; of integers 0 for b = 0; d/da = 1, "
     "d/db = -trunc(a / b).",
@@ -197,83 +191,49 @@ fmod_op: Primitive = primitive(
 
 # Functions of one value ------------------------------------------------------------------------------------
 
-exp_op: Primitive = primitive(
-    "exp", te=compute.exp, numpy=np.exp, grad=lambda g, y, x: g * y, costly=True, onnx="Exp",
-    doc="exp(x); its derivative is itself.",
-)  # fmt: skip
-log_op: Primitive = primitive(
-    "log", te=compute.log, numpy=np.log, grad=lambda g, y, x: g / x, costly=True, onnx="Log",
-    doc="The natural logarithm of x; d/dx = 1 / x.",
-)  # fmt: skip
-sqrt_op: Primitive = primitive(
-    "sqrt", te=compute.sqrt, numpy=np.sqrt, grad=lambda g, y, x: g * 0.5 / y, onnx="Sqrt",
-    doc="The square root y of x; d/dx = 1 / (2 y).",
-)  # fmt: skip
-sin_op: Primitive = primitive(
-    "sin", te=compute.sin, numpy=np.sin, grad=lambda g, y, x: g * cos_op(x), costly=True, onnx="Sin", doc="sin(x).",
-)  # fmt: skip
-cos_op: Primitive = primitive(
-    "cos", te=compute.cos, numpy=np.cos, grad=lambda g, y, x: -(g * sin_op(x)), costly=True, onnx="Cos", doc="cos(x).",
-)  # fmt: skip
-tanh_op: Primitive = primitive(
-    "tanh", te=compute.tanh, numpy=np.tanh, grad=lambda g, y, x: g * (1.0 - y * y), costly=True, onnx="Tanh",
-    doc="The hyperbolic tangent y of x; d/dx = 1 - y^2.",
-)  # fmt: skip
-sigmoid_op: Primitive = primitive(
-    "sigmoid", te=compute.sigmoid, numpy=lambda x: 1 / (1 + np.exp(-x)), grad=lambda g, y, x: g * (y * (1.0 - y)),
-    costly=True, onnx="Sigmoid", doc="y = 1 / (1 + exp(-x)); d/dx = y (1 - y).",
-)  # fmt: skip
-erf_op: Primitive = primitive(
-    "erf", te=compute.erf, numpy=lambda x: np.asarray(np.frompyfunc(math.erf, 1, 1)(x), x.dtype),  # NumPy has none
-    grad=lambda g, y, x: g * (exp_op(-(x * x)) * (2 / math.sqrt(math.pi))), costly=True, onnx="Erf",
-    doc="The error function of x, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
-)  # fmt: skip
-abs_op: Primitive = primitive(
-    "abs", te=compute.absolute, numpy=np.abs, grad=lambda g, y, x: g * sign_op(x), dtypes=NUMBERS, onnx="Abs",
-    doc="|x|; the derivative is the sign, 0 at 0.",
-)  # fmt: skip
-sign_op: Primitive = primitive(
-    "sign", te=compute.sign, grad=None, numpy=np.sign, dtypes=NUMBERS, onnx="Sign",
-    doc="-1, 0 or 1, as the sign of x; NaN of NaN; the derivative is 0.",
-)  # fmt: skip
-floor_op: Primitive = primitive(
-    "floor", te=compute.floor, grad=None, numpy=np.floor, onnx="Floor",
-    doc="The largest integer that is no larger than x; the derivative is 0.",
-)  # fmt: skip
-round_op: Primitive = primitive(
-    "round", te=compute.nearest, grad=None, numpy=np.rint, onnx="Round",
-    doc="The nearest integer, of two the even one; the derivative is 0.",
-)  # fmt: skip
+# fmt: off
+exp_op = _row("exp", np.exp, compute.exp, lambda g, y, x: g * y, "Exp", costly=True,
+              doc="exp(x); its derivative is itself.")
+log_op = _row("log", np.log, compute.log, lambda g, y, x: g / x, "Log", costly=True,
+              doc="The natural logarithm of x; d/dx = 1 / x.")
+sqrt_op = _row("sqrt", np.sqrt, compute.sqrt, lambda g, y, x: g * 0.5 / y, "Sqrt",
+               doc="The square root y of x; d/dx = 1 / (2 y).")
+sin_op = _row("sin", np.sin, compute.sin, lambda g, y, x: g * cos_op(x), "Sin", costly=True, doc="sin(x).")
+cos_op: Primitive = _row("cos", np.cos, compute.cos, lambda g, y, x: -(g * sin_op(x)), "Cos", costly=True,
+                         doc="cos(x).")
+tanh_op = _row("tanh", np.tanh, compute.tanh, lambda g, y, x: g * (1.0 - y * y), "Tanh", costly=True,
+               doc="The hyperbolic tangent y of x; d/dx = 1 - y^2.")
+sigmoid_op = _row("sigmoid", lambda x: 1 / (1 + np.exp(-x)), compute.sigmoid, lambda g, y, x: g * (y * (1.0 - y)),
+                  "Sigmoid", costly=True, doc="y = 1 / (1 + exp(-x)); d/dx = y (1 - y).")
+erf_op = _row("erf", lambda x: np.asarray(np.frompyfunc(math.erf, 1, 1)(x), x.dtype), compute.erf,  # NumPy has none
+              lambda g, y, x: g * (exp_op(-(x * x)) * (2 / math.sqrt(math.pi))), "Erf", costly=True,
+              doc="The error function of x, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.")
+abs_op = _row("abs", np.abs, compute.absolute, lambda g, y, x: g * sign_op(x), "Abs", dtypes=NUMBERS,
+              doc="|x|; the derivative is the sign, 0 at 0.")
+sign_op: Primitive = _row("sign", np.sign, compute.sign, None, "Sign", dtypes=NUMBERS,
+                          doc="-1, 0 or 1, as the sign of x; NaN of NaN; the derivative is 0.")
+floor_op = _row("floor", np.floor, compute.floor, None, "Floor",
+                doc="The largest integer that is no larger than x; the derivative is 0.")
+round_op = _row("round", np.rint, compute.nearest, None, "Round",
+                doc="The nearest integer, of two the even one; the derivative is 0.")
+# fmt: on
 
 # Comparisons, logic, bits ----------------------------------------------------------------------------------
 
-equal_op: Primitive = primitive(
-    "equal", te=compute.equal, grad=None, numpy=np.equal, dtype="bool", dtypes=DTYPES, onnx="Equal",
-    doc="Whether a == b.",
-)  # fmt: skip
-less_op: Primitive = primitive(
-    "less", te=compute.less, grad=None, numpy=np.less, dtype="bool", dtypes=NUMBERS, onnx="Less", doc="Whether a < b.",
-)  # fmt: skip
-less_equal_op: Primitive = primitive(
-    "less_equal", te=compute.less_equal, grad=None, numpy=np.less_equal, dtype="bool", dtypes=NUMBERS,
-    onnx="LessOrEqual", doc="Whether a <= b.",
-)  # fmt: skip
-bitwise_and_op: Primitive = primitive(
-    "bitwise_and", te=compute.bitwise_and, grad=None, numpy=np.bitwise_and, dtypes=BITS, commutative=True,
-    onnx="BitwiseAnd", doc="a & b, of integers bit by bit, of booleans a and b.",
-)  # fmt: skip
-bitwise_or_op: Primitive = primitive(
-    "bitwise_or", te=compute.bitwise_or, grad=None, numpy=np.bitwise_or, dtypes=BITS, commutative=True,
-    onnx="BitwiseOr", doc="a | b, of integers bit by bit, of booleans a or b.",
-)  # fmt: skip
-bitwise_xor_op: Primitive = primitive(
-    "bitwise_xor", te=compute.bitwise_xor, grad=None, numpy=np.bitwise_xor, dtypes=BITS, commutative=True,
-    onnx="BitwiseXor", doc="a ^ b, of integers bit by bit, of booleans either a or b.",
-)  # fmt: skip
-bitwise_not_op: Primitive = primitive(
-    "bitwise_not", te=compute.bitwise_not, grad=None, numpy=np.bitwise_not, dtypes=BITS, onnx="BitwiseNot",
-    doc="~x: every bit of an integer is the other one; of booleans not x.",
-)  # fmt: skip
+# fmt: off
+equal_op = _row("equal", np.equal, compute.equal, None, "Equal", dtype="bool", dtypes=DTYPES, doc="Whether a == b.")
+less_op = _row("less", np.less, compute.less, None, "Less", dtype="bool", dtypes=NUMBERS, doc="Whether a < b.")
+less_equal_op = _row("less_equal", np.less_equal, compute.less_equal, None, "LessOrEqual", dtype="bool", dtypes=NUMBERS,
+                     doc="Whether a <= b.")
+bitwise_and_op = _row("bitwise_and", np.bitwise_and, compute.bitwise_and, None, "BitwiseAnd", dtypes=BITS,
+                      commutative=True, doc="a & b, of integers bit by bit, of booleans a and b.")
+bitwise_or_op = _row("bitwise_or", np.bitwise_or, compute.bitwise_or, None, "BitwiseOr", dtypes=BITS,
+                     commutative=True, doc="a | b, of integers bit by bit, of booleans a or b.")
+bitwise_xor_op = _row("bitwise_xor", np.bitwise_xor, compute.bitwise_xor, None, "BitwiseXor", dtypes=BITS,
+                      commutative=True, doc="a ^ b, of integers bit by bit, of booleans either a or b.")
+bitwise_not_op = _row("bitwise_not", np.bitwise_not, compute.bitwise_not, None, "BitwiseNot", dtypes=BITS,
+                      doc="~x: every bit of an integer is the other one; of booleans not x.")
+# fmt: on
 
 
 def greater_op(a: Any, b: Any) -> Made:
@@ -318,10 +278,10 @@ def logical_not_op(x: Node) -> Made:
 
 # Selections ------------------------------------------------------------------------------------------------
 
-where_op: Primitive = primitive(
-    "where", te=compute.where, numpy=lambda condition, a, b: np.where(condition, a, b),
-    apart={0: ("bool",)}, dtypes=DTYPES, onnx="Where",
-    grad=lambda g, y, condition, a, b: (None, where_op(condition, g, 0.0), where_op(condition, 0.0, g)),
+where_op: Primitive = _row(
+    "where", lambda condition, a, b: np.where(condition, a, b), compute.where,
+    lambda g, y, condition, a, b: (None, where_op(condition, g, 0.0), where_op(condition, 0.0, g)), "Where",
+    apart={0: ("bool",)}, dtypes=DTYPES,
     doc="a where the condition, of booleans, holds, else b: nothing leaks from the side that is not taken. One of a "
     "and b may be a number.",
 )  # fmt: skip
@@ -333,8 +293,8 @@ def _larger_takes(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     return where_op(less_op(a, b), 0.0, shared), where_op(less_op(b, a), 0.0, shared)
 
 
-maximum_op: Primitive = primitive(
-    "maximum", te=compute.maximum, numpy=np.maximum, dtypes=NUMBERS, grad=_larger_takes, onnx="Max",
+maximum_op = _row(
+    "maximum", np.maximum, compute.maximum, _larger_takes, "Max", dtypes=NUMBERS,
     doc="The larger of a and b, NaN if either is; where both are equal each has half of the gradient.",
 )  # fmt: skip
 
@@ -362,10 +322,9 @@ def relu_gradient_op(node: Node, grad: Node) -> Made:
     return where_op(greater_op(node, 0.0), grad, 0.0)
 
 
-relu_op: Primitive = primitive(
-    "relu", te=compute.relu, numpy=lambda x: np.maximum(x, 0), dtypes=NUMBERS, onnx="Relu",
-    grad=lambda g, y, x: relu_gradient_op(y, g),  # y > 0 exactly where x > 0, so x can go
-    doc="max(x, 0); the derivative at 0 is 0.",
+relu_op = _row(
+    "relu", lambda x: np.maximum(x, 0), compute.relu, lambda g, y, x: relu_gradient_op(y, g), "Relu", dtypes=NUMBERS,
+    doc="max(x, 0); the derivative at 0 is 0.",  # y > 0 exactly where x > 0, so the gradient does not read x
 )  # fmt: skip
 
 
