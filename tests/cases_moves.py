@@ -38,7 +38,7 @@ def _by(function: Callable[..., Node], *entries: tuple[Any, ...]) -> list[Case]:
 
 def _make(name: str, **attrs: Any) -> Callable[..., Node]:
     """An operator that a function makes beneath others, applied to variables."""
-    return lambda *inputs: OPS[name].make(list(inputs), attrs)
+    return lambda *inputs: OPS[name](*inputs, **attrs)
 
 
 def _place() -> list[Case]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from .hooks import hooks
 from .node import DTYPES as DTYPES
 from .node import FLOATS as FLOATS
 from .node import INTEGERS as INTEGERS
+from .node import NODES as NODES
 from .node import NUMBERS as NUMBERS
 from .node import UNSIGNED as UNSIGNED
 from .node import Handle as Handle
@@ -29,6 +32,7 @@ from .node import handle_of as handle_of
 from .node import handles as handles
 from .node import is_node as is_node
 from .node import kind_of_results as kind_of_results
+from .node import mapped as mapped
 from .node import named as named
 from .node import stamp as stamp
 from .node import type_of as type_of
@@ -53,7 +57,7 @@ KINDS = (
 
 
 class Op:
-    """An operator: all that dlsys knows about one formula. `register` makes a subclass's one instance."""
+    """An operator: all that dlsys knows about one formula. Called with nodes it makes a node."""
 
     name: ClassVar[str]
     kind: ClassVar[str] = "single"
@@ -100,49 +104,68 @@ class Op:
     """From a node and its inputs' shapes: which input holds indices, and in what range. None if none does."""
     never: ClassVar[str] = ""
     """Why it has no formula, for errors; empty if it has one."""
-    builtin: ClassVar[bool] = False
-    """Whether this package defines it, so that its tests have checked its parts against each other; set for each class.
-    """
+    count: int | None = None
+    """How many inputs and attributes it takes; None where that varies."""
+    builtin: bool = True
+    """Whether this package defines it, so that its tests have checked its parts against each other."""
     edition: int = 0
     """How many operators of this name the program has defined before."""
 
-    def __init_subclass__(cls) -> None:
-        cls.builtin = cls.__module__.startswith(f"{__package__}.")
-
     def __reduce__(self) -> Any:
-        return _operator, (self.name,)  # there is one instance of each
+        return _defined, (self.__module__, self.name)  # there is one instance of each
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
 
-    @classmethod
-    def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Made:
-        """A new node that applies this operator. Raises GraphError for an input that is no node, for a class that is
-        not registered, and for an attribute of a program's own operator that `require_value` refuses."""
-        if cls.kind == "contraction":
-            attrs = attrs if scopes.precision is None else {"precision": scopes.precision, **(attrs or {})}
-        op = _instances.get(cls)
-        if op is None:
-            raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")
-        if attrs and not cls.builtin:
+    def __call__(self, *inputs: Any, **attrs: Any) -> Made:
+        """A new node that applies the operator to nodes; a handle of it where one of the inputs is a handle.
+
+        Raises GraphError for an input that is neither, for another number of them, and for an attribute of a program's
+        own operator that cannot be told from others by its text."""
+        kind: Any = None
+        nodes: list[Node] = []
+        for value in inputs:
+            if isinstance(value, Node):
+                nodes.append(value)
+            elif isinstance(value, Handle):
+                kind = value.results if kind is None or kind is Handle.results else kind
+                nodes.append(value.node)
+            else:
+                return self.of_others(inputs, attrs)
+        stated = len(attrs) - ("precision" in attrs) if attrs else 0
+        if self.count is not None and len(nodes) + stated != self.count:
+            raise GraphError(f"{self.name}: takes {self.count - stated} nodes, not {len(nodes)}")
+        if self.kind == "contraction" and scopes.precision is not None:
+            attrs = {"precision": scopes.precision, **attrs}
+        if attrs and not self.builtin:
             for key, value in attrs.items():
-                require_value(f"{cls.name}: the attribute {key}", value)
-        return apply(op, inputs, attrs if attrs is not None else {}, name)
+                require_value(f"{self.name}: the attribute {key}", value)
+        node = Node(self, nodes, attrs)
+        return cast(Made, node) if kind is None else kind.of(node)
+
+    def of_others(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> Made:
+        """The result for inputs that are not all nodes. Raises GraphError."""
+        position, value = next((i, value) for i, value in enumerate(inputs) if not is_node(value))
+        raise GraphError(f"{self.name}: input {position} must be a node, not {type(value).__name__}")
 
     def type_of(self, node: Node) -> Type | None:
-        """The node's type, by `infer_shape` and `infer_dtype`; None where an input has none yet."""
-        types = [value.value_type for value in node.inputs]
-        if None in types:
-            return None
-        shape = self.infer_shape(node, [one.shape for one in types])  # type: ignore[union-attr]
-        dtype = self.infer_dtype(node, [one.dtype for one in types])  # type: ignore[union-attr]
-        if not self.builtin:
-            require_inferred(node, shape, dtype)
-        return type_of(shape, dtype)
+        """The node's type, by `infer_shape` and `infer_dtype`; None where an input has none yet. The same question is
+        answered once."""
+        key = (self, *node.attrs.items(), *map(_value_type, node.inputs))
+        known = _types.get(key)
+        if known is None and None not in (types := [value.value_type for value in node.inputs]):
+            shape = self.infer_shape(node, [one.shape for one in types])  # type: ignore[union-attr]
+            dtype = self.infer_dtype(node, [one.dtype for one in types])  # type: ignore[union-attr]
+            if not self.builtin:
+                require_inferred(node, shape, dtype)
+            if len(_types) >= MOST_TYPES:
+                _types.clear()
+            _types[key] = known = type_of(shape, dtype)
+        return known
 
     def replayed(self, node: Node, inputs: list[Node]) -> Any:
         """The node applied to inputs whose types are known, see `dlsys.replay`."""
-        return self.make(inputs, node.attrs)
+        return self(*inputs, **node.attrs)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape; by default the first input's, or without inputs `attrs["shape"]`. Raises ShapeError if
@@ -211,22 +234,10 @@ class Op:
         raise error_at(node, GraphError, self.never or "it has no reference")
 
 
-def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any], name: str | None = None) -> Any:
-    """A new node that applies an operator to nodes; a handle of it where one of the inputs is a handle. Raises
-    GraphError for an input that is neither."""
-    kind = None
-    nodes = []
-    for value in inputs:
-        if isinstance(value, Node):
-            nodes.append(value)
-        elif isinstance(value, Handle):
-            kind = value.results if kind is None or kind is Handle.results else kind
-            nodes.append(value.node)
-        else:
-            raise GraphError(f"{op.name}: input {len(nodes)} must be a node, not {type(value).__name__}")
-    node = Node(op, nodes, attrs, name)
-    return node if kind is None else kind.of(node)
-
+MOST_TYPES = 1 << 16
+_value_type = attrgetter("value_type")
+_types: dict[Any, Type] = {}
+"""The types of nodes, by operator, attributes and the inputs' types."""
 
 _VALUES = (bool, int, float, complex, str, bytes, type, Enum, np.generic, np.dtype)
 
@@ -267,36 +278,30 @@ OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""
 
 
-_instances: dict[type[Op], Op] = {}  # by class; also of a class that a later one of the same name has replaced
-
-
-def _operator(name: str) -> Op:
+def _defined(module: str, name: str) -> Op:
+    """The operator of this name, which a module defines."""
+    if name not in OPS:
+        pkgutil.resolve_name(module)
     return OPS[name]
 
 
-OpClass = TypeVar("OpClass", bound=type[Op])
+OpType = TypeVar("OpType", bound=Op)
 
 
-def register(cls: OpClass) -> OpClass:
-    """Class decorator: put an operator's one instance into `OPS`.
-
-    A program may define its operator again, as when a notebook's cell is run twice: a class of the same module and
-    name replaces the earlier one, whose nodes stay as they are. Raises GraphError for a class without a name, and for
-    the name of another operator.
-    """
-    name = getattr(cls, "name", None)
-    if not (isinstance(cls, type) and issubclass(cls, Op) and isinstance(name, str)):
-        raise GraphError(f"{cls!r} is not the class of an operator, which is derived from `Op` and has a `name`")
-    if cls.kind not in KINDS:
-        raise GraphError(f"operator {name}: its kind {cls.kind!r} is not one of {', '.join(KINDS)}")
+def register(operator: OpType) -> OpType:
+    """The operator, which is in `OPS` from now on. A program may define its operator again, as when a notebook's cell
+    is run twice. Raises GraphError for the name of another operator, and for an unknown kind."""
+    name, module = operator.name, operator.__module__
+    if operator.kind not in KINDS:
+        raise GraphError(f"operator {name}: its kind {operator.kind!r} is not one of {', '.join(KINDS)}")
     before = OPS.get(name)
     if before is not None:
-        owner, own = (f"{kind.__module__}.{kind.__qualname__}" for kind in (type(before), cls))
-        if owner != own or cls.builtin:
-            raise GraphError(f"operator {name} exists already, as {owner}: give {own} another name")
-        cls.edition = before.edition + 1
-    OPS[name] = _instances[cls] = cls()
-    return cls
+        owner = before.__module__
+        if operator.builtin or owner != module:
+            raise GraphError(f"operator {name} exists already, in {owner}: give the one of {module} another name")
+        operator.edition = before.edition + 1
+    OPS[name] = operator
+    return operator
 
 
 ErrorClass = TypeVar("ErrorClass", bound=DlsysError)

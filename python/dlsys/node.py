@@ -369,9 +369,13 @@ def handle_of(node: Node, kind: Any = None) -> Any:
     return handle if handle is not None and handle.node is node else (kind or Handle.results).of(node)
 
 
+NODES = (Node, Handle)
+"""What functions take as nodes."""
+
+
 def is_node(value: Any) -> TypeGuard[Node]:
     """Whether the value is a node, or a handle of one."""
-    return isinstance(value, (Node, Handle))
+    return isinstance(value, NODES)
 
 
 def named(value: Any) -> Any:
@@ -396,11 +400,16 @@ def kind_of_results(values: Iterable[Any]) -> Any:
     return kind
 
 
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """`function` of a value; of a list, tuple or dictionary the same with `function` of each value in it."""
+    if type(value) in (list, tuple):
+        return type(value)([mapped(one, function) for one in value])
+    return {key: mapped(one, function) for key, one in value.items()} if type(value) is dict else function(value)
+
+
 def handles(value: Any, kind: Any) -> Any:
     """Results with a handle of this class in the place of each node, in lists and tuples too."""
-    if isinstance(value, Node):
-        return kind.of(value)
-    return type(value)([handles(one, kind) for one in value]) if type(value) in (list, tuple) else value
+    return mapped(value, lambda one: kind.of(one) if isinstance(one, Node) else one)
 
 if TYPE_CHECKING:
     from .tensors.base import Tensor as Made

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import OPS, Node, Op, Shape, find_topo_sort
+from ..graph import OPS, Node, Op, Shape, Type, find_topo_sort, type_of
 from ..kernels import Call, KernelSpec, Place, Repeat
 from ..ops import slice_op, stack_op
 from ..ops import variable as variable_of
@@ -99,11 +99,8 @@ class _Result(Op):
     name = kind = "loop"
     never = "a loop has no formula: its step has kernels"
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return node.attrs["loop"].types[node.attrs["of"]][0]
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return node.attrs["loop"].types[node.attrs["of"]][1]
+    def type_of(self, node: Node) -> Type:
+        return type_of(*node.attrs["loop"].types[node.attrs["of"]])
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 0  # its kernels say theirs
@@ -114,11 +111,8 @@ class _Tuple(Op):
 
     name, kind = "tuple", "scan"
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Any:
-        return tuple(input_shapes)
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> Any:
-        return tuple(input_dtypes)
+    def type_of(self, node: Node) -> Type:
+        return type_of(tuple([x.shape for x in node.inputs]), tuple([x.dtype for x in node.inputs]))
 
 
 RESULT, TUPLE = _Result(), _Tuple()
@@ -341,7 +335,7 @@ def _written_out() -> Rule:
             given = [*carried, *slices, *loop.inputs[body.moving :]]
             now: dict[Node, Any] = dict(zip(body.variables, given, strict=True))
             for own in body.nodes[len(now) :]:
-                made_anew = own.op.make([now[value] for value in own.inputs], own.attrs)
+                made_anew = own.op(*[now[value] for value in own.inputs], **own.attrs)
                 stands_for = made_anew.op.replacement(made_anew)
                 now[own] = made_anew if stands_for is None else stands_for
             carried = [now[body.nodes[out]] for out in body.out]

@@ -13,7 +13,7 @@ from ..checks import MOST_ELEMENTS, too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, Type, error_at, find_topo_sort, shape_error, type_of
 from ..ops.replay import fed_variable, replay
-from ..ops.state import Assign, State, Updates, present
+from ..ops.state import ASSIGN, LATEST, State, present
 from .base import LOWERED, Change, TypedGraph, needed, rewrite, sorted_nodes
 
 
@@ -86,22 +86,31 @@ def analyse(
         if not node.op.variable and not node.op.leaf:
             leaves[node] = fed_variable(node, type_of(node.shape, node.dtype))
             given = given - {node} | {leaves[node]}
-    updates = _Updates(given_for)
+    assigns: dict[Node, Node] = {}  # the last one of each parameter, in their order
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
-        if not isinstance(node.op, State):
-            return None if stays is not None and stays(node) else node.op.replacement(node)
-        value = node.op.lowered(node, node.inputs, updates)
-        return None if value is None else (value, "what changes state is no value of the graph")
+        op = node.op
+        if not isinstance(op, State):
+            return None if stays is not None and stays(node) else op.replacement(node)
+        if op.value is None:
+            return None
+        value = node.inputs[op.value]
+        if op is ASSIGN:
+            _require_assignable(node, given_for, assigns.get(node.inputs[0]))
+            assigns[node.inputs[0]] = node
+        elif op is LATEST and value in assigns:
+            value = assigns[value].inputs[1]
+        return value, "what changes state is no value of the graph"
 
-    assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if isinstance(node.op, Assign)]
+    assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if node.op is ASSIGN]
     if len(set(assigned)) < len(assigned):
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
     graph = TypedGraph(tuple(nodes), tuple(roots), (), frozenset(given), current)
     name, why = LOWERED
     graph = rewrite(graph, rule, now=leaves, name=name, why=why)
-    graph = _without_groups(replace(graph, updates=tuple(updates.values.items())))
+    updates = tuple([(parameter, node.inputs[1]) for parameter, node in assigns.items()])
+    graph = _without_groups(replace(graph, updates=updates))
     return replace(graph, nodes=sorted_nodes(graph))
 
 
@@ -117,29 +126,16 @@ def _wrong_feed(node: Node, now: Type, fed: Type) -> ShapeError | DTypeError:
     return error_at(node, DTypeError, f"{declared} as {now.dtype}, but fed with {fed.dtype}")
 
 
-class _Updates(Updates[Node]):
-    """The values that parameters have after the run, in the order of the assignments."""
-
-    def __init__(self, fed: Container[Node]) -> None:
-        self.values: dict[Node, Node] = {}
-        self._fed = fed
-        self._by: dict[Node, Node] = {}
-
-    def assign(self, node: Node, parameter: Node, value: Node) -> None:
-        """Note the value. Raises GraphError for a second one, of which the first is no beginning, FeedError for a
-        parameter that is fed."""
-        if parameter in self.values and "follows" not in node.attrs:
-            first = self._by[parameter]
-            twice = f"{parameter.name} is assigned twice in one run, also by {first.name}, made at {first.location}"
-            raise error_at(node, GraphError, twice)
-        if parameter in self._fed:
-            both = f"{parameter.name} is fed in the run that assigns it: set {parameter.name}.value instead"
-            raise error_at(node, FeedError, both)
-        self.values[parameter], self._by[parameter] = value, node
-
-    def latest(self, parameter: Node) -> Node:
-        """The value noted last, or the parameter."""
-        return self.values.get(parameter, parameter)
+def _require_assignable(node: Node, fed: Container[Node], before: Node | None) -> None:
+    """Raises GraphError for an assignment to a parameter that another one `before` gives a value, unless it follows
+    that, and FeedError for a parameter that is fed."""
+    parameter = node.inputs[0]
+    if before is not None and "follows" not in node.attrs:
+        twice = f"{parameter.name} is assigned twice in one run, also by {before.name}, made at {before.location}"
+        raise error_at(node, GraphError, twice)
+    if parameter in fed:
+        both = f"{parameter.name} is fed in the run that assigns it: set {parameter.name}.value instead"
+        raise error_at(node, FeedError, both)
 
 
 def _without_groups(graph: TypedGraph) -> TypedGraph:

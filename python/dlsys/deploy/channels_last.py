@@ -96,10 +96,10 @@ def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | 
     attrs: dict[str, Any] = node.attrs
     is_pointwise = node.op.kind == "elementwise" and node.op is not OPS["broadcast_shape"]
     if is_pointwise and len(shape) == 4:
-        return lambda inputs: Last(node.op.make(inputs, attrs))
+        return lambda inputs: Last(node.op(*inputs, **attrs))
     if node.op is OPS["concatenate"]:
         at = LAST.index(attrs["axis"])
-        return lambda inputs: Last(node.op.make(inputs, {**attrs, "axis": at}))
+        return lambda inputs: Last(node.op(*inputs, **{**attrs, "axis": at}))
     if node.op in (OPS["max_pool2d"], OPS["avg_pool2d"]) and math.prod(attrs["kernel"]) <= TAPS:
         return lambda inputs: Last(pool_last_op(inputs[0], **attrs, mean=node.op is OPS["avg_pool2d"]))
     if node.op is OPS["reducesum"] and attrs["axes"] == (2, 3):

@@ -191,7 +191,7 @@ class _Freezing:
         inputs = [self._node(value) for value in node.inputs]
         if not inputs or all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             return node
-        return node.op.make(inputs, node.attrs)
+        return node.op(*inputs, **node.attrs)
 
     def _product(self, node: Node, inputs: list[Value]) -> Value | None:
         """The node as a product whose other operand is known, or as a change of one; None for others."""

@@ -84,7 +84,7 @@ class Network(Imported):
         known.update((buffer.node, getattr(home, name)) for buffer, home, name in self._places)  # `to` makes others
         for node in self._order:
             if node not in known:
-                known[node] = node.op.make([known[v] for v in node.inputs], node.attrs) if node.inputs else node
+                known[node] = node.op(*[known[v] for v in node.inputs], **node.attrs) if node.inputs else node
         found = [known[node] for node in named(self.outputs)]
         return found[0] if len(found) == 1 else tuple(found)
 

@@ -47,7 +47,6 @@ class _Mean(Op):
         return np.divide(total, size(), dtype=total.dtype)
 
 
-@register
 class MeanOverRanks(_Mean):
     """y = the mean over the ranks r of x_r: (S) -> (S). Its gradient is the mean of theirs."""
 
@@ -65,14 +64,14 @@ class _Bucket(_Mean):
     name = "bucket"
 
 
-BUCKET = _Bucket()
+MEAN_OVER_RANKS, BUCKET = register(MeanOverRanks()), _Bucket()
 
 
 def mean_over_ranks(x: Node) -> Node:
     """The mean of x over all ranks, which all get, with the same bits. All ranks must evaluate the same nodes, made in
     the same order."""
     numbers = _numbers if scopes.recording is None else scopes.recording.numbers
-    return MeanOverRanks.make([x], {"order": next(numbers)})
+    return MEAN_OVER_RANKS(x, order=next(numbers))
 
 
 def in_buckets(graph: TypedGraph) -> TypedGraph:

@@ -10,11 +10,10 @@ import numpy as np
 from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import FLOATS, Made, Node, Op, Shape, Type, register, type_of
+from ..graph import FLOATS, Node, Op, Shape, Type, register, type_of
 from .rules import dtype_attribute, real_constant, require_constant, shape_attribute
 
 
-@register
 class Placeholder(Op):
     """A value that `Executor.run` is fed. It may declare its shape and dtype."""
 
@@ -31,7 +30,6 @@ class Placeholder(Op):
         return compute.placeholder(shape, dtype, node.name)
 
 
-@register
 class Constant(Op):
     """The number `attrs["value"]` in the dtype `attrs["dtype"]`, that of what it stands beside; of shape ()."""
 
@@ -43,6 +41,9 @@ class Constant(Op):
         return ()
 
 
+PLACEHOLDER, CONSTANT = register(Placeholder()), register(Constant())
+
+
 def placeholder(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
     """A variable; see `variable`."""
     if name is not None and not isinstance(name, str):
@@ -51,7 +52,7 @@ def placeholder(name: str | None = None, shape: Any = None, dtype: Any = None) -
         shape = shape_attribute("placeholder", shape)
     if dtype is not None:
         dtype = dtype_attribute("placeholder", dtype)
-    return Placeholder.make([], {"shape": shape, "dtype": dtype}, name)
+    return Node(PLACEHOLDER, [], {"shape": shape, "dtype": dtype}, name)
 
 
 def variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
@@ -69,17 +70,22 @@ def variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
     return placeholder(name, shape, dtype)
 
 
-def constant_op(value: Any, dtype: str = "float32") -> Made:
+def variable_of(known: Type | None, name: str) -> Node:
+    """A variable of a type; of none where it depends on what is fed."""
+    return Node(PLACEHOLDER, [], {"shape": known and known.shape, "dtype": known and known.dtype}, name)
+
+
+def constant_op(value: Any, dtype: str = "float32") -> Node:
     """A number as an operand, in the dtype of the other one.
 
     Raises GraphError for what is no real number, DTypeError for one that the dtype does not hold."""
     if type(value) is float and dtype in FLOATS:  # as mostly
-        return Constant.make([], {"value": value, "dtype": dtype}, repr(value))
+        return Node(CONSTANT, [], {"value": value, "dtype": dtype}, repr(value))
     number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
     if dtype == "bool" and not isinstance(number, bool):
         raise DTypeError(f"constant: {number:g} is not a boolean, as the other operand is")
     require_constant("constant", number, dtype, "the other operand")
-    return Constant.make([], {"value": number, "dtype": dtype}, repr(number))
+    return Node(CONSTANT, [], {"value": number, "dtype": dtype}, repr(number))
 
 
 def is_number(value: Any) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import DTypeError
-from ..graph import OPS, Made, Node, Shape, below, error_at, find_topo_sort, shape_error
+from ..graph import OPS, Made, Node, Shape, Type, below, error_at, find_topo_sort, shape_error
 from ..scopes import precision
-from .inputs import variable
+from .inputs import variable_of
+from .replay import replay
 
 
 class Body:
@@ -77,6 +79,20 @@ class Body:
         """How many of the variables differ from step to step: the first ones."""
         return self.carried + self.sliced
 
+    def is_slice(self, of: int) -> bool:
+        """Whether variable number `of` is a slice of the loop's input."""
+        return self.carried <= of < self.moving
+
+    def typed(self, types: Sequence[Type | None]) -> tuple[Body, list[int]]:
+        """The same with variables of these types, and for each of the nodes the number of what stands for it there."""
+        now, _ = replay(self.nodes, dict(zip(self.variables, types, strict=True)))  # type: ignore[arg-type]
+        nodes = [now.get(node, node) for node in self.nodes]
+        limits = 0, self.carried, self.moving, self.moving + self.constant
+        variables = [nodes[start:end] for start, end in itertools.pairwise(limits)]
+        others = [node for node in nodes if isinstance(node, Node)]  # a call of several results is a tuple
+        body = Body(variables, [nodes[of] for of in self.out], others, self.reverse, self.length)
+        return body, [body.number[node] if isinstance(node, Node) else -1 for node in nodes]
+
     def differing(self) -> set[Node]:
         """The nodes whose values differ from step to step."""
         found = set(self.nodes[: self.moving])
@@ -124,20 +140,15 @@ def loop_length(node: Node, input_shapes: Sequence[Shape]) -> int:
 
 def last_value(loop: Node, of: int) -> Made:
     """The value that is number `of` in the body, of the last step."""
-    return OPS["scan_result"].make([loop], {"of": of, "last": True})
+    return OPS["scan_result"](loop, of=of, last=True)
 
 
 def value_in_steps(loop: Node, of: int) -> Node:
     """The value that is number `of` in the body, in all steps: (length, ...)."""
     body: Body = loop.attrs["body"]
-    if body.carried <= of < body.moving:
+    if body.is_slice(of):
         return loop.inputs[of]
-    return OPS["scan_result"].make([loop], {"of": of, "last": False})
-
-
-def variable_like(node: Node, name: str) -> Node:
-    """A variable of a node's shape and dtype."""
-    return variable(name, node.shape, node.dtype)
+    return OPS["scan_result"](loop, of=of, last=False)
 
 
 Carried = tuple[Node, Node, Node]
@@ -167,7 +178,7 @@ def loop_of(
 
     def read(value: Node) -> Node:
         if value not in now:
-            now[value] = variable = variable_like(value, value.name)
+            now[value] = variable = variable_of(value.value_type, value.name)
             given, is_sliced = outer(value)
             (slices if is_sliced else constants)[variable] = given
         return now[value]
@@ -177,10 +188,10 @@ def loop_of(
         now[node] = node
         if not node.op.constant:
             with precision(None):  # each product says its own
-                now[node] = made = node.op.make([read(value) for value in node.inputs], node.attrs)
+                now[node] = made = node.op(*[read(value) for value in node.inputs], **node.attrs)
             made.placed_as(node)
     ends = [read(value) for value in ends]
     variables = [own for own, _, _ in carried], list(slices), list(constants)
     body = Body(variables, ends[: len(carried)], ends[len(carried) :], reverse, length)
     inputs = [*(first for _, first, _ in carried), *slices.values(), *constants.values()]
-    return OPS["scan"].make(inputs, {"body": body}), [body.number[value] for value in ends]
+    return OPS["scan"](*inputs, body=body), [body.number[value] for value in ends]

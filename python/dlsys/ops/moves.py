@@ -172,7 +172,7 @@ def sum_to(x: Node, shape: Shape) -> Node:
     inner = [lead + i for i, extent in enumerate(shape) if extent == 1 != x.shape[lead + i]]
     if not inner and not lead:
         return x
-    total = OPS["reducesum"].make([x], {"axes": (*range(lead), *inner), "keepdims": bool(inner)})
+    total = OPS["reducesum"](x, axes=(*range(lead), *inner), keepdims=bool(inner))
     return as_shape(total, shape)
 
 

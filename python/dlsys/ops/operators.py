@@ -13,7 +13,7 @@ import numpy as np
 
 from ..devices import host_array
 from ..errors import GraphError
-from ..graph import FLOATS, INTEGERS, Handle, Made, Node, is_node
+from ..graph import FLOATS, INTEGERS, NODES, Handle, Made, Node, is_node
 from . import elementwise as of
 from . import replay
 from .elementwise import cast_op
@@ -112,7 +112,7 @@ def _floats(a: Any, b: Any) -> tuple[Any, Any]:
 
 def _matmul(a: Any, b: Any) -> Any:
     """The product of two nodes, of which one may be an array; NotImplemented where one is no operand."""
-    if is_node(a) and is_node(b):
+    if isinstance(a, NODES) and isinstance(b, NODES):
         return matmul(a, b, trans_A=False, trans_B=False)
     a, b = operand(a), operand(b)
     return _matmul_of_array(a, b) if is_node(a) and is_node(b) else NotImplemented

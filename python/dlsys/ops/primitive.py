@@ -7,32 +7,14 @@ returns it: `tanh_op(x)` makes a node. This package defines its operators so, an
 from __future__ import annotations
 
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import (
-    FLOATS,
-    KINDS,
-    OPS,
-    Handle,
-    Made,
-    Node,
-    Op,
-    Shape,
-    Type,
-    apply,
-    error_at,
-    is_node,
-    require_takes,
-    require_value,
-)
-from ..scopes import scopes
+from ..graph import FLOATS, Made, Node, Op, Shape, error_at, is_node, register, require_takes
 from .inputs import constant_op, is_number
 from .replay import function
 from .rules import broadcast_shapes
@@ -41,7 +23,6 @@ from .rules import broadcast_shapes
 class Primitive(Op):
     """An operator whose facts are a row, see `primitive`. Called with nodes it makes a node."""
 
-    count: int | None
     formula: Callable[..., Any] | None
     reference: Callable[..., Any]
     grad: Callable[..., Any] | None
@@ -58,47 +39,14 @@ class Primitive(Op):
         self.__module__, self.__doc__ = module, doc
         self._beside_numbers = _beside_numbers(self)
 
-    def __call__(self, *inputs: Any, **attrs: Any) -> Made:
-        """A new node that applies the operator to nodes; a number among them takes the dtype of the node beside it.
-        Raises GraphError for another input, and for an attribute of a program's own operator that cannot be told from
-        others by its text."""
-        for value in inputs:
-            if not isinstance(value, (Node, Handle)):
-                require_operands(self.name, inputs)
-                return self._beside_numbers(*inputs, **attrs)
-        stated = len(attrs) - ("precision" in attrs) if attrs else 0
-        if self.count is not None and len(inputs) + stated != self.count:
-            raise GraphError(f"{self.name}: takes {self.count - stated} nodes, not {len(inputs)}")
-        if self.kind == "contraction" and scopes.precision is not None:
-            attrs = {"precision": scopes.precision, **attrs}
-        if attrs and not self.builtin:
-            for key, value in attrs.items():
-                require_value(f"{self.name}: the attribute {key}", value)
-        return apply(self, inputs, attrs)
+    def of_others(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> Made:
+        """A node of nodes and numbers: a number takes the dtype of the node beside it. Raises GraphError for another
+        input."""
+        require_operands(self.name, inputs)
+        return self._beside_numbers(*inputs, **attrs)
 
     def __repr__(self) -> str:
         return self.__name__
-
-    def __reduce__(self) -> Any:
-        return _defined, (self.__module__, self.name)
-
-    def make(  # type: ignore[override]
-        self, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None
-    ) -> Made:
-        """The node of these inputs and attributes."""
-        node = self(*inputs, **(attrs or {}))
-        node.name = name
-        return node
-
-    def type_of(self, node: Node) -> Type | None:
-        """As of every operator; the same question is answered once."""
-        key = (self, *node.attrs.items(), *map(_value_type, node.inputs))
-        known = _types.get(key)
-        if known is None and (known := super().type_of(node)) is not None:
-            if len(_types) >= MOST_TYPES:
-                _types.clear()
-            _types[key] = known
-        return known
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         try:
@@ -152,13 +100,6 @@ class Primitive(Op):
             raise
 
 
-def _defined(module: str, name: str) -> Op:
-    """The operator of this name, which a module defines."""
-    if name not in OPS:
-        pkgutil.resolve_name(module)
-    return OPS[name]
-
-
 def require_operands(name: str, inputs: Sequence[Any]) -> None:
     """Raises GraphError for what is neither a node nor a number, and for numbers alone."""
     nodes = [is_node(value) for value in inputs]
@@ -177,12 +118,6 @@ def _beside_numbers(operator: Primitive) -> Callable[..., Made]:
     apply.__name__ = apply.__qualname__ = operator.__name__
     apply.__module__ = operator.__module__  # where pickles look for it
     return function()(apply)
-
-
-MOST_TYPES = 1 << 16
-_value_type = attrgetter("value_type")
-_types: dict[Any, Type] = {}
-"""The types of nodes, by operator, attributes and the inputs' types."""
 
 
 def _first(shape: Shape, *others: Shape, **attrs: Any) -> Shape:
@@ -240,19 +175,9 @@ def primitive(
     """
     frame = sys._getframe(1)
     module = frame.f_globals.get("__name__", "__main__")  # of who defines it
-    if kind not in KINDS:
-        raise GraphError(f"operator {name}: its kind {kind!r} is not one of {', '.join(KINDS)}")
     if unknown := [key for key in facts if not hasattr(Op, key)]:
         raise GraphError(f"operator {name}: an operator has no {', '.join(unknown)}")
     parts: dict[str, Any] = {"count": count_of(numpy), "reference": numpy, "formula": te, "grad": grad, "shape": shape}
     parts |= {"result": dtype, "dtype": None} if isinstance(dtype, str) else {"dtype": dtype}
     facts = {**parts, "dtypes": tuple(dtypes), "kind": kind, "onnx": onnx, **facts}
-    operator = Primitive(name, module, doc, facts)
-    before = OPS.get(name)
-    if before is not None:
-        owner = before.__module__
-        if operator.builtin or owner != module:
-            raise GraphError(f"operator {name} exists already, in {owner}: give the one of {module} another name")
-        operator.edition = before.edition + 1
-    OPS[name] = operator
-    return operator
+    return register(Primitive(name, module, doc, facts))

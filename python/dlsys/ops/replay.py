@@ -34,13 +34,15 @@ from ..graph import (
     handles,
     is_node,
     kind_of_results,
+    mapped,
     named,
     stamp,
     type_of,
 )
 from ..node import user_line
 from ..scopes import scopes
-from .state import WithUpdates
+from .inputs import variable_of
+from .state import WITH_UPDATES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,7 +86,13 @@ class Deferred(Op):
             self.signature = inspect.signature(self.function)
         self.signature.bind(*args, **words)
         inputs: dict[Node, int] = {}
-        attrs = {"args": _mapped(args, inputs), "words": _mapped(words, inputs), "precision": scopes.precision}
+
+        def slot(value: Any) -> Any:
+            if isinstance(value, Node):
+                return Slot(inputs.setdefault(value, len(inputs)))
+            return np.array(host_array(value)) if hasattr(value, "__dlpack__") else value  # which may be written to
+
+        attrs = {"args": mapped(args, slot), "words": mapped(words, slot), "precision": scopes.precision}
         node = Node(self, list(inputs), attrs)
         if self.results is None:
             return node
@@ -106,8 +114,8 @@ class Deferred(Op):
 
     def replayed(self, node: Node, inputs: list[Node]) -> Any:
         """What the function returns of these inputs."""
-        args, words = (_filled(node.attrs[part], inputs) for part in ("args", "words"))
-        return self.applied(args, words)
+        filled = lambda value: inputs[value.number] if type(value) is Slot else value  # noqa: E731
+        return self.applied(mapped(node.attrs["args"], filled), mapped(node.attrs["words"], filled))
 
     def applied(self, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
         """What the function returns, as nodes. Raises GraphError for what is no node where it takes one."""
@@ -151,28 +159,6 @@ def _call_of(module: str, name: str) -> Op:
     """The operator of the calls of a function, whose module is imported as pickle does it."""
     pkgutil.resolve_name(module)
     return DEFERRED[module, name]
-
-
-def _mapped(value: Any, inputs: dict[Node, int]) -> Any:
-    """Arguments with a slot in the place of each node, which is entered among the inputs. Lists are copied."""
-    if isinstance(value, Node):
-        return Slot(inputs.setdefault(value, len(inputs)))
-    if type(value) in (list, tuple):
-        return type(value)([_mapped(one, inputs) for one in value])
-    if type(value) is dict:
-        return {key: _mapped(one, inputs) for key, one in value.items()}
-    return np.array(host_array(value)) if hasattr(value, "__dlpack__") else value  # the program may write into it
-
-
-def _filled(value: Any, inputs: list[Node]) -> Any:
-    """The arguments with nodes in their slots."""
-    if type(value) is Slot:
-        return inputs[value.number]
-    if type(value) in (list, tuple):
-        return type(value)([_filled(one, inputs) for one in value])
-    if type(value) is dict:
-        return {key: _filled(one, inputs) for key, one in value.items()}
-    return value
 
 
 def _has_no_type(values: Iterable[Any]) -> bool:
@@ -228,7 +214,7 @@ def function(results: Results = None, on_tensors: bool = False) -> Any:
                 raise
             if isinstance(result, Node):
                 if scopes.origin is None and any(result is value for value in args):
-                    result = WithUpdates.make([result])
+                    result = WITH_UPDATES(result)
                 if result.op.name != call.name:
                     result.function = call.name
             return result if kind is None else handles(result, kind)
@@ -238,18 +224,16 @@ def function(results: Results = None, on_tensors: bool = False) -> Any:
     return decorate
 
 
-def replay(
-    order: Iterable[Node], feeds: Mapping[Node, Type], known: Mapping[Node, Node] | None = None
-) -> tuple[dict[Node, Any], dict[Node, Node]]:
+def replay(order: Iterable[Node], feeds: Mapping[Node, Type]) -> tuple[dict[Node, Any], dict[Node, Node]]:
     """For each node without a type the one that stands for it, now that the feeds' types are known; and for each that
     has none still, a variable that was not fed.
 
-    `order`: inputs first. `known`: what stands for some nodes. Raises what the functions raise, with the user's line.
+    `order`: inputs first. Raises what the functions raise, with the user's line.
     """
-    stands_for: dict[Node, Any] = dict(known or {})
+    stands_for: dict[Node, Any] = {}
     missing: dict[Node, Node] = {}
     for node in order:
-        if node.value_type is not None or node in stands_for:
+        if node.value_type is not None:
             continue
         lacking = node if node.op.variable else next((missing[x] for x in node.inputs if x in missing), None)
         if lacking is None:
@@ -263,9 +247,7 @@ def replay(
 
 def fed_variable(node: Node, fed: Type) -> Node:
     """A variable of a known type for a node that is fed."""
-    from .inputs import variable as variable_of
-
-    variable = variable_of(node.name, fed.shape, fed.dtype)
+    variable = variable_of(fed, node.name)
     variable.placed_as(node)
     return variable
 
@@ -284,7 +266,7 @@ def _again(node: Node, inputs: list[Any]) -> Any:
     if isinstance(result, Node):
         if result.id <= before and not isinstance(node.op, Result):
             with scopes.inside(origin=node):
-                result = WithUpdates.make([result])
+                result = WITH_UPDATES(result)
         result.name = node.name
     return result
 

@@ -6,8 +6,7 @@ body. A `scan_result` takes one of these values of all steps or of the last: onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ..errors import GraphError, ShapeError
@@ -20,22 +19,19 @@ from ..graph import (
     Type,
     below,
     error_at,
-    find_topo_sort,
     handles,
     named,
     register,
     stamp,
     type_of,
 )
-from .inputs import variable
-from .loop import last_value, loop_length, loop_of, require_types, value_in_steps
+from .inputs import variable_of
+from .loop import Body, last_value, loop_length, loop_of, require_types, value_in_steps
 from .operators import operand
-from .replay import function, replay
 from .scan_gradient import loop_gradients
 from .state import State
 
 
-@register
 class Scan(Op):
     """A loop by `attrs["body"]`. The inputs are the first carried values, what is sliced along its first axis, and what
     all steps read."""
@@ -52,6 +48,12 @@ class Scan(Op):
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> Any:
         return tuple([one.dtype for one in node.attrs["body"].nodes])
 
+    def replayed(self, node: Node, inputs: list[Node]) -> tuple[Node, list[int]]:
+        """The loop of inputs with types, and for each node of the body before the number of what stands for it."""
+        body: Body = node.attrs["body"]
+        typed, numbers = body.typed([_of_slice(x) if body.is_slice(i) else x.value_type for i, x in enumerate(inputs)])
+        return self(*inputs, body=typed), numbers
+
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 0  # its kernels say theirs
 
@@ -59,7 +61,6 @@ class Scan(Op):
         return loop_gradients(node, output_grad)
 
 
-@register
 class ScanResult(Op):
     """Of a loop the value of node number `attrs["of"]` of its body, in all steps, (length, ...), or in the `last`."""
 
@@ -77,11 +78,14 @@ class ScanResult(Op):
         shape: Any = loop.shape[of]
         return type_of(shape[1:] if last else shape, loop.dtype[of])
 
+    def replayed(self, node: Node, inputs: list[Any]) -> Node:
+        (loop, numbers), of = inputs[0], node.attrs["of"]
+        return (last_value if node.attrs["last"] else value_in_steps)(loop, numbers[of])
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [ScanResultGradient.make([output_grad], node.attrs)]
+        return [SCAN_RESULT_GRADIENT(output_grad, **node.attrs)]
 
 
-@register
 class ScanResultGradient(Op):
     """The gradient of a loop that is zero but for one result. The loop's own gradient takes sums of these apart, so
     they have no type and are never computed."""
@@ -91,6 +95,11 @@ class ScanResultGradient(Op):
 
     def type_of(self, node: Node) -> None:
         return None
+
+
+register(Scan())
+register(ScanResult())
+SCAN_RESULT_GRADIENT = register(ScanResultGradient())
 
 
 def scan_op(
@@ -121,85 +130,39 @@ def scan_op(
         raise GraphError("scan: without xs the length must be given")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         raise GraphError(f"scan: the length must be a positive integer, not {length!r}")
-    variables = [_variable(f"carried_by_loop_{i}", value, lambda x: x.value_type) for i, value in enumerate(carried)]
-    variables += [_variable(f"slice_in_loop_{i}", value, _of_slice) for i, value in enumerate(slices)]
+    first = [variable_of(x.value_type, f"carried_by_loop_{i}") for i, x in enumerate(carried)]
+    parts = [variable_of(_of_slice(x), f"slice_in_loop_{i}") for i, x in enumerate(slices)]
     mark = stamp()
-    given = handles(variables, Handle.results)
-    returned = named(body(_formed(given[: len(carried)], init), _formed(given[len(carried) :], xs)))
+    returned = named(body(*(_formed(handles(x, Handle.results), like) for x, like in ((first, init), (parts, xs)))))
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
         pair = "a pair, the next carried values and what is kept"
         raise GraphError(f"scan: the body must return {pair}, not {returned!r}")
     out, kept = _listed("the body's carried values", returned[0]), _listed("what the body keeps", returned[1])
     if len(out) != len(carried):
         raise GraphError(f"scan: {len(carried)} values are carried, and the body returns {len(out)}")
-    inside: set[Node] = set(variables)
-    outer: dict[Node, None] = {}
+    inside = {*first, *parts}
     for node in below([*out, *kept], lambda node: node.id <= mark or node in inside):
         if isinstance(node.op, State):
             raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
         if node.op.constant or not inside.isdisjoint(node.inputs):
             inside.add(node)
-            outer.update(dict.fromkeys(value for value in node.inputs if value not in inside))
-    outer.update(dict.fromkeys(value for value in [*out, *kept] if value not in inside))
-    step = Step([*variables], out, kept, [*outer], frozenset(inside))
-    results = handles(_loop(step, carried, slices, list(outer), length, reverse), Handle.results)
-    return _formed(list(results[: len(out)]), returned[0]), _formed(list(results[len(out) :]), returned[1])
+    triples = list(zip(first, carried, out, strict=True))
+    loop, numbers = loop_of(
+        triples, dict(zip(parts, slices, strict=True)), kept, lambda node: node not in inside,
+        lambda node: (node, False), reverse, length,
+    )  # fmt: skip
+    last = [last_value(loop, number) for number in numbers[: len(out)]]
+    stacked = [value_in_steps(loop, number) for number in numbers[len(out) :]]
+    return _formed(handles(last, Handle.results), returned[0]), _formed(handles(stacked, Handle.results), returned[1])
 
 
-def _of_slice(value: Node) -> Type:
-    """The type of a slice of a value along its first axis. Raises ShapeError."""
+def _of_slice(value: Node) -> Type | None:
+    """The type of a slice of a value along its first axis; None where it depends on what is fed. Raises ShapeError."""
+    if value.value_type is None:
+        return None
     if not value.shape:
         raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
     return type_of(value.shape[1:], value.dtype)
-
-
-def _variable(name: str, value: Node, of: Callable[[Node], Type | None]) -> Node:
-    """A variable of the type `of` a value, if the value has one."""
-    known = None if value.value_type is None else of(value)
-    return variable(name) if known is None else variable(name, known.shape, known.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """The graph of a loop's step: its variables (of what is carried and what is sliced), the next carried values, what
-    is kept, the nodes outside that it reads, and those that are computed in the step."""
-
-    variables: list[Node]
-    out: list[Node]
-    kept: list[Node]
-    outer: list[Node]
-    inside: frozenset[Node]
-
-    def typed(self, types: Sequence[Type], stands_for: Mapping[Node, Node]) -> Step:
-        """The same with variables of these types, where nodes stand for those outside that had no type."""
-        if all(value.value_type is not None for value in [*self.variables, *self.out, *self.kept]):
-            return self
-        order = find_topo_sort([*self.variables, *self.out, *self.kept])
-        now, _ = replay(order, dict(zip(self.variables, types, strict=True)), stands_for)
-        variables, out, kept = ([now.get(x, x) for x in nodes] for nodes in (self.variables, self.out, self.kept))
-        inside: set[Node] = set(variables)
-        for node in below([*out, *kept], lambda node: node in inside or node in set(stands_for.values())):
-            if node.op.constant or not inside.isdisjoint(node.inputs):
-                inside.add(node)
-        return Step(variables, out, kept, list(stands_for.values()), frozenset(inside))
-
-
-@function(results=lambda step, *_: len(step.out) + len(step.kept))
-def _loop(
-    step: Step, carried: list[Node], slices: list[Node], outer: list[Node], length: int | None, reverse: bool
-) -> tuple[Node, ...]:
-    """The last carried values of a loop by this step, and what is kept of all steps."""
-    types = [*(type_of(x.shape, x.dtype) for x in carried), *(_of_slice(x) for x in slices)]
-    step = step.typed(types, dict(zip(step.outer, outer, strict=True)))
-    triples = list(zip(step.variables, carried, step.out, strict=False))
-    whole: dict[Node, Node] = dict(zip(step.variables[len(carried) :], slices, strict=True))
-
-    def is_outside(node: Node) -> bool:
-        return node not in step.inside
-
-    loop, numbers = loop_of(triples, whole, step.kept, is_outside, lambda node: (node, False), reverse, length)
-    last = [last_value(loop, number) for number in numbers[: len(step.out)]]
-    return (*last, *[value_in_steps(loop, number) for number in numbers[len(step.out) :]])
 
 
 scan = scan_op

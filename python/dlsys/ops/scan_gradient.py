@@ -14,7 +14,8 @@ from functools import reduce
 from ..graph import FLOATS, OPS, Node, Shape
 from ..hooks import hooks
 from .elementwise import add_op, zeroslike_op
-from .loop import Body, Carried, last_value, loop_of, value_in_steps, variable_like
+from .inputs import variable_of
+from .loop import Body, Carried, last_value, loop_of, value_in_steps
 from .moves import reshape_op
 from .reduction import reducesum_op
 
@@ -30,7 +31,7 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
         of = term.attrs["of"]
         given, key = (at_end, body.out.index(of)) if term.attrs["last"] else (in_steps, of)
         given[key] = _sum(given.get(key), term.inputs[0])
-    of_step: dict[int, Node] = {of: variable_like(body.nodes[of], f"grad{of}") for of in in_steps}
+    of_step: dict[int, Node] = {of: variable_of(body.nodes[of].value_type, f"grad{of}") for of in in_steps}
     totals, found = _of_a_step(body, at_end.keys(), of_step)
     carried: list[Carried] = []
     for k, own in totals.items():
@@ -46,12 +47,12 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
         rest = [one.term for one in terms if not stored.keys() >= set(one.values)]
         sums[i] = [one for one in terms if stored.keys() >= set(one.values)]
         if rest:
-            totals[i] = own = variable_like(variables[i], f"grad_constant{i}")
+            totals[i] = own = variable_of(variables[i].value_type, f"grad_constant{i}")
             carried.append((own, zeroslike_op(inputs[i]), add_op(own, reduce(add_op, rest))))
 
     sliced: dict[Node, Node] = {own: in_steps[of] for of, own in of_step.items()}
     if not sliced and body.sliced:  # which says how many steps there are
-        sliced = {variable_like(variables[body.carried], "slice"): inputs[body.carried]}
+        sliced = {variable_of(variables[body.carried].value_type, "slice"): inputs[body.carried]}
     inside = body.differing()
     outside = {node for node in inside.union(variables) if node.op.kind != "scan"}  # loops within are run again
     others = [value for value in stored if value not in inside]
@@ -84,7 +85,7 @@ def _of_a_step(
     wanted = [variable for variable in body.variables if variable.dtype in FLOATS]
     live = [k for k in range(body.carried) if body.nodes[k] in set(wanted)]
     while True:
-        totals: dict[int, Node] = {k: variable_like(body.nodes[k], f"grad_carried{k}") for k in live}
+        totals: dict[int, Node] = {k: variable_of(body.nodes[k].value_type, f"grad_carried{k}") for k in live}
         seeds = [(body.nodes[body.out[k]], own) for k, own in totals.items()]
         seeds += [(body.nodes[of], own) for of, own in of_step.items()]
         grads = zip(wanted, hooks.adjoints(seeds, wanted), strict=True)
@@ -136,7 +137,7 @@ class _Sum:
         if self.is_product:
             pairs = zip(values, of.inputs, strict=True)
             rows = [reshape_op(value, (length * x.shape[0], x.shape[1])) for value, x in pairs]
-            return reshape_op(of.op.make(rows, of.attrs), shape)
+            return reshape_op(of.op(*rows, **of.attrs), shape)
         if not self.is_sum:
             return reshape_op(reducesum_op(values[0], 0), shape)
         stacked = reshape_op(values[0], (length, *of.inputs[0].shape))

@@ -4,18 +4,17 @@ run, and gradients that a composition states."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import flag
 from ..devices import Array, Context, array, cpu, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, OPS, Handle, Made, Node, Op, Shape, Type, error_at, is_node, register, shape_error
+from ..graph import DTYPES, Handle, Made, Node, Op, Shape, Type, error_at, is_node, register, shape_error
 from ..hooks import hooks
 
 
-@register
 class ParameterOp(Op):
     """A leaf: the node holds its value. `attrs["roams"]`: whether it moves to the device that uses it, and does not
     decide where others are computed. `attrs["shared"]`: whether what it is given is written in its memory, which a
@@ -26,13 +25,16 @@ class ParameterOp(Op):
     never = "a parameter's value is given, not computed"
 
 
+PARAMETER = register(ParameterOp())
+
+
 def leaf(value: Any, name: str | None = None, **attrs: Any) -> Node:
     """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises
     DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`."""
     held = value if isinstance(value, Array) else to_array(value, cpu())
     if held.dtype not in DTYPES:
         raise DTypeError(f"tensor: dtype {held.dtype} is not one of {', '.join(DTYPES)}")
-    made = Node(OPS["parameter"], [], {"shape": held.shape, "dtype": held.dtype, **attrs}, name)
+    made = Node(PARAMETER, [], {"shape": held.shape, "dtype": held.dtype, **attrs}, name)
     made.held = held
     return made
 
@@ -74,40 +76,20 @@ def array_on(node: Node, ctx: Context) -> Any:
     return held
 
 
-T = TypeVar("T")
-
-
-class Updates(Generic[T]):
-    """The listener to which `State.lowered` tells the changes that a run makes. This one takes no notice."""
-
-    def assign(self, node: Node, parameter: T, value: T) -> None:
-        """An assignment gives a parameter a value."""
-
-    def along(self, assigns: Sequence[T]) -> None:
-        """Assignments are made because a value is computed that they come with."""
-
-    def latest(self, parameter: T) -> T:
-        """A parameter's value after the assignments so far, or the parameter itself."""
-        return parameter
-
-
 class State(Op):
-    """An operator that evaluators take out of a graph: it has no formula, and its value is that of an input."""
+    """An operator that is taken out of a graph before it is computed: its value is that of input number `value`; None
+    of a group."""
 
+    value: ClassVar[int | None] = 0
     dtypes = DTYPES
-    never = "state changes as a graph is evaluated: see `State.lowered`"
-
-    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T | None:
-        """The input whose value it has, None of a group; `updates` hears of the changes. `inputs`: what stands for the
-        node's inputs."""
-        raise NotImplementedError
+    never = "state changes as a graph is evaluated: see `dlsys.compiler.analyse`"
 
 
-@register
 class Assign(State):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
+    value = 1
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != input_shapes[1]:
@@ -124,16 +106,12 @@ class Assign(State):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, output_grad]
 
-    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
-        updates.assign(node, *inputs)
-        return inputs[1]
 
-
-@register
 class Group(State):
     """Nodes evaluated together; it has no value itself, `run` returns None for it."""
 
     name = "group"
+    value = None
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (0,)
@@ -144,11 +122,7 @@ class Group(State):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         raise error_at(node, GraphError, "a group has no value, so no gradient")
 
-    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> None:
-        return None
 
-
-@register
 class WithUpdates(State):
     """(x, assignments...) -> x; whoever evaluates it evaluates the assignments too.
 
@@ -166,12 +140,14 @@ class WithUpdates(State):
     def replacement(self, node: Node) -> Node | None:
         return node.inputs[0] if len(node.inputs) == 1 else None
 
-    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
-        updates.along(inputs[1:])
-        return inputs[0]
+
+class Latest(State):
+    """A parameter's value as the assignments left it that were made before this node and belong to the same run; its
+    own where there are none."""
+
+    name = "latest"
 
 
-@register
 class WithGradient(Op):
     """(y, inputs...) -> y; its gradient is stated, see `with_gradient`. Nothing is computed for it: y replaces it once
     shapes are known."""
@@ -196,6 +172,10 @@ class WithGradient(Op):
         return node.inputs[0]
 
 
+ASSIGN, GROUP, WITH_UPDATES = register(Assign()), register(Group()), register(WithUpdates())
+LATEST, WITH_GRADIENT = register(Latest()), register(WithGradient())
+
+
 def with_gradient(y: Node, inputs: Sequence[Node], rule: Callable[..., Any], **attrs: Any) -> Made:
     """y, a composition of `inputs`, whose gradient is that which `rule` states, not that of the composition.
 
@@ -204,7 +184,7 @@ def with_gradient(y: Node, inputs: Sequence[Node], rule: Callable[..., Any], **a
     is stated too. An attribute `wanted` says how many of the inputs have a gradient. The rule is a function of a
     module, and the attributes are hashable: the structure of a graph, which has both, is a key of caches.
     """
-    return WithGradient.make([y, *inputs], {"rule": rule, **attrs})
+    return WITH_GRADIENT(y, *inputs, rule=rule, **attrs)
 
 
 def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Made:
@@ -220,18 +200,7 @@ def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Made:
     if not is_node(parameter) or not parameter.op.leaf:
         raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
     attrs = {"each_run": True} if flag("assign", "each_run", each_run) else {}
-    return Assign.make([parameter, node], attrs)
-
-
-@register
-class Latest(State):
-    """A parameter's value as the assignments left it that were made before this node and belong to the same run; its
-    own where there are none."""
-
-    name = "latest"
-
-    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
-        return updates.latest(inputs[0])
+    return ASSIGN(parameter, node, **attrs)
 
 
 def group_op(nodes: Sequence[Node]) -> Made:
@@ -239,4 +208,4 @@ def group_op(nodes: Sequence[Node]) -> Made:
     GraphError for what is no list of nodes."""
     if is_node(nodes) or isinstance(nodes, np.ndarray) or not isinstance(nodes, Iterable):
         raise GraphError(f"group: takes a list of nodes, not {type(nodes).__name__}")
-    return Group.make(list(nodes))
+    return GROUP(*nodes)

@@ -71,13 +71,9 @@ def category(dtype: str) -> int:
 
 
 def _category_of(number: Any) -> int:
-    """The category of a number, or of an array of numbers: 0 for booleans, 1 for integers, 2 for floats."""
-    if isinstance(number, (bool, np.bool_)) or (isinstance(number, np.ndarray) and number.dtype == np.bool_):
-        return 0
-    whole = isinstance(number, numbers.Integral) or (
-        isinstance(number, np.ndarray) and number.dtype.kind in "iu"
-    )
-    return 1 if whole else 2
+    """The category of a number of Python or NumPy: 0 for booleans, 1 for integers, 2 for floats."""
+    number = number.item() if isinstance(number, (np.generic, np.ndarray)) else number
+    return 0 if isinstance(number, bool) else 1 if isinstance(number, numbers.Integral) else 2
 
 
 def joint_dtype(a: str, b: str) -> str:

@@ -290,7 +290,7 @@ def _copy_graph(
             _outside(node, copies, types)
         else:
             of = [copies[x] for x in node.inputs]
-            made = node.op.make(of, node.attrs) if isinstance(node.op, (WithUpdates, Assign)) else copy_of(node, of, {})
+            made = node.op(*of, **node.attrs) if isinstance(node.op, (WithUpdates, Assign)) else copy_of(node, of, {})
             if isinstance(made, Node):
                 made.placed_as(node)
             copies[node] = made

@@ -21,7 +21,7 @@ from ..gradients import gradients
 from ..graph import Handle, Node, stamp
 from ..ops import copy_op, dtype_of, leaf, mul_op, shape_of
 from ..ops.inputs import variable
-from ..ops.state import Assign, State
+from ..ops.state import State
 from ..ops.types import number_of
 from ..scopes import scopes
 from . import lifting
@@ -133,11 +133,13 @@ def copy_of(node: Node, inputs: list[Any], numbers: dict[tuple[Node, int], Node]
     if op is SETTLED:
         return copy_op(inputs[0])
     if isinstance(op, State):
-        return inputs[isinstance(op, Assign)]
+        return inputs[op.value or 0]
     own = {which: numbers[node, which] for which in range(8) if (node, which) in numbers} if numbers else None
     if own:
         return lifting.lifted(node, inputs, own)
-    return op.make(inputs, node.attrs, node._name)
+    made = op(*inputs, **node.attrs)
+    made.name = node._name
+    return made
 
 
 class _Family:

@@ -19,7 +19,7 @@ from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, OPS, Handle, Node, handle_of, is_node, shape_error, stamp
 from ..hooks import hooks
 from ..ops import shape_of
-from ..ops.state import Assign, Latest, WithUpdates, is_array
+from ..ops.state import ASSIGN, LATEST, WITH_UPDATES, Assign, is_array
 from ..ops.state import leaf as leaf_of
 from ..scopes import is_grad_enabled, scopes
 from .arguments import require_operand
@@ -306,7 +306,7 @@ def lasting(make: Callable[[], Any]) -> Any:
 def advancing(parameter: Any, after: Callable[[Any], Any]) -> Any:
     """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
     each finds the value that the one before it left. `with_updates_op` makes it."""
-    return Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
+    return ASSIGN(parameter, after(LATEST(parameter)), follows=True)
 
 
 def advance_op(parameter: Any, after: Callable[[Any], Any]) -> Any:
@@ -341,7 +341,7 @@ def with_updates_op(node: Any, assigns: Sequence[Any]) -> Any:
             raise GraphError(f"with_updates: {assign!r} is no assignment")
     assigns = sorted((one for one in assigns if isinstance(one.op, Assign)), key=lambda one: one.id)
     if scopes.recording is None and (node.is_open or any(assign.is_open for assign in assigns)):
-        return WithUpdates.make([node, *assigns])
+        return WITH_UPDATES(node, *assigns)
     each_run = []
     with changing:
         for assign in assigns:
@@ -349,7 +349,7 @@ def with_updates_op(node: Any, assigns: Sequence[Any]) -> Any:
                 each_run.append(assign)
             else:
                 write(_target(assign), assign.inputs[1])
-    return WithUpdates.make([node, *each_run])
+    return WITH_UPDATES(node, *each_run)
 
 
 def _target(assign: Any) -> Any:
