@@ -9,10 +9,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "dlsys"
 CORE = (
     *("node.py", "graph.py", "gradients.py", "planner.py", "executor.py"),
-    *(f"ops/{name}.py" for name in ("__init__", "primitive", "replay", "rules", "inputs", "elementwise", "linalg")),
-    *(f"ops/{name}.py" for name in ("moves", "reduction", "softmax", "loss", "state")),
+    *(f"ops/{name}.py" for name in ("__init__", "primitive", "replay", "rules", "state", "elementwise", "linalg")),
+    *(f"ops/{name}.py" for name in ("moves", "reduction", "loss")),
     *("compute/elementwise.py", "compute/contraction.py"),
-    *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "order", "fuse")),
+    *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "groups", "fuse")),
     *(f"compiler/{name}.py" for name in ("aliases", "lower", "plan")),
     *(f"kernels/{name}.py" for name in ("spec", "cache", "build", "kernel", "runner")),
     *(f"schedule/{name}.py" for name in ("__init__", "target", "common", "stages", "codegen")),

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from dlsys import autodiff as ad
 from dlsys.compiler import NAMES, PASSES, Group, TypedGraph, fuse, make_plan, run_passes
-from dlsys.compiler.order import list_schedule
+from dlsys.compiler.lower import list_schedule
 from dlsys.errors import PlanError
 from dlsys.graph import Node, Shape
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory

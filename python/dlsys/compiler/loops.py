@@ -25,8 +25,8 @@ from ..scopes import precision
 from .base import BOUNDARY, Change, Rule, TypedGraph, rewrite, size_of, value_inputs
 from .groups import Group
 from .lower import lower
-from .passes import extended, run_passes
 from .plan import ARENA, Key, Plan
+from .rules import extended, run_passes
 from .types import analyse
 
 

@@ -1,4 +1,5 @@
-"""The rules by which graphs become simpler, in one table: folding, arithmetic, moved values, taps of convolutions.
+"""The rules by which graphs become simpler, in one table: folding, arithmetic, moved values, taps of convolutions; and
+the passes, which go through a graph by them.
 
 NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
 taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, but for a
@@ -9,21 +10,23 @@ Folded constants are `full`, one value at every index, so no array is made for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..checks import in_dtype
+from ..errors import GraphError
 from ..graph import FLOATS, OPS, Node, Op, Shape
 from ..ops import constant_op, div_op, full_op
 from ..ops.conv import ROLES, geometry_of, shapes_of
 from ..ops.elementwise import whole_power
 from ..ops.moves import place, reshape, sliced, transpose
 from ..ops.types import number_of
-from .base import size_of
-from .patterns import Match, Pattern, Rule, p
+from .base import TypedGraph, drop_dead, rewrite, size_of
+from .patterns import Match, Pattern, Rule, Rules, p
 
 MATMUL, SUM, FULL = OPS["matmul"], OPS["reducesum"], OPS["full"]
 CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
@@ -198,3 +201,54 @@ TABLE = {
     "taps": TAPS,
 }
 """All rules, by the pass that a user may choose, in the order in which they are tried."""
+
+# Passes ----------------------------------------------------------------------------------------------------
+
+PASSES = (*TABLE, "cse", "dead")
+"""From graph to graph: rules by their names, common subexpressions, what nothing depends on."""
+
+NAMES = (*PASSES, "views", "fuse")
+"""All that a user can choose: the passes, then what is done as the graph becomes kernels."""
+
+_extensions: list[Callable[[TypedGraph], TypedGraph]] = []
+
+
+def extend(change: Callable[[TypedGraph], TypedGraph]) -> None:
+    """Lets every graph go through one more pass, after the others and whichever of those are chosen."""
+    _extensions.append(change)
+
+
+def extended(graph: TypedGraph) -> TypedGraph:
+    """The graph through the passes by which other packages have extended the compiler."""
+    for change in _extensions:
+        graph = change(graph)
+    return graph
+
+
+def select(passes: Any) -> tuple[str, ...]:
+    """The names of the passes to use, in order: all for None or "all", else those of a sequence.
+
+    Raises GraphError for what names no pass.
+    """
+    if passes is None or passes == "all":
+        return NAMES
+    chosen = [passes] if isinstance(passes, str) or not isinstance(passes, Iterable) else list(passes)
+    for name in chosen:
+        if name not in NAMES:
+            raise GraphError(f"passes: {name!r} is not one of {', '.join(NAMES)}")
+    return tuple(name for name in NAMES if name in chosen)
+
+
+def run_passes(graph: TypedGraph, names: Collection[str]) -> TypedGraph:
+    """The graph through those of PASSES that are named: one sweep of the rules, in which equal nodes are merged; then
+    dead nodes go."""
+    users, chosen = {*graph.nodes, *graph.current}, tuple([name for name in TABLE if name in names])
+    if chosen or "cse" in names:
+        graph = rewrite(graph, _rules(chosen), merge="cse" in names)
+    graph = drop_dead(graph) if "dead" in names else graph
+    return replace(graph, current={old: node for old, node in graph.current.items() if old in users})
+
+
+@functools.cache
+def _rules(names: tuple[str, ...]) -> Rules:
+    return Rules({name: TABLE[name] for name in names})

@@ -19,7 +19,7 @@ from ..errors import DataError, FeedError, GraphError, ShapeError
 from ..graph import OPS, Node, Op, find_topo_sort, is_node, named
 from ..nn import Module
 from ..ops.elementwise import of_clip
-from ..ops.softmax import of_log_softmax, of_softmax
+from ..ops.loss import of_log_softmax, of_softmax
 from ..ops.state import array_on
 from ..ops.types import number_of
 from ..serialization import as_path

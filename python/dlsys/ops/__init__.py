@@ -36,9 +36,11 @@ from .indexing import (
     scatter_add_op as scatter_add_op, sort_op as sort_op, take_along_axis_op as take_along_axis_op,
     take_op as take_op, topk_op as topk_op,
 )
-from .inputs import constant_op, placeholder, variable
 from .linalg import matmul_op as matmul_op
-from .loss import mse_loss_op as mse_loss_op, softmaxcrossentropy_op as softmaxcrossentropy_op
+from .loss import (
+    log_softmax_op as log_softmax_op, mse_loss_op as mse_loss_op, softmax_func as softmax_func,
+    softmax_op as softmax_op, softmaxcrossentropy_op as softmaxcrossentropy_op,
+)
 from .moves import (
     broadcast_shape_op as broadcast_shape_op, broadcastto_op as broadcastto_op, concatenate_op as concatenate_op,
     expand_dims_op as expand_dims_op, flatten_op as flatten_op, flip_op as flip_op, pad_op as pad_op,
@@ -58,14 +60,13 @@ from .random import (
     random_uniform_op as random_uniform_op,
 )
 from .reduction import (
-    argmax_op as argmax_op, argmin_op as argmin_op, logsumexp_op as logsumexp_op, max_op as max_op,
-    mean_op as mean_op, min_op as min_op, reducesum_op as reducesum_op,
-    reducesumaxiszero_op as reducesumaxiszero_op, std_op as std_op, sum_op as sum_op, var_op as var_op,
+    argmax_op as argmax_op, argmin_op as argmin_op, logsumexp_op as logsumexp_op, max_op as max_op, mean_op as mean_op,
+    min_op as min_op, reducesum_op as reducesum_op, reducesumaxiszero_op as reducesumaxiszero_op, std_op as std_op,
+    sum_op as sum_op, var_op as var_op,
 )
 from .rules import broadcast_rule as broadcast_rule, dtype_name
 from .scan import scan_op as scan_op
-from .softmax import log_softmax_op as log_softmax_op, softmax_func as softmax_func, softmax_op as softmax_op
-from .state import assign_op as assign_op, group_op as group_op, leaf
+from .state import assign_op as assign_op, constant_op, group_op as group_op, leaf, placeholder, variable
 from .types import beside_number, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of
 
 if not TYPE_CHECKING:  # what `dlsys.autodiff` has of these; for a checker what is imported as itself

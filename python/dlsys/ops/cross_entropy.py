@@ -16,12 +16,11 @@ from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, IndexRange, Made, Node, Shape
 from .elementwise import cast_op, equal_op, maximum_op, where_op
 from .indexing import checked, take_op
-from .loss import reduced
+from .loss import log_softmax_op, reduced, softmax_op
 from .moves import expand_dims_op, reshape_op, squeeze_op
 from .primitive import primitive
 from .reduction import mean_op, reducesum
 from .replay import function
-from .softmax import log_softmax_op, softmax_op
 from .state import leaf, with_gradient
 
 

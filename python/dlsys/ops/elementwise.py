@@ -17,11 +17,10 @@ from .. import compute
 from ..checks import in_dtype, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, NUMBERS, Made, Node
-from .inputs import constant_op, is_number
 from .primitive import Primitive, primitive, require_operands
 from .replay import function
 from .rules import dtype_attribute, holds, real_constant, require_constant, shape_attribute
-from .state import with_gradient
+from .state import constant_op, is_number, with_gradient
 
 BITS = ("bool", *INTEGERS)
 Part = Callable[..., Any]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..errors import DTypeError
 from ..graph import OPS, Made, Node, Shape, Type, below, error_at, find_topo_sort, shape_error
 from ..scopes import precision
-from .inputs import variable_of
 from .replay import replay
+from .state import variable_of
 
 
 class Body:

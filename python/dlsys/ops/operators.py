@@ -17,10 +17,9 @@ from ..graph import FLOATS, INTEGERS, NODES, Handle, Made, Node, is_node
 from . import elementwise as of
 from . import replay
 from .elementwise import cast_op
-from .inputs import constant_op, is_number
 from .linalg import matmul, matmul_op
 from .rules import holds
-from .state import leaf
+from .state import constant_op, is_number, leaf
 from .types import as_float, beside_number, promoted
 
 Binary = Callable[[Node, Node], Node]

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Made, Node, Op, Shape, error_at, is_node, register, require_takes
-from .inputs import constant_op, is_number
 from .replay import function
 from .rules import broadcast_shapes
+from .state import constant_op, is_number
 
 
 class Primitive(Op):

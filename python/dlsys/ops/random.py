@@ -29,11 +29,10 @@ from .elementwise import (
     sqrt_op,
     where_op,
 )
-from .inputs import constant_op
 from .primitive import primitive
 from .replay import function
 from .rules import dtype_attribute, real_constant, shape_attribute
-from .state import with_gradient
+from .state import constant_op, with_gradient
 
 
 def _random_bits(key: np.ndarray, shape: Shape) -> np.ndarray:

@@ -41,8 +41,7 @@ from ..graph import (
 )
 from ..node import user_line
 from ..scopes import scopes
-from .inputs import variable_of
-from .state import WITH_UPDATES
+from .state import WITH_UPDATES, variable_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -25,11 +25,10 @@ from ..graph import (
     stamp,
     type_of,
 )
-from .inputs import variable_of
 from .loop import Body, last_value, loop_length, loop_of, require_types, value_in_steps
 from .operators import operand
 from .scan_gradient import loop_gradients
-from .state import State
+from .state import State, variable_of
 
 
 class Scan(Op):

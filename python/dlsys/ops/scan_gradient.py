@@ -14,10 +14,10 @@ from functools import reduce
 from ..graph import FLOATS, OPS, Node, Shape
 from ..hooks import hooks
 from .elementwise import add_op, zeroslike_op
-from .inputs import variable_of
 from .loop import Body, Carried, last_value, loop_of, value_in_steps
 from .moves import reshape_op
 from .reduction import reducesum_op
+from .state import variable_of
 
 
 def loop_gradients(loop: Node, total: Node) -> list[Node | None]:

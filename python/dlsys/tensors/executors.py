@@ -20,8 +20,7 @@ from ..devices import (
 from ..gradients import gradients
 from ..graph import Handle, Node, stamp
 from ..ops import copy_op, dtype_of, leaf, mul_op, shape_of
-from ..ops.inputs import variable
-from ..ops.state import State
+from ..ops.state import State, variable
 from ..ops.types import number_of
 from ..scopes import scopes
 from . import lifting
