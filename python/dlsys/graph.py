@@ -79,9 +79,6 @@ class Op:
     """Whether every element of the result is an element of the first input."""
     commutative: ClassVar[bool] = False
     """Whether the order of the two inputs makes no difference."""
-    flops: ClassVar[int] = 1
-    flops_of_input: ClassVar[int] = 0
-    """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
     constant: ClassVar[bool] = False
     """Whether every element is `attrs["value"]`, so that it costs nothing to compute again."""
     leaf: ClassVar[bool] = False
@@ -215,9 +212,8 @@ class Op:
         return found if kind is None else handles(found, kind)
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        """How many operations the node takes; a multiply-add is two."""
-        of_input = self.flops_of_input * math.prod(input_shapes[0]) if input_shapes else 0
-        return self.flops * math.prod(shape) + of_input
+        """How many operations a product takes, a multiply-add being two; 0 of other nodes, which memory bounds."""
+        return 0
 
     def scatters(self, node: Node) -> bool:
         """Whether its kernel stores neighbouring results far apart, so that a fused elementwise node would read its

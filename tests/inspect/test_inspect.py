@@ -159,7 +159,7 @@ def test_profile() -> None:
     assert [row.name for row in found.rows] == [groups[row.groups[0][0]].name for row in found.rows]
     assert sorted(key for row in found.rows for key in row.groups) == [(number,) for number in range(len(groups))]
     first = found.rows[0]
-    assert first.flop == 2 * 5 * 3 * 4 + 2 * 5 * 4 and first.nbytes == 8 * (5 * 3 + 3 * 4 + 4 + 5 * 4)
+    assert first.flop == 2 * 5 * 3 * 4 and first.nbytes == 8 * (5 * 3 + 3 * 4 + 4 + 5 * 4)
     assert math.isclose(first.gflops, first.flop / first.seconds / 1e9)
     assert math.isclose(first.gbytes, first.nbytes / first.seconds / 1e9)
     assert (found.peak_gflops, found.peak_gbytes) == (10, 20)

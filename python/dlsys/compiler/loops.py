@@ -102,9 +102,6 @@ class _Result(Op):
     def type_of(self, node: Node) -> Type:
         return type_of(*node.attrs["loop"].types[node.attrs["of"]])
 
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 0  # its kernels say theirs
-
 
 class _Tuple(Op):
     """The inputs as one value, that of a loop: of its results first those in `attrs["items"]`, by their attributes."""

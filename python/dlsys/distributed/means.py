@@ -39,7 +39,6 @@ class _Mean(Op):
 
     dtypes = FLOATS
     apart: ClassVar[Mapping[int, tuple[str, ...]]] = {1: FLOATS}
-    flops = 0
     by_numpy = True
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:

@@ -35,7 +35,7 @@ class Row:
         groups: the keys of the groups that it computes.
         name, kind: the kernel's name, and its groups' kind.
         calls: how often it is called in a step.
-        flop: operations of its calls: a multiply-add is two, every other operation one, a transcendental function too.
+        flop: operations of the products in its calls, a multiply-add being two; 0 without products.
         nbytes: bytes that its calls read and write, each input and output counted once.
         seconds: of all its calls in a step, without the time of calling it from Python.
     """

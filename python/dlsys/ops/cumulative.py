@@ -88,7 +88,7 @@ cumprod = primitive(
 )  # fmt: skip
 recurrence = primitive(
     "recurrence", numpy=_recurrence, te=compute.recurrence, grad=_of_recurrence, shape=_one_shape,
-    kind="single", flops=2, doc="h_i = a_i h_(i-1) + b_i, 0 before the first; h_(i-1) if exclusive.",
+    kind="single", doc="h_i = a_i h_(i-1) + b_i, 0 before the first; h_(i-1) if exclusive.",
 )  # fmt: skip
 
 

@@ -36,8 +36,7 @@ def _row(name: str, numpy: Part, te: Part, grad: Part | None, onnx: str, **facts
 
 _full: Primitive = primitive(
     "full", te=compute.full, grad=None, numpy=lambda shape, value, dtype: np.full(shape, value, dtype),
-    shape=lambda shape, value, dtype: shape, dtype="dtype",
-    broadcasts=False, constant=True, flops=0,
+    shape=lambda shape, value, dtype: shape, dtype="dtype", broadcasts=False, constant=True,
 )  # fmt: skip
 
 
@@ -75,7 +74,7 @@ def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 _cast_op: Primitive = primitive(
-    "cast", te=compute.cast, numpy=_cast, dtypes=DTYPES, dtype="dtype", broadcasts=False, flops=0,
+    "cast", te=compute.cast, numpy=_cast, dtypes=DTYPES, dtype="dtype", broadcasts=False,
     grad=lambda g, y, x, dtype: cast_op(g, x.dtype) if dtype in FLOATS else None,
 )  # fmt: skip
 
@@ -98,7 +97,7 @@ def cast_like_op(x: Node, like: Node) -> Made:
 
 
 copy_op = _row("copy", lambda x: np.array(x), compute.copy, lambda g, y, x: g, "Identity", dtypes=DTYPES, picks=True,
-               flops=0, doc="The node's value in separate memory, which nothing else writes.")  # fmt: skip
+               doc="The node's value in separate memory, which nothing else writes.")  # fmt: skip
 
 # Arithmetic ------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ in_range: Primitive = primitive(
 one_hot: Primitive = primitive(
     "one_hot", te=compute.one_hot,
     numpy=lambda indices, classes, dtype: np.asarray(indices[..., None] == np.arange(classes), dtype), grad=None,
-    shape=lambda indices, classes, dtype: (*indices, classes), dtype="dtype", dtypes=INTEGERS, kind="single", flops=0,
+    shape=lambda indices, classes, dtype: (*indices, classes), dtype="dtype", dtypes=INTEGERS, kind="single",
     index_range=lambda node, shapes: IndexRange(0, 0, node.attrs["classes"], f"{node.attrs['classes']} classes"),
     doc="y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`.",
 )  # fmt: skip
@@ -144,7 +144,7 @@ take: Primitive = primitive(
     "take", te=lambda x, indices, axis, from_start: compute.take(x, indices, axis),
     numpy=lambda x, indices, axis, from_start: np.take(x, _inside(indices, x.shape[axis]), axis),
     grad=lambda g, y, x, indices, **attrs: (index_add(g, indices, shape=x.shape, **attrs), None),
-    shape=_taken, onnx="Gather", flops=0, **OF_INDICES,
+    shape=_taken, onnx="Gather", **OF_INDICES,
     doc="The slices of x along `axis` with the numbers `indices`; with `from_start` no number may be negative.",
 )  # fmt: skip
 
@@ -160,7 +160,7 @@ take_along_axis: Primitive = primitive(
     "take_along_axis", te=compute.take_along_axis,
     numpy=lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])],
     grad=lambda g, y, x, indices, axis: (scatter_add(g, indices, shape=x.shape, axis=axis), None), shape=_taken_along,
-    onnx="GatherElements", flops=0, **OF_INDICES,
+    onnx="GatherElements", **OF_INDICES,
     doc="y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`.",
 )  # fmt: skip
 
@@ -247,7 +247,7 @@ def _first_places(x: Shape, axis: int, descending: bool, count: int) -> Shape:
 
 
 argsort: Primitive = primitive(
-    "argsort", numpy=_argsort, grad=None, shape=_first_places, dtype="int64", dtypes=DTYPES, kind="single", flops=0,
+    "argsort", numpy=_argsort, grad=None, shape=_first_places, dtype="int64", dtypes=DTYPES, kind="single",
     by_numpy=True, never="NumPy computes it on the host: it has no formula for Relax or exported C",
     doc="int64: where the first `count` elements along `axis` in order are.",
 )  # fmt: skip

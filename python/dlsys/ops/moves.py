@@ -47,14 +47,14 @@ def _same_size(x: Shape, shape: Shape) -> Shape:
 
 reshape: Primitive = primitive(
     "reshape", te=compute.reshape, numpy=lambda x, shape: np.reshape(x, shape),
-    grad=lambda g, y, x, shape: reshape(g, shape=x.shape), shape=_same_size, dtypes=DTYPES, kind="view", flops=0,
+    grad=lambda g, y, x, shape: reshape(g, shape=x.shape), shape=_same_size, dtypes=DTYPES, kind="view",
     picks=True, doc="x's elements in row-major order under another `shape`.",
 )  # fmt: skip
 
 broadcast_shape: Primitive = primitive(
     "broadcast_shape", te=compute.broadcast_to, numpy=lambda x, shape: np.broadcast_to(x, shape),
     grad=lambda g, y, x, shape: g,  # what was repeated is summed, as of every elementwise operator
-    shape=broadcast_to_shape, dtypes=DTYPES, flops=0, picks=True, doc="x repeated to `shape` by NumPy's rule.",
+    shape=broadcast_to_shape, dtypes=DTYPES, picks=True, doc="x repeated to `shape` by NumPy's rule.",
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def _inverse(axes: Numbers) -> Numbers:
 transpose: Primitive = primitive(
     "transpose", te=compute.transpose, numpy=lambda x, axes: np.transpose(x, axes),
     grad=lambda g, y, x, axes: transpose(g, axes=_inverse(axes)), shape=_ordered, dtypes=DTYPES, kind="single",
-    flops=0, picks=True, doc="x with its axes in another order: axis i of the result is x's axis axes[i].",
+    picks=True, doc="x with its axes in another order: axis i of the result is x's axis axes[i].",
 )  # fmt: skip
 
 # Parts and joins -------------------------------------------------------------------------------------------
@@ -115,14 +115,14 @@ def _placed(x: np.ndarray, shape: Shape, starts: Numbers, steps: Numbers, value:
 strided_slice: Primitive = primitive(
     "slice", te=compute.strided_slice, numpy=lambda x, starts, counts, steps: x[_index(starts, counts, steps)],
     grad=lambda g, y, x, starts, counts, steps: place(g, shape=x.shape, starts=starts, steps=steps, value=0.0),
-    shape=_sliced_shape, dtypes=DTYPES, kind="single", flops=0, picks=True,
+    shape=_sliced_shape, dtypes=DTYPES, kind="single", picks=True,
     doc="Along each axis of x the `counts` elements at starts + steps * i.",
 )  # fmt: skip
 
 place: Primitive = primitive(
     "place", te=compute.strided_place, numpy=_placed,
     grad=lambda g, y, x, shape, starts, steps, value: strided_slice(g, starts=starts, counts=x.shape, steps=steps),
-    shape=_placed_shape, dtypes=DTYPES, kind="single", flops=0,
+    shape=_placed_shape, dtypes=DTYPES, kind="single",
     doc="An array of `shape` that is `value` but at starts + steps * i along each axis, where x's elements are.",
 )  # fmt: skip
 
@@ -153,7 +153,7 @@ def _split_gradient(g: Node, y: Node, *inputs: Node, axis: int) -> list[Made]:
 
 concatenate: Primitive = primitive(
     "concatenate", te=compute.concatenate, numpy=lambda *inputs, axis: np.concatenate(inputs, axis),
-    grad=_split_gradient, shape=_joined_shape, dtypes=DTYPES, kind="join", flops=0,
+    grad=_split_gradient, shape=_joined_shape, dtypes=DTYPES, kind="join",
     doc="The inputs one behind another along `axis`.",
 )  # fmt: skip
 

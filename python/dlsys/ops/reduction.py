@@ -62,15 +62,15 @@ def _place(x: np.ndarray, axes: Axes, keepdims: bool) -> Any:
 reducesum = primitive(
     "reducesum", numpy=lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims), te=compute.reduce_sum,
     grad=lambda g, y, x, axes, keepdims: _spread(g, x.shape, axes),
-    shape=reduced_shape, kind="reduction", dtypes=NUMBERS, onnx="ReduceSum", flops=0, flops_of_input=1,
+    shape=reduced_shape, kind="reduction", dtypes=NUMBERS, onnx="ReduceSum",
 )  # fmt: skip
 reducemax = primitive(
     "reducemax", numpy=lambda x, axes, keepdims: x.max(axes, keepdims=keepdims), te=compute.reduce_max, grad=_shared,
-    shape=_require_some, kind="reduction", dtypes=NUMBERS, onnx="ReduceMax", flops=0, flops_of_input=1,
+    shape=_require_some, kind="reduction", dtypes=NUMBERS, onnx="ReduceMax",
 )  # fmt: skip
 argmax = primitive(
     "argmax", grad=None, numpy=_place, te=compute.argmax,
-    shape=_require_some, dtype="int64", kind="rows", dtypes=NUMBERS, onnx="ArgMax", flops=0, flops_of_input=1,
+    shape=_require_some, dtype="int64", kind="rows", dtypes=NUMBERS, onnx="ArgMax",
 )  # fmt: skip
 
 

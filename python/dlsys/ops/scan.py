@@ -53,9 +53,6 @@ class Scan(Op):
         typed, numbers = body.typed([_of_slice(x) if body.is_slice(i) else x.value_type for i, x in enumerate(inputs)])
         return self(*inputs, body=typed), numbers
 
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 0  # its kernels say theirs
-
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return loop_gradients(node, output_grad)
 
