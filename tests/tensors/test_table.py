@@ -36,7 +36,8 @@ def test_a_row_is_a_method_and_a_function_of_arrays_and_numbers() -> None:
         assert getattr(dl.Tensor, name) is row
         assert getattr(dl, name, row) is row or name in dl.CONSTANTS or name in ("cpu", "cuda"), name
     assert dl.square(3).item() == 9 and dl.square(np.array([2.0])).tolist() == [4]
-    assert dl.sum(input=np.ones(3)).item() == 3
+    assert dl.sum(input=np.ones(3)).item() == 3 and dl.cdist(x1=dl.ones(1, 2), x2=dl.ones(1, 2)).item() == 0
+    assert dl.searchsorted(sorted_sequence=np.arange(3), input=dl.tensor([1])).tolist() == [1]
     assert "str is no tensor" in error_of(GraphError, dl.exp, "text")
     with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
         dl.ones(2).sum(foo=1)

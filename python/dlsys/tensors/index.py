@@ -275,11 +275,11 @@ def masked_select(x: Tensor, mask: ArrayLike) -> Tensor:
 
 
 @function(method=False)
-def searchsorted(sorted_sequence: Tensor, values: ArrayLike, *, right: bool = False) -> Tensor:
-    """int64: before which of a vector's elements, in ascending order, each of `values` would stand, before equal ones,
+def searchsorted(sorted_sequence: Tensor, input: ArrayLike, *, right: bool = False) -> Tensor:
+    """int64: before which of a vector's elements, in ascending order, each of `input` would stand, before equal ones,
     with `right` behind them. It is compared with all of them."""
     require_rank("searchsorted", 1, sorted_sequence)
-    each = ops.expand_dims_op(node_of(values), -1)
+    each = ops.expand_dims_op(node_of(input), -1)
     return ops.reducesum_op(ops.cast_op(sorted_sequence <= each if right else sorted_sequence < each, "int64"), -1)
 
 

@@ -49,13 +49,19 @@ def function(body: Callable[..., Any] | None = None, /, *, at_once: bool = False
         return functools.partial(function, at_once=at_once, method=method)
     call = body if at_once else replay.function(on_tensors=True)(body)
     parameters = inspect.signature(body).parameters
-    renamed = {word: ours for word, ours in NUMPYS.items() if ours in parameters and word not in parameters}
+    first = next(iter(parameters))
+    known = {**NUMPYS, "input": first}
+    renamed = {word: ours for word, ours in known.items() if ours in parameters and word not in parameters}
 
     @functools.wraps(body)
-    def called(input: ArrayLike, *args: Any, **words: Any) -> Any:
+    def called(*args: Any, **words: Any) -> Any:
         if words:
             words = {renamed.get(word, word): value for word, value in words.items() if word not in NEUTRAL}
-        return call(input if isinstance(input, Handle) else node_of(input), *args, **words)
+            if not args and first in words:
+                args = (words.pop(first),)
+        if args and not isinstance(args[0], Handle):
+            args = node_of(args[0]), *args[1:]
+        return call(*args, **words)
 
     if method:
         TABLE[body.__name__] = called
