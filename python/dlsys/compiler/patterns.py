@@ -2,7 +2,7 @@
 
 `p.add("x", p.neg("y"))` is a pattern: a sum, in either order, of anything and something negated. A string matches any
 node; a string that occurs twice must match the same node. `p.full(value="c")` matches a constant, and "c" is its value.
-On a rule's other side a pattern is a template: `p.sub("x", "y")` is built from the nodes that the names have matched.
+On a rule's other side stands one of the names, or a function of what they have matched: `lambda m: m.x - m.y`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from ..graph import DTYPES, OPS, Node, Op
+from ..graph import OPS, Node, Op
 from .base import Change, TypedGraph
 
 _op = attrgetter("op")
 Match = SimpleNamespace
-"""What a rule has matched: `node`, its `shape`, `dtype`, the `graph`, and what each name stands for."""
+"""What a rule has matched: `node`, its `shape` and `dtype`, and what each name stands for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,13 @@ class Pattern:
 
     Attributes:
         inputs: a pattern for each input, or a name; None for any inputs.
-        attrs: for an attribute the name of its value; of a template the value, or a function of the match.
+        attrs: for an attribute the name of its value.
         test: what else must hold of the operator and those of the inputs.
     """
 
     ops: tuple[Op, ...] = ()
     inputs: tuple[Pattern | str, ...] | None = None
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, str] = field(default_factory=dict)
     test: Callable[[Op, tuple[Op, ...]], bool] | None = None
 
     def orders(self) -> Iterator[Pattern]:
@@ -79,25 +79,20 @@ class Rule:
     Attributes:
         why: its reason.
         pattern: what it is asked for.
-        found: a name, a template, or a function of the match, which may still say None.
-        when: what must hold of a match. dtypes: of what the node may be.
+        found: a name, or a function of the match, which may still say None.
+        when: what must hold of a match.
     """
 
     why: str
     pattern: Pattern
-    found: str | Pattern | Callable[[Match], Node | None]
+    found: str | Callable[[Match], Node | None]
     when: Callable[[Match], Any] | None = None
-    dtypes: Sequence[str] = DTYPES
 
-
-def made(what: str | Pattern | Callable[[Match], Node | None], m: Match) -> Any:
-    """The node that a name, a template or a function means for a match; a function may say None."""
-    if isinstance(what, str):
-        return getattr(m, what)
-    if not isinstance(what, Pattern):
-        return what(m)
-    attrs = {key: value(m) if callable(value) else value for key, value in what.attrs.items()}
-    return Node(what.ops[0], [made(x, m) for x in what.inputs or ()], attrs)
+    def replacement(self, m: Match) -> Node | None:
+        """What replaces a match; None where it stays."""
+        if self.when is not None and not self.when(m):
+            return None
+        return getattr(m, self.found) if isinstance(self.found, str) else self.found(m)
 
 
 class Rules:
@@ -117,12 +112,9 @@ class Rules:
         except KeyError:  # once: those that may match nodes of these operators
             rules = self._of[key] = [one for one in self._all if one[0].takes(node.op, key[1:])]
         for pattern, rule, name in rules:
-            dtype = node.dtype
             bound: dict[str, Any] = {}
-            if dtype not in rule.dtypes or not pattern.bind(node, bound):
-                continue
-            m = Match(**bound, node=node, shape=node.shape, dtype=dtype, graph=graph)
-            found = made(rule.found, m) if rule.when is None or rule.when(m) else None
-            if found is not None:
-                return found, rule.why, name
+            if pattern.bind(node, bound):
+                found = rule.replacement(Match(**bound, node=node, shape=node.shape, dtype=node.dtype))
+                if found is not None:
+                    return found, rule.why, name
         return None

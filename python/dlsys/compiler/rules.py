@@ -82,11 +82,11 @@ def _with_number(m: Match) -> Node | None:
 
 C = p.constant(value="c")
 
-OF_NUMBERS = [Rule("the other operand is one number", Pattern(test=_reads_full), _with_number)]
-OF_FLOATS = [
+NUMBERS = [
+    Rule("the other operand is one number", Pattern(test=_reads_full), _with_number),
     Rule("the factor is 1", p.mul("x", C), "x", lambda m: m.c == 1),
     Rule("the divisor is 1", p.div("x", C), "x", lambda m: m.c == 1),
-    Rule("a power is a product", p.power("x", C), _product),
+    Rule("a power is a product", p.power("x", C), _product, lambda m: m.dtype in FLOATS),
 ]
 
 # Moved values ---------------------------------------------------------------------------------
@@ -114,19 +114,18 @@ def _dropped_last(m: Match) -> Node | None:
     return reshape(transpose(part, axes=(*ones, *(axis_of[a] for a in m.axes if a in axis_of))), shape=m.shape)
 
 
-RESHAPED = p.reshape("x", shape=lambda m: m.shape)
 TRANSPOSE_OF_X = p.transpose("x", axes="axes")
 SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
 TRANSPOSED = "a product reads transposed matrices"
 
 MOVES = [
     Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.x.shape == m.shape),
-    Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
+    Rule("two reshapes are one", p.reshape(p.reshape("x")), lambda m: reshape(m.x, shape=m.shape)),
     Rule("a dropped axis is dropped last", p.transpose(p.reshape(p.slice("x")), axes="axes"), _dropped_last),
     Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"), lambda m: _swaps_last_two(m.axes)),
     Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
          lambda m: _swaps_last_two(m.axes)),
-    Rule("a sum over extents of 1 is a reshape", SUM_OF_X, RESHAPED,
+    Rule("a sum over extents of 1 is a reshape", SUM_OF_X, lambda m: reshape(m.x, shape=m.shape),
          lambda m: all(m.x.shape[axis] == 1 for axis in m.axes)),
 ]  # fmt: skip
 
@@ -197,7 +196,7 @@ TAPS = [
 
 TABLE = {
     "fold": [Rule("all that it reads is constant", Pattern(test=_reads_constants), _folded)],
-    "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *MOVES],
+    "simplify": [*NUMBERS, *MOVES],
     "taps": TAPS,
 }
 """All rules, by the pass that a user may choose, in the order in which they are tried."""
