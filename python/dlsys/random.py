@@ -59,6 +59,10 @@ class Generator:
         return self
 
     def _next_stream(self) -> int:
+        """The number of a new stream; of a recorded function one that it keeps."""
+        return self._new_stream() if scopes.recording is None else scopes.recording.stream(self._new_stream)
+
+    def _new_stream(self) -> int:
         self._drawn += 1
         return (self._drawn - 1) & _WORD
 
@@ -91,7 +95,10 @@ class Generator:
         return ad.with_updates_op(node, [self._advance])
 
     def numpy(self) -> np.random.Generator:
-        """A NumPy generator with a new stream, for initial values and the order of data."""
+        """A NumPy generator with a new stream, for initial values and the order of data. Raises CompileError in a
+        function that `dlsys.compile` records."""
+        if scopes.recording is not None:
+            raise scopes.recording.asked([self.state])
         low, high, _, step = (int(word) for word in self.state.value)
         # Graphs draw from Philox4x32, NumPy's generator is Philox4x64: they share no numbers.
         key = np.array([low | high << 32, self._next_stream()], np.uint64)
@@ -127,6 +134,8 @@ def _drawn(operation: Callable[..., ad.Node], shape: Sequence[Size], options: Op
     """A leaf with numbers that are drawn now, as in PyTorch; graphs use `random_uniform_op` and `random_normal_op`."""
     known = dtype_in("random", options, dtype)
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, known))
+    if scopes.recording is not None:  # each call draws
+        return node.requires_grad_(options.get("requires_grad", False))
     return leaf_by(options, array_of(node))
 
 

@@ -198,3 +198,51 @@ def test_threads_that_share_a_mode_keep_their_own() -> None:
         with mode, mode, ThreadPoolExecutor(1) as pool:
             assert dl.is_grad_enabled() is kind and pool.submit(dl.is_grad_enabled).result()
         assert dl.is_grad_enabled() and not scopes.modes
+
+
+def test_another_name_of_what_has_no_history_is_written_too() -> None:
+    weight = dl.tensor([1.0, 2.0], requires_grad=True)
+    (weight * weight * 4).sum().backward()
+    assert weight.grad is not None
+    weight.grad.data.clamp_(-10.0, 10.0)  # as a gradient is clipped by hand
+    assert weight.grad.tolist() == [8.0, 10.0]
+    computed = dl.tensor([1.0]) * 2
+    other = computed.detach()
+    computed += 1
+    other *= 2
+    assert computed.tolist() == other.tolist() == [6.0]
+
+
+def test_a_history_of_gradients_is_not_lost_without_a_word() -> None:
+    weight = dl.tensor([1.0, 2.0], requires_grad=True)
+    doubled = weight * 2
+    with pytest.raises(GraphError, match="history of gradients"):
+        doubled.data = dl.zeros(2)
+    weight.requires_grad_(False)  # then nothing is left there
+    doubled.sum().backward()
+    assert weight.grad is None
+
+
+def test_gradients_with_respect_to_what_a_leaf_was() -> None:
+    weight = dl.tensor([1.0, 2.0], requires_grad=True)
+    before = weight * 3
+    with dl.no_grad():
+        weight.mul_(0.5)
+    loss = (before * weight).sum()  # 3 * old * new
+    assert dl.autograd.grad(loss, weight)[0].tolist() == [4.5, 9.0]
+    assert dl.autograd.grad(loss, weight, create_graph=True)[0].tolist() == [4.5, 9.0]
+    loss.backward(inputs=[weight])
+    assert weight.grad is not None and weight.grad.tolist() == [4.5, 9.0]
+    scale = dl.ones(2)
+    product = (weight * scale).sum()
+    dl.compile(lambda: scale.add_(1.0))()
+    with pytest.raises(GraphError, match="overwritten since"):
+        dl.autograd.grad(product, weight)
+
+
+def test_numbers_that_are_set_keep_their_digits() -> None:
+    weight = dl.tensor([1.0, 2.0, 3.0], dtype="float64", requires_grad=True)
+    with dl.no_grad():
+        weight[1] = 0.1
+        weight[dl.tensor([True, False, False])] = 0.1
+    assert weight.tolist() == [0.1, 0.1, 3.0]

@@ -128,7 +128,7 @@ class Module:
         """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         outermost = scopes.part is None
         if scopes.recording is not None:
-            scopes.recording.calls(self)
+            scopes.recording.depends(self, "training")
         with scope(Part(scopes.part, self)):
             args = tuple(map(as_node, args))
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
@@ -184,7 +184,10 @@ class Module:
         if name in self._buffers and home is None and value is not None:
             if not is_node(value):
                 raise GraphError(f"{own} is a buffer: assign a tensor or None, not a {type(value).__name__}")
-            self._buffers[name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
+            if scopes.recording is not None and self._buffers[name] is not None:
+                self._buffers[name].assign(value)  # it lives from call to call
+            else:
+                self._buffers[name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
             return
         for other in (self._parameters, self._buffers, self._modules):
             if other is not home:
@@ -193,8 +196,10 @@ class Module:
             warn_of_hidden(own, value)
             object.__setattr__(self, name, value)
             return
-        if isinstance(value, Parameter) and value.name == f"parameter_{value.id}":
-            value.name = name
+        if isinstance(value, Parameter):
+            value.name = name if value.name == f"parameter_{value.id}" else value.name
+            if scopes.recording is not None:
+                scopes.recording.keeps(value)
         home[name] = value
         self.__dict__.pop(name, None)
 
@@ -237,6 +242,8 @@ class Module:
             return
         given = value if is_leaf(value) else leaf(np.array(host_array(value), order="C"), name=name)
         given.requires_grad = False
+        if scopes.recording is not None:
+            scopes.recording.keeps(given)
         self.__dict__.pop(name, None)
         self._buffers[name] = given
         self._not_saved.discard(name)

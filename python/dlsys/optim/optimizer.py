@@ -136,6 +136,8 @@ class Optimizer:
         """The nodes of a step's results: the new value of each parameter that has a gradient, and of its state."""
         values: dict[ad.Parameter, Node] = {}
         for group in self.param_groups:
+            if scopes.recording is not None:
+                scopes.recording.depends(group, "compiled")
             shared: dict[str, tuple[Node, Node]] = {}
             for parameter in group["params"]:
                 if (gradient := gradients.get(parameter)) is None:

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..graph import Handle, Node
 from .creation import leaf
 from .backward import backward as _backward
-from .backward import gradients_of, reached, weight_of
+from .backward import gradients_to, weight_of
 from .evaluate import arrays_of
 from .function import Function as Function
 from .mode import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
@@ -69,19 +69,18 @@ def grad(
         raise GraphError("autograd.grad: only_inputs must be True: backward() leaves gradients in all leaves")
     tensors, asked = _listed("outputs", outputs), _listed("inputs", inputs)
     weights = _weights(tensors, grad_outputs)
-    used = reached(tensors)
-    unused = [x for x in asked if x.node not in used]
+    found = gradients_to(tensors, weights, asked)
+    unused = [x for x, gradient in zip(asked, found, strict=True) if gradient is None]
     if unused and not allow_unused:
         raise GraphError(
             f"autograd.grad: no output depends on {unused[0].name} (made at {unused[0].location}): allow_unused=True"
         )
-    found = gradients_of(tensors, weights, asked)
     if not create_graph:
-        closed = [g for g in found if not g.is_open and scopes.recording is None]
+        closed = [g for g in found if g is not None and not g.is_open and scopes.recording is None]
         values = dict(zip(closed, arrays_of(closed), strict=True))
         pairs = zip(asked, found, strict=True)
         found = [leaf(values[g], name=f"{x.name}.grad") if g in values else g for x, g in pairs]
-    return tuple(None if x.node not in used else g for x, g in zip(asked, found, strict=True))
+    return tuple(found)
 
 
 def backward(

@@ -17,7 +17,7 @@ from ..scopes import scopes
 from .creation import leaf, tensor
 from .evaluate import arrays_of, changing, wait
 from .mode import enable_grad, no_grad
-from .structure import GRADIENT_OF, GRADIENTS, ends_gradients
+from .structure import GRADIENT_OF, GRADIENTS, ends_gradients, overwritten
 from .typing import Nested
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
-    `inputs` alone; ones for None. With `create_graph` what is left there can be differentiated again.
+    """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it now, or of those of the
+    tensors `inputs` on which it depends; ones for None. With `create_graph` what is left there can be differentiated
+    again.
 
     The gradients are computed with what is evaluated next, as by an optimizer's step, in one run with the output.
     Raises GraphError where no leaf requires a gradient, ShapeError for a gradient of another shape.
@@ -39,13 +40,17 @@ def backward(
     create_graph = flag("backward", "create_graph", create_graph)
     weight = weight_of("backward", output, gradient)
     output.node.keeps = True
-    leaves = leaves_below(output)
+    leaves = [x for x in leaves_below(output) if x.requires_grad]
+    if scopes.recording is not None:
+        _require_current([output])
     if inputs is not None:
         leaves = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     with changing:
         if create_graph or inputs is not None:
-            found = gradients_of([output], [weight], leaves)
-            if not create_graph:
+            found = (gradients_of if inputs is None else gradients_to)([output], [weight], leaves)
+            leaves = [x for x, grad in zip(leaves, found, strict=True) if grad is not None]
+            found = [grad for grad in found if grad is not None]
+            if not create_graph and scopes.recording is None:
                 found = [leaf(value) for value in arrays_of(found)]
         else:
             found = _left(output.node, weight, [x.node for x in leaves])
@@ -95,6 +100,18 @@ def reached(outputs: Sequence[Any]) -> set[Node]:
         found.update(new)
         stack += new
     return found
+
+
+def _require_current(outputs: Sequence[Any]) -> None:
+    """Raises GraphError where gradients would read an array that was overwritten since, CompileError where they would
+    go through what was computed outside of the function that is recorded."""
+    for node in reached(outputs):
+        if node.tracks and not ends_gradients(node):
+            if scopes.recording is not None and node.id < scopes.recording.began:
+                raise scopes.recording.goes_outside(node)
+            for x in node.inputs:
+                if x.held is not None and x.held.written > node.id:
+                    raise overwritten(node, x)
 
 
 def leaves_that_require_grad(x: Any) -> list[Any]:
@@ -166,6 +183,7 @@ def weight_of(function: str, output: Any, given: Nested | None) -> Any:
 
 def gradients_of(outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """The gradients of sum(output * weight), over all outputs, with respect to the inputs, as nodes of the graph."""
+    _require_current(outputs)
     with enable_grad():
         totals = [
             output if weight is None else mul_op(output, weight)
@@ -175,3 +193,14 @@ def gradients_of(outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequenc
             totals = [functools.reduce(add_op, map(sum_op, totals))]
         found = gradients(totals[0].node, [x.node for x in inputs])
     return [Handle.results.of(node) for node in found]
+
+
+def gradients_to(outputs: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """`gradients_of`, with respect to all that a tensor has named in the graph, as a leaf that was assigned; None for
+    an input on which no output depends."""
+    used = reached(outputs)
+    owners = {n: n.owner() for n in used if n.tracks and ends_gradients(n) and n.owner is not None}
+    nodes = [[x.node] * (x.node in used) + [n for n in owners if owners[n] is x and n is not x.node] for x in inputs]
+    parts = iter(gradients_of(outputs, weights, [handle_of(node) for of in nodes for node in of]))
+    with enable_grad():
+        return [functools.reduce(add_op, [next(parts) for _ in of]) if of else None for of in nodes]

@@ -118,8 +118,12 @@ class Values(Handle):
         if requires_grad != self.node.tracks:
             if not (requires_grad or ends_gradients(self.node)):
                 raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
-            before = self.node if is_array(self.node) else settled(self)
-            node = leaf_of(before.held, before._name, **kept(before))
+            before = self.node
+            if scopes.recording is not None and before.is_open:
+                node = Node(SETTLED, [before], {}, before._name)
+            else:
+                before = before if is_array(before) else settled(self)
+                node = leaf_of(before.held, before._name, **kept(before))
             node.tracks = requires_grad
             self.name_node(node)
         return self
@@ -173,20 +177,24 @@ class Values(Handle):
         return self.numpy().tolist()
 
     def detach(self) -> Tensor:
-        """The tensor without its history. Of a leaf another name: what is written to either is written to both."""
-        tensor = cast(Tensor, self)
-        if ends_gradients(self.node):
+        """The tensor without its history. Of a leaf, and of what has no history, another name: what is written to
+        either is written to both."""
+        tensor, node = cast(Tensor, self), self.node
+        if ends_gradients(node) or not (node.tracks or (node.is_open and scopes.recording is None)):
             return Detached.from_tensor(tensor)
         with no_grad():
             return ops.copy_op(tensor)
 
     @property
     def data(self) -> Tensor:
-        """`detach`. Set it, of a leaf, from anything of the same shape."""
+        """`detach`. Set it, of a leaf, from anything of the same shape. Raises GraphError for a tensor that has a
+        history of gradients, which it would lose."""
         return self.detach()
 
     @data.setter
     def data(self, value: Nested) -> None:
+        if self.node.tracks and not ends_gradients(self.node):
+            raise GraphError(f"{self.name} has a history of gradients, which it would lose: use .copy_(value)")
         write(self, value)
 
     def backward(
@@ -391,6 +399,8 @@ class Detached(Tensor):
             if is_array(source):
                 made = leaf_of(source.held, name, **kept(source))
                 made.owner = ref(self._source)
+            elif not (source.tracks or ends_gradients(source)):
+                made = source
             else:
                 with no_grad():
                     made = ops.copy_op(source)
@@ -403,6 +413,8 @@ class Detached(Tensor):
     def name_node(self, node: Node) -> None:
         """Let the tensor be that from now on; of a leaf that requires a gradient a leaf that does."""
         if self._own:
+            if scopes.recording is not None:
+                scopes.recording.changes(self)
             self._leaf, node.owner = node, ref(self)
             return
         source = self._source.node

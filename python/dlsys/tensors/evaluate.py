@@ -13,12 +13,12 @@ from typing import Any
 
 from ..devices import Array, Context, copied
 from ..errors import GraphError
-from ..graph import Handle, Node, named, stamp
+from ..graph import Handle, Node, find_topo_sort, named, stamp
 from ..ops.state import Group
 from ..scopes import scopes
 from ..system import free_at_fork
 from .executors import executors
-from .structure import Graph, overwritten
+from .structure import Graph, device_of, overwritten
 
 changing: threading.RLock = free_at_fork(threading.RLock())
 """Held from the reading of a tensor's node to the assignment of what was made of it, and while values are computed."""
@@ -48,7 +48,7 @@ def evaluate(nodes: Sequence[Any], in_place: Sequence[Any] = ()) -> list[Array |
     with variables, and what the operators raise.
     """
     nodes = list(named(list(nodes)))
-    if scopes.recording is not None:
+    if scopes.recording is not None and nodes:
         raise scopes.recording.asked(nodes)
     with changing:
         try:
@@ -128,6 +128,8 @@ def array_of(x: Any) -> Array:
     node = x.node if isinstance(x, Handle) else x
     held = node.held
     if held is not None and (node.op.leaf or held.written <= node.id):
+        if scopes.recording is not None:
+            scopes.recording.reads(node)
         return held
     return arrays_of([node])[0]
 
@@ -146,4 +148,6 @@ def arrays_of(values: Sequence[Any]) -> list[Array]:
 def context_of(x: Any) -> Context:
     """Where a tensor's value lies, or will be computed: see `Graph.context`."""
     node = x.node if isinstance(x, Handle) else x
+    if node.is_open and scopes.recording is not None:
+        return device_of(find_topo_sort([node]))
     return Graph([node]).context if node.held is None else node.held.context

@@ -345,7 +345,7 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
         values = array_of(x).numpy()
         _set(x, values, tuple(np.asarray(item) if is_node(item) else item for item in items), host_array(value, None))
         return leaf(values, device=array_of(x).context)
-    given = value if isinstance(value, Handle) else node_of(np.asarray(value, x.dtype))
+    given: Any = value if isinstance(value, Handle) else leaf(np.array(host_array(value, None), x.dtype, order="C"))
     given = ops.cast_op(given, x.dtype)
     if len(items) == 1 and isinstance(items[0], Handle) and items[0].dtype == "bool" and items[0].is_open:
         return where(items[0], given, x)

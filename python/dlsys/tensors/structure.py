@@ -126,8 +126,9 @@ def device_of(nodes: Iterable[Node]) -> Context:
     """Where a graph is computed: on the GPU where one of the arrays of its nodes lies, else on the CPU. Others are
     copied there."""
     for node in nodes:
-        if node.held is not None and node.held.context.kind == "cuda" and not node.attrs.get("roams"):
-            return node.held.context
+        context = node.attrs.get("recorded") if node.held is None else node.held.context
+        if context is not None and context.kind == "cuda" and not node.attrs.get("roams"):
+            return context
     return cpu()
 
 
@@ -148,7 +149,9 @@ def _needed(roots: Sequence[Node]) -> dict[Node, bool]:
         if node.op.immediate or _is_given(node, differentiated):
             continue
         if node.op.variable:
-            raise error_at(node, GraphError, f"{node.name} is a variable without a value: feed it to an Executor")
+            told = "has a value in a compiled function only: return what is read outside, or write it into a tensor"
+            told = told if "recorded" in node.attrs else "is a variable without a value: feed it to an Executor"
+            raise error_at(node, GraphError, f"{node.name} {told}")
         onward = (differentiated and not ends_gradients(node)) or node.op is GRADIENTS
         for x in read_by(node):
             if x.held is not None and x.held.written > node.id and _is_given(x, onward and x.tracks):
