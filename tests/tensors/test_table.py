@@ -77,7 +77,8 @@ def test_smaller_functions_at_each_index() -> None:
         agree(functions, *((0.98 * np.tanh(random(3, 5, seed=i))).astype(dtype) for i in (0, 1)), gradients=True)
     of_integers: list[Callable[..., Any]] = [
         lambda lib, i: [i.trunc(), lib.bitwise_and(i, 3), i.bitwise_or(1), i.bitwise_xor(i * 5), lib.bitwise_not(i)],
-        lambda lib, i: [lib.logical_xor(i, i & 2), lib.exp2(i), lib.nan_to_num(i)],
+        lambda lib, i: [lib.logical_xor(i, i & 2), lib.exp2(i), lib.nan_to_num(i), lib.round(i), lib.nansum(i > 0)],
+        lambda lib, i: [lib.isclose(i > 0, i > 1), lib.round(i / 7, decimals=2), (i / 7).round()],
     ]
     agree(of_integers, np.array([3, 0, -7]))
 
@@ -129,6 +130,10 @@ def test_smaller_functions_of_indices() -> None:
 
     agree([lambda lib, x: with_indices(lib, x)[:7]], random(3, 4), gradients=True)
     agree([with_indices], random(3, 4))
+    ends: list[Callable[..., Any]] = [
+        lambda lib, i: [*lib.nonzero(i[0, 0], as_tuple=True), i.scatter_reduce(0, i * 0, i, "mean")],
+    ]
+    agree(ends, np.array([[3, -8], [1, 2]]))
     places = [lambda lib, v: [lib.searchsorted(v, v[1:3] + 0.1), lib.searchsorted(v, v, right=True)]]
     agree(places, np.sort(random(7)))
     repeated: list[Callable[..., Any]] = [

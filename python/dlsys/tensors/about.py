@@ -162,7 +162,7 @@ def iinfo(dtype: DType) -> np.iinfo:
 
 
 class About(Handle):
-    """Questions to a tensor, and `to` by the names of dtypes."""
+    """Questions to a tensor."""
 
     __slots__ = ()
 
@@ -182,6 +182,12 @@ class About(Handle):
 
     def __contains__(self, value: ArrayLike) -> bool:
         return bool((array_of(self).numpy() == np.asarray(value)).any())
+
+
+class Conversions(Handle):
+    """`to` by the names of dtypes: a class of its own, as inside of it `float` is no type."""
+
+    __slots__ = ()
 
     def float(self) -> Tensor:
         """The values as float32."""

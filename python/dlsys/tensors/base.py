@@ -18,7 +18,7 @@ from ..ops.operators import Arithmetic
 from ..ops.state import is_array
 from ..ops.state import leaf as leaf_of
 from ..scopes import scopes
-from .about import About, numel
+from .about import About, Conversions, numel
 from .arguments import dim_of
 from .backward import backward
 from .creation import leaf, values_of
@@ -300,7 +300,7 @@ class Values(Handle):
             return repr(self)
 
 
-class Tensor(Values, Methods, InPlace, About, UFuncs, Arithmetic):
+class Tensor(Values, Methods, InPlace, About, Conversions, UFuncs, Arithmetic):
     """A name for a node: for a leaf, which holds data, or for an operator applied to tensors, whose value is computed
     on demand. An assignment (`x += 1`, `x[0] = 1`, `x.data = v`) makes it name another node.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from .. import ops
-from ..checks import flag, number, word
+from ..checks import flag, integer, number, word
 from ..errors import DTypeError, GraphError
 from ..graph import INTEGERS, is_node
 from ..ops import beside_number, is_number, operand
@@ -100,7 +100,6 @@ sign: OfOne = _of_one(
 
 floor: OfOne = _of_fractions("floor", ops.floor_op, doc="The largest integer that is no larger, in x's dtype.")
 ceil: OfOne = _of_fractions("ceil", lambda x: -ops.floor_op(-x), doc="The smallest integer no smaller, in x's dtype.")
-round: OfOne = _of_fractions("round", ops.round_op, doc="The nearest integer, of two the even one, in x's dtype.")
 trunc: OfOne = _of_fractions(
     "trunc", lambda x: ops.where_op(x < 0, -ops.floor_op(-x), ops.floor_op(x)), doc="x without its fraction."
 )
@@ -137,6 +136,15 @@ def sub(x: Tensor, other: ArrayLike, *, alpha: float = 1) -> Tensor:
     """x - alpha * other, at each index. Raises GraphError for what is neither tensor nor number."""
     require_operand(other)
     return x - (other if alpha == 1 else other * alpha)  # type: ignore[operator]
+
+
+@function
+def round(x: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, of two the even one, in x's dtype; or the nearest number of so many decimals."""
+    if x.dtype in INTEGERS:
+        return x
+    scale = 10.0 ** integer("round", "decimals", decimals)
+    return ops.round_op(x) if decimals == 0 else ops.round_op(x * scale) / scale
 
 
 @function
@@ -317,6 +325,8 @@ def isclose(
 ) -> Tensor:
     """Whether |x - other| <= atol + rtol |other| or both are equal; or both NaN with `equal_nan`."""
     a, b = pair_of(x, node_of(other))
+    if a.dtype == "bool":
+        return a == b
     apart, least = (a - b).abs(), number("isclose", "atol", atol)
     near = apart.isfinite() & (apart <= b.abs() * number("isclose", "rtol", rtol) + least) | (a == b)
     return near | (a.isnan() & b.isnan()) if flag("isclose", "equal_nan", equal_nan) else near

@@ -221,14 +221,14 @@ def scatter_reduce(
     x: Tensor, dim: int, index: ArrayLike, src: ArrayLike, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """x with the elements of `src` at the indices along `dim`: their "sum" or "mean" with x's element there, or without
-    it where not `include_self`."""
+    it where not `include_self`; a mean of integers is rounded down. The dtype must be known."""
     reduce = word("scatter_reduce", "reduce", reduce, ("sum", "mean"))
     counts = scatter_add(ops.zeroslike_op(x), dim, index, ops.oneslike_op(node_of(src)))
     if not flag("scatter_reduce", "include_self", include_self):
         x = x.masked_fill(counts > 0, 0)
         counts = counts.maximum(1) - 1
     total = scatter_add(x, dim, index, src)
-    return total if reduce == "sum" else total / (counts + 1)
+    return total if reduce == "sum" else total.div(counts + 1, rounding_mode="floor" if x.dtype in INTEGERS else None)
 
 
 @function(at_once=True)
@@ -333,8 +333,9 @@ def nonzero(x: ArrayLike, /, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: 
 @function(at_once=True)
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """int64: the indices of what is not 0, a row for each; with `as_tuple` those along each axis."""
-    places = leaf(np.argwhere(array_of(x).numpy()).astype(np.int64))
-    return tuple(places.unbind(1)) if flag("nonzero", "as_tuple", as_tuple) else places
+    values, along_axes = array_of(x).numpy(), flag("nonzero", "as_tuple", as_tuple)
+    places = leaf(np.argwhere(np.atleast_1d(values) if along_axes else values).astype(np.int64))
+    return tuple(places.unbind(1)) if along_axes else places
 
 
 def replaced(x: Any, key: Any, value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from .. import ops
 from ..checks import flag, number
 from ..errors import GraphError
-from ..graph import UNSIGNED, Node, is_node
+from ..graph import FLOATS, UNSIGNED, Node, is_node
 from ..ops import broadcast_rule, dtype_name
 from .arguments import bool_of, dim_of, float_of, node_of, pair_of, require_float
 from .elementwise import isnan, maximum, minimum
@@ -62,7 +62,7 @@ def sum(x: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType = No
 @function
 def nansum(x: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType = None) -> Tensor:
     """The sum of what is not NaN."""
-    return sum(ops.where_op(isnan(x), 0, x), dim, keepdim, dtype=dtype)
+    return sum(ops.where_op(isnan(x), 0.0, x) if x.dtype in FLOATS else x, dim, keepdim, dtype=dtype)
 
 
 @function
