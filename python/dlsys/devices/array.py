@@ -286,6 +286,8 @@ def new_array(shape: Shape, dtype: str, ctx: Context) -> Array:
 def copied(value: Array, into: Array | None = None) -> Array:
     """A copy on the same context, in memory of its own or in that of `into`, an array of its type."""
     if into is None:
+        if value.context.kind == "cpu" and 0 < (view := value._view()).nbytes < SMALL:
+            return Array(_wrap(np.array(view)), value.context, value.shape, value.dtype)
         into = new_array(value.shape, value.dtype, value.context)
     if value.context.kind != "cuda":
         into._view()[...] = value._view()

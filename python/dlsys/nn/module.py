@@ -99,7 +99,7 @@ class Module:
     Calling a module makes the nodes of `forward`; nothing is computed yet. Attributes: `training`, see `train`.
     """
 
-    training: bool
+    _training: bool
     _parameters: dict[str, Parameter]
     _buffers: dict[str, Tensor]
     _modules: dict[str, Module]
@@ -113,7 +113,7 @@ class Module:
             object.__setattr__(self, name, {})
         object.__setattr__(self, "_not_saved", set())
         object.__setattr__(self, "_forward_hooks", [])
-        object.__setattr__(self, "training", True)
+        object.__setattr__(self, "_training", True)
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -127,8 +127,6 @@ class Module:
     def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
         """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         outermost = scopes.part is None
-        if scopes.recording is not None:
-            scopes.recording.depends(self, "training")
         with scope(Part(scopes.part, self)):
             args = tuple(map(as_node, args))
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
@@ -163,6 +161,17 @@ class Module:
     def _label(self) -> str:
         """The module in one line."""
         return f"{type(self).__name__}({self.extra_repr()})"
+
+    @property
+    def training(self) -> bool:
+        """Whether the module is in training; a compiled function that reads it is recorded anew for another mode."""
+        if scopes.recording is not None:
+            scopes.recording.depends(self, "_training")
+        return self._training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        object.__setattr__(self, "_training", mode)
 
     # Names ---------------------------------------------------------------------------------------------------
 
@@ -351,7 +360,7 @@ class Module:
         if not isinstance(mode, (bool, np.bool_)):
             raise GraphError(f"{type(self).__name__}.train: mode must be True or False, not {mode!r}")
         for module in self.modules():
-            object.__setattr__(module, "training", bool(mode))
+            module.training = bool(mode)
         return self
 
     def eval(self: ModuleType) -> ModuleType:
@@ -462,4 +471,4 @@ def in_mode(module: Module, training: bool) -> Iterator[None]:
         yield
     finally:
         for part, mode in modes:
-            object.__setattr__(part, "training", mode)
+            part.training = mode

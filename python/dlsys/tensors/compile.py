@@ -255,7 +255,7 @@ class Program:
         outputs = results + [grad for _, grad in kept] + [value for at, value in own if at in self.written]
         of_grads = {id(before) for _, before, _, _ in grads}
         changes = [one for one in values if id(one[0]) not in places and id(one[0]) not in of_grads]
-        self.types: list[tuple[Any, Any, bool]] = []
+        self.outside: list[tuple[Any, Node]] = []  # tensors, and what they named when their types were seen
         numbers = {own.node: at for at, own in self.variables}
         order = _reached([*outputs, *(value for _, _, value in changes)], recording.began, copies)
         made = [node for node in order if node.id > recording.began and not is_array(node)]
@@ -271,11 +271,11 @@ class Program:
                 told = f"{before.name} is {before.value_type}, and is assigned {value.value_type}"
                 raise error_at(value, CompileError, told)
             copies[before] = _written(before, handle)
-            self.types.append((handle, before.value_type, before.tracks))
-        _enter_copies(order, recording, copies, numbers, self.types)
+            self.outside.append((handle, before))
+        _enter_copies(order, recording, copies, numbers, self.outside)
         self.values = [(node, *held) for node, held in recording.values.items() if node.held is held[1]]
         updates = [assign_op(copies[before], copies[value]) for _, before, value in changes]
-        self._read = {id(handle) for handle, _, _ in self.types} if self.written else set[int]()
+        self._read = {id(handle) for handle, _ in self.outside} if self.written else set[int]()
         self._changed = {id(handle) for handle, _, _ in changes}
         from ..executor import Executor
 
@@ -296,12 +296,18 @@ class Program:
 
     def fits(self) -> bool:
         """Whether what it reads outside is as it was when the function was called."""
-        return (
-            all((handle._grad is None) is none for handle, none in self.guards)
-            and all(getattr(owner, attribute) == value for owner, attribute, value in self.settings)
-            and all(x.node.value_type is kind and x.node.tracks is tracks for x, kind, tracks in self.types)
-            and all(_is_as_it_was(*known) for known in self.values)
-        )
+        for handle, none in self.guards:
+            if (handle._grad is None) is not none:
+                return False
+        for owner, attribute, value in self.settings:
+            if getattr(owner, attribute) != value:
+                return False
+        for at, (handle, known) in enumerate(self.outside):
+            if (node := handle.node) is not known:
+                if node.value_type is not known.value_type or node.tracks is not known.tracks:
+                    return False
+                self.outside[at] = handle, node
+        return all(_is_as_it_was(*known) for known in self.values)
 
     def follows(self, before: Program) -> None:
         """Note that the function has been recorded again, as it did something else before. Raises CompileError at the
@@ -367,7 +373,7 @@ def _token(node: Node, recording: Recording, numbers: Mapping[Node, Any]) -> Any
     return _Leaf(node, recording.tensor_of(node))
 
 
-def _outside(node: Node, recording: Recording, types: list[Any]) -> Node:
+def _outside(node: Node, recording: Recording, outside: list[tuple[Any, Node]]) -> Node:
     """The leaf that stands for a node of outside: that of its tensor, whose array each run reads; of a computed node
     its value, as long as its tensor names it."""
     handle = _owner(node)
@@ -377,7 +383,7 @@ def _outside(node: Node, recording: Recording, types: list[Any]) -> Node:
         return leaf(copied(node.held), node.name)
     found = node if handle is None and is_array(node) else present(node)
     if handle is not None:
-        types.append((handle, node.value_type, node.tracks))
+        outside.append((handle, node))
     return found
 
 
@@ -404,7 +410,11 @@ def _reached(wanted: list[Node], began: int, copies: dict[Node, Any]) -> list[No
 
 
 def _enter_copies(
-    order: list[Node], recording: Recording, copies: dict[Node, Any], inputs: dict[Node, int], types: list[Any]
+    order: list[Node],
+    recording: Recording,
+    copies: dict[Node, Any],
+    inputs: dict[Node, int],
+    outside: list[tuple[Any, Node]],
 ) -> None:
     """Enter copies of the nodes that the function has made, over the leaves of outside."""
     for node in order:
@@ -415,7 +425,7 @@ def _enter_copies(
         elif is_array(node) and node.id > recording.began:  # a constant, or another name of a tensor that lives on
             copies[node] = leaf(node.held, node.name) if recording.tensor_of(node) is None else node
         elif node.id <= recording.began:
-            copies[node] = _outside(node, recording, types)
+            copies[node] = _outside(node, recording, outside)
         else:
             of = [copies[x] for x in node.inputs]
             made = node.op(*of, **node.attrs) if isinstance(node.op, (WithUpdates, Assign)) else copy_of(node, of, {})
@@ -454,7 +464,8 @@ class CompiledFunction:
         flat: list[Any] = []
         structure = _flat((args, words), flat)
         with changing:
-            arrays_of([value for value in flat if isinstance(value, Handle)])
+            if computed := [value for value in flat if isinstance(value, Handle) and value.node.held is None]:
+                arrays_of(computed)
             key = (structure, settings(), scopes.no_grad, scopes.precision, tuple(map(_kind_of, flat)))
             programs = self._programs.setdefault(key, [])
             program = next((one for one in programs if one.fits()), None)
