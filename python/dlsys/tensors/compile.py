@@ -23,11 +23,11 @@ from ..ops import assign_op, group_op, leaf
 from ..ops.state import PLACEHOLDER, Assign, WithUpdates, is_array, present
 from ..scopes import scopes
 from .evaluate import array_of, arrays_of, changing, evaluate
-from .executors import copy_of, settings
+from .executors import arena_of, copy_of, settings
 from .inplace import hold, settled
 from .structure import SETTLED, device_of
 
-MOST_PROGRAMS = 32  # of one function: kinds of arguments, and states of what it reads outside
+MOST_PROGRAMS = 256  # of one function: kinds of arguments, and states of what it reads outside
 MOST_RECORDED = 2  # different programs of one kind of arguments, one after the other, until two calls agree
 
 
@@ -281,7 +281,8 @@ class Program:
 
         roots = [copies[node] for node in outputs]
         ctx = device_of([one for one in (*copies.values(), *numbers) if isinstance(one, Node)])
-        self.executor: Any = Executor([*roots, *([group_op(updates)] if updates else [])], ctx)
+        wanted = [*roots, *([group_op(updates)] if updates else [])]
+        self.executor: Any = Executor(wanted, ctx, arena=arena_of(ctx))  # results are copied
         self.count = len(outputs)
 
     def _require_apart(self, flat: list[Any]) -> None:
@@ -474,7 +475,7 @@ class CompiledFunction:
                 self.recorded += 1
                 programs.append(program)
                 if sum(map(len, self._programs.values())) > MOST_PROGRAMS:
-                    self._programs = {key: [program]}
+                    del self._programs[next(iter(self._programs))]  # the oldest
             elif not program.is_checked:
                 again = Program(self._function, flat, structure, program.streams)
                 program.is_checked = again.told == program.told
