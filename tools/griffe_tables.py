@@ -1,5 +1,5 @@
 """An extension of griffe, which reads the sources for the site: a function that a row makes, `exp_op =
-primitive("exp", ..., doc="exp(x); ...")` or `log2 = of_floats("log2", ..., doc="...")`, has the documentation that the
+primitive("exp", ..., doc="exp(x); ...")` or `log2 = _of_floats("log2", ..., doc="...")`, has the documentation that the
 row gives it."""
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ _NAMES = {
     ".tensors.creation": "FloatTensor LongTensor arange as_tensor empty empty_like eye from_dlpack from_numpy full "
     "full_like is_tensor linspace ones ones_like tensor zeros zeros_like",
     ".tensors.elementwise": "abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clip "
-    "div eq erf exp exp2 expm1 floor floor_divide fmod ge gt isclose isfinite isinf isnan le lerp log log1p log2 "
+    "cos div eq erf exp exp2 expm1 floor floor_divide fmod ge gt isclose isfinite isinf isnan le lerp log log1p log2 "
     "log10 logaddexp logical_and logical_not logical_or logical_xor logit lt masked_fill matmul maximum minimum mul "
-    "nan_to_num ne neg pow reciprocal relu remainder round rsqrt sigmoid sign sqrt square sub tanh trunc where",
+    "nan_to_num ne neg pow reciprocal relu remainder round rsqrt sigmoid sign sin sqrt square sub tanh trunc where",
     ".tensors.index": "bincount gather index_add index_select masked_select nonzero scatter scatter_add "
     "scatter_reduce searchsorted take_along_dim unique unique_consecutive",
     ".tensors.linalg": "cdist",
@@ -74,7 +74,7 @@ _NAMES = {
     ".tensors.shapes": "atleast_1d atleast_2d broadcast_to cat chunk diag diagonal diff flatten flip hstack "
     "meshgrid movedim narrow permute ravel repeat_interleave reshape roll split squeeze stack swapaxes t tile trace "
     "transpose tril triu unbind unflatten unsqueeze vstack",
-    ".tensors.trigonometry": "acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan",
+    ".tensors.trigonometry": "acos acosh asin asinh atan atan2 atanh cosh sinh tan",
     ".training": "accuracy evaluate_on fit",
 }
 """The public names by the modules that they are from, which are loaded at first use: importing TVM takes a second that

@@ -108,6 +108,7 @@ from .tensors.elementwise import bitwise_xor as bitwise_xor
 from .tensors.elementwise import ceil as ceil
 from .tensors.elementwise import clamp as clamp
 from .tensors.elementwise import clip as clip
+from .tensors.elementwise import cos as cos
 from .tensors.elementwise import div as div
 from .tensors.elementwise import eq as eq
 from .tensors.elementwise import erf as erf
@@ -152,6 +153,7 @@ from .tensors.elementwise import round as round
 from .tensors.elementwise import rsqrt as rsqrt
 from .tensors.elementwise import sigmoid as sigmoid
 from .tensors.elementwise import sign as sign
+from .tensors.elementwise import sin as sin
 from .tensors.elementwise import sqrt as sqrt
 from .tensors.elementwise import square as square
 from .tensors.elementwise import sub as sub
@@ -253,9 +255,7 @@ from .tensors.trigonometry import asinh as asinh
 from .tensors.trigonometry import atan as atan
 from .tensors.trigonometry import atan2 as atan2
 from .tensors.trigonometry import atanh as atanh
-from .tensors.trigonometry import cos as cos
 from .tensors.trigonometry import cosh as cosh
-from .tensors.trigonometry import sin as sin
 from .tensors.trigonometry import sinh as sinh
 from .tensors.trigonometry import tan as tan
 from .training import accuracy as accuracy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ def test_a_row_is_a_method_and_a_function_of_arrays_and_numbers() -> None:
     for name, row in TABLE.items():
         assert getattr(dl.Tensor, name) is row
         assert getattr(dl, name, row) is row or name in dl.CONSTANTS or name in ("cpu", "cuda"), name
+        assert name == "__getitem__" or pickle.loads(pickle.dumps(row)) is row
     assert dl.square(3).item() == 9 and dl.square(np.array([2.0])).tolist() == [4]
     assert dl.sum(input=np.ones(3)).item() == 3 and dl.cdist(x1=dl.ones(1, 2), x2=dl.ones(1, 2)).item() == 0
     assert dl.searchsorted(sorted_sequence=np.arange(3), input=dl.tensor([1])).tolist() == [1]

@@ -33,7 +33,7 @@ def _of_one(name: str, of: Callable[[Any], Any], doc: str | None) -> OfOne:
     return row(apply, name, doc)
 
 
-def of_floats(name: str, of: Callable[[Any], Any], doc: str | None = None) -> OfOne:
+def _of_floats(name: str, of: Callable[[Any], Any], doc: str | None = None) -> OfOne:
     """A function of one tensor of floats: integers and booleans become float32."""
     return _of_one(name, lambda x: of(float_of(x)), of.__doc__ if doc is None else doc)
 
@@ -73,18 +73,20 @@ def _by_operator(name: str, symbol: str, of: Callable[[Any, Any], Any]) -> OfTwo
     return row(apply, name, told, at_once=True)
 
 
-exp: OfOne = of_floats("exp", ops.exp_op)
-log: OfOne = of_floats("log", ops.log_op)
-sqrt: OfOne = of_floats("sqrt", ops.sqrt_op)
-rsqrt: OfOne = of_floats("rsqrt", ops.rsqrt_op)
-tanh: OfOne = of_floats("tanh", ops.tanh_op)
-sigmoid: OfOne = of_floats("sigmoid", ops.sigmoid_op)
-erf: OfOne = of_floats("erf", ops.erf_op)
-exp2: OfOne = of_floats("exp2", lambda x: 2.0**x, doc="2 to the power of x.")
-log2: OfOne = of_floats("log2", lambda x: ops.log_op(x) * (1 / math.log(2)), doc="The logarithm to base 2.")
-log10: OfOne = of_floats("log10", lambda x: ops.log_op(x) * (1 / math.log(10)), doc="The logarithm to base 10.")
-isinf: OfOne = of_floats("isinf", lambda x: ops.equal_op(ops.abs_op(x), math.inf), doc="Whether it is infinite.")
-isfinite: OfOne = of_floats("isfinite", lambda x: ops.abs_op(x) < math.inf, doc="Whether it is no infinity nor NaN.")
+exp: OfOne = _of_floats("exp", ops.exp_op)
+log: OfOne = _of_floats("log", ops.log_op)
+sqrt: OfOne = _of_floats("sqrt", ops.sqrt_op)
+rsqrt: OfOne = _of_floats("rsqrt", ops.rsqrt_op)
+sin: OfOne = _of_floats("sin", ops.sin_op)
+cos: OfOne = _of_floats("cos", ops.cos_op)
+tanh: OfOne = _of_floats("tanh", ops.tanh_op)
+sigmoid: OfOne = _of_floats("sigmoid", ops.sigmoid_op)
+erf: OfOne = _of_floats("erf", ops.erf_op)
+exp2: OfOne = _of_floats("exp2", lambda x: 2.0**x, doc="2 to the power of x.")
+log2: OfOne = _of_floats("log2", lambda x: ops.log_op(x) * (1 / math.log(2)), doc="The logarithm to base 2.")
+log10: OfOne = _of_floats("log10", lambda x: ops.log_op(x) * (1 / math.log(10)), doc="The logarithm to base 10.")
+isinf: OfOne = _of_floats("isinf", lambda x: ops.equal_op(ops.abs_op(x), math.inf), doc="Whether it is infinite.")
+isfinite: OfOne = _of_floats("isfinite", lambda x: ops.abs_op(x) < math.inf, doc="Whether it is no infinity nor NaN.")
 
 relu: OfOne = _of_one("relu", ops.relu_op, doc="max(x, 0).")
 neg: OfOne = _of_one("neg", operator.neg, doc="-x.")

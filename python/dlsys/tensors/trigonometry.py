@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 from .. import ops
 from ..ops.state import with_gradient
 from .arguments import float_of, pair_of
-from .elementwise import expm1, log1p, of_floats
+from .elementwise import expm1, log1p
 from .table import function
-from .typing import ArrayLike, OfOne
+from .typing import ArrayLike
 
 if TYPE_CHECKING:
     from .base import Tensor
 
-sin: OfOne = of_floats("sin", ops.sin_op)
-cos: OfOne = of_floats("cos", ops.cos_op)
-tan: OfOne = of_floats("tan", lambda x: ops.sin_op(x) / ops.cos_op(x), doc="sin(x) / cos(x).")
-atanh: OfOne = of_floats("atanh", lambda x: (log1p(x) - log1p(-x)) * 0.5, doc="log((1 + x) / (1 - x)) / 2.")
+
+@function
+def tan(x: Tensor) -> Tensor:
+    """sin(x) / cos(x)."""
+    x = float_of(x)
+    return ops.sin_op(x) / ops.cos_op(x)
 
 
 def _atan_of_size(size: Any) -> Any:
@@ -126,3 +128,10 @@ def acosh(x: Tensor) -> Tensor:
     x = float_of(x)
     above = ops.clip_op(x, None, _FAR) - 1.0
     return _of_far(x, log1p(above + ops.sqrt_op(above) * ops.sqrt_op(above + 2.0)))
+
+
+@function
+def atanh(x: Tensor) -> Tensor:
+    """log((1 + x) / (1 - x)) / 2."""
+    x = float_of(x)
+    return (log1p(x) - log1p(-x)) * 0.5
