@@ -15,6 +15,7 @@ import dlsys
 from dlsys.tensors import table
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
+WIDTH = 120
 TOLD = '"""{}. `tools/stubs.py` writes this file."""\n\n'
 IMPORTS = {
     "collections.abc": "Sequence", "typing": "Any Literal Unpack overload", "numpy": "np", "..graph": "Handle Node",
@@ -34,10 +35,8 @@ def of_names() -> str:
 
 def of_method(name: str, function: Callable[..., Any]) -> list[str]:
     """The lines of one method: its signature, or its overloads."""
-    body = inspect.unwrap(function)
-    several = typing.get_overloads(body)
-    lines: list[str] = []
-    for one in several or [body]:
+    several, lines = typing.get_overloads(inspect.unwrap(function)), list[str]()
+    for one in several or [function]:
         signature = inspect.signature(one)
         first, *others = signature.parameters.values()
         shown = [first.replace(name="self", annotation=first.empty, kind=first.POSITIONAL_OR_KEYWORD), *others]
@@ -49,9 +48,9 @@ def of_method(name: str, function: Callable[..., Any]) -> list[str]:
         text = str(signature.replace(parameters=shown)).replace("'", "").replace("Ellipsis", "...")
         line = f"    def {name}{text}: ..."
         if len(line) > WIDTH:
-            parts = re.fullmatch(r"(.*?\()(.*)(\) -> .*)", line)
-            assert parts is not None
-            line = f"{parts[1]}\n{textwrap.indent(textwrap.fill(parts[2], WIDTH - 8), ' ' * 8)}\n    {parts[3]}"
+            before, _, rest = line.partition("(")
+            inner, _, after = rest.rpartition(") -> ")
+            line = f"{before}(\n{textwrap.indent(textwrap.fill(inner, WIDTH - 8), ' ' * 8)}\n    ) -> {after}"
         lines += ["    @overload", line] if several else [line]
     return lines
 
@@ -68,7 +67,6 @@ def of_methods() -> str:
     return TOLD.format("Tensors' methods") + "\n".join([*imports, *head, *lines]) + "\n"
 
 
-WIDTH = 120
 STUBS = {"__init__.pyi": of_names, "tensors/methods.pyi": of_methods}
 
 
