@@ -54,7 +54,7 @@ _NAMES = {
     ".ops.scan": "scan",
     ".random": "Generator bernoulli manual_seed multinomial rand rand_like randint randn randn_like randperm",
     ".rpc": "remote",
-    ".scopes": "autocast",
+    ".scopes": "autocast enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled",
     ".serialization": "load save",
     ".tensors": "Tensor autograd compile linalg",
     ".tensors.about": "clone finfo iinfo is_floating_point numel",
@@ -67,7 +67,6 @@ _NAMES = {
     ".tensors.index": "bincount gather index_add index_select masked_select nonzero scatter scatter_add "
     "scatter_reduce searchsorted take_along_dim unique unique_consecutive",
     ".tensors.linalg": "cdist",
-    ".tensors.mode": "enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled",
     ".tensors.products": "addmm bmm dot einsum mm mv outer tensordot",
     ".tensors.reductions": "all allclose amax amin any argmax argmin argsort count_nonzero cumprod cumsum equal "
     "log_softmax logsumexp max mean min nansum norm prod softmax sort std std_mean sum topk var var_mean",

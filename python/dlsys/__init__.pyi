@@ -68,6 +68,11 @@ from .random import randn_like as randn_like
 from .random import randperm as randperm
 from .rpc import remote as remote
 from .scopes import autocast as autocast
+from .scopes import enable_grad as enable_grad
+from .scopes import inference_mode as inference_mode
+from .scopes import is_grad_enabled as is_grad_enabled
+from .scopes import no_grad as no_grad
+from .scopes import set_grad_enabled as set_grad_enabled
 from .serialization import load as load
 from .serialization import save as save
 from .tensors import Tensor as Tensor
@@ -174,11 +179,6 @@ from .tensors.index import take_along_dim as take_along_dim
 from .tensors.index import unique as unique
 from .tensors.index import unique_consecutive as unique_consecutive
 from .tensors.linalg import cdist as cdist
-from .tensors.mode import enable_grad as enable_grad
-from .tensors.mode import inference_mode as inference_mode
-from .tensors.mode import is_grad_enabled as is_grad_enabled
-from .tensors.mode import no_grad as no_grad
-from .tensors.mode import set_grad_enabled as set_grad_enabled
 from .tensors.products import addmm as addmm
 from .tensors.products import bmm as bmm
 from .tensors.products import dot as dot

@@ -10,6 +10,10 @@ from __future__ import annotations
 from ..ops import (
     dtype_of as dtype_of, known_dtype as known_dtype, known_shape as known_shape, shape_of as shape_of,
 )
+from ..scopes import (
+    enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled,
+    no_grad as no_grad, set_grad_enabled as set_grad_enabled,
+)
 from . import autograd as autograd, linalg as linalg
 from .base import Parameter as Parameter, Tensor as Tensor
 from .backward import backward as backward
@@ -25,9 +29,5 @@ from .elementwise import where as where
 from .linalg import cdist as cdist
 from .reductions import var_mean as var_mean
 from .shapes import cat as cat, meshgrid as meshgrid, stack as stack
-from .mode import (
-    enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled,
-    no_grad as no_grad, set_grad_enabled as set_grad_enabled,
-)
 from .products import einsum as einsum
 from .evaluate import evaluate as evaluate

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ..checks import flag
 from ..errors import GraphError
 from ..graph import Handle, Node
+from ..scopes import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
+from ..scopes import scopes, set_grad_enabled as set_grad_enabled
 from .creation import leaf
 from .backward import backward as _backward
 from .backward import gradients_to, weight_of
 from .evaluate import arrays_of
 from .function import Function as Function
-from .mode import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
-from .mode import set_grad_enabled as set_grad_enabled
-from ..scopes import scopes
 from .typing import Nested
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from ..errors import GraphError, ShapeError
 from ..gradients import gradients, has_gradient
 from ..graph import Handle, Node, handle_of, named
 from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op
-from ..scopes import scopes
+from ..scopes import enable_grad, no_grad, scopes
 from .creation import leaf, tensor
 from .evaluate import arrays_of, changing, wait
-from .mode import enable_grad, no_grad
 from .structure import GRADIENT_OF, GRADIENTS, ends_gradients, overwritten
 from .typing import Nested
 

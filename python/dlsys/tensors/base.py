@@ -17,7 +17,7 @@ from ..ops import shape_of
 from ..ops.operators import Arithmetic
 from ..ops.state import is_array
 from ..ops.state import leaf as leaf_of
-from ..scopes import scopes
+from ..scopes import no_grad, scopes
 from .about import About, Conversions, numel
 from .arguments import dim_of
 from .backward import backward
@@ -26,7 +26,6 @@ from .elementwise import where
 from .evaluate import array_of, changing
 from .inplace import InPlace, hold, kept, settle, settled, write
 from .methods import Methods
-from .mode import no_grad
 from .structure import SETTLED, ends_gradients
 from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs

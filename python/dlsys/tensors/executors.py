@@ -22,9 +22,8 @@ from ..graph import Handle, Node, stamp
 from ..ops import copy_op, dtype_of, leaf, mul_op, shape_of
 from ..ops.state import State, variable
 from ..ops.types import number_of
-from ..scopes import scopes
+from ..scopes import enable_grad, scopes
 from . import lifting
-from .mode import enable_grad
 from .structure import GRADIENT_OF, GRADIENTS, SETTLED, Graph, read_by
 
 if TYPE_CHECKING:

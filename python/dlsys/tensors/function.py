@@ -10,7 +10,7 @@ from ..gradients import require_gradient
 from ..graph import Handle, Made, Node, error_at, handles, is_node, named, require_value
 from ..ops import copy_op
 from ..ops.state import with_gradient
-from .mode import enable_grad, no_grad
+from ..scopes import enable_grad, no_grad
 
 
 class Context:
