@@ -25,9 +25,6 @@ Reason = tuple[str, tuple[Node, ...], str]
 """A decision: the pass or the kind of kernel, the nodes, and why. Of a pass the nodes are the former one and what
 replaces it, or one that is dropped; of a kernel one of its nodes and one that joins it, or does not."""
 
-LOWERED = "types", "gradients have been made"
-"""By which name and for which reason nodes go that stand for another one, see `Op.replacement`."""
-
 
 @dataclass(frozen=True, eq=False)
 class TypedGraph:

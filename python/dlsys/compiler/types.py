@@ -14,7 +14,7 @@ from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, Type, error_at, find_topo_sort, shape_error, type_of
 from ..ops.replay import fed_variable, replay
 from ..ops.state import ASSIGN, LATEST, State, present
-from .base import LOWERED, Change, TypedGraph, needed, rewrite, sorted_nodes
+from .base import Change, TypedGraph, needed, rewrite, sorted_nodes
 
 
 def feed_type(node: Node, value: Any, default: str = "float32") -> tuple[Shape, str]:
@@ -107,8 +107,7 @@ def analyse(
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     current = {node: now for node, now in stands_for.items() if isinstance(now, Node)}
     graph = TypedGraph(tuple(nodes), tuple(roots), (), frozenset(given), current)
-    name, why = LOWERED
-    graph = rewrite(graph, rule, now=leaves, name=name, why=why)
+    graph = rewrite(graph, rule, now=leaves, name="types", why="gradients have been made")
     updates = tuple([(parameter, node.inputs[1]) for parameter, node in assigns.items()])
     graph = _without_groups(replace(graph, updates=updates))
     return replace(graph, nodes=sorted_nodes(graph))

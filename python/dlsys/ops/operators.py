@@ -20,7 +20,7 @@ from .elementwise import cast_op
 from .linalg import matmul, matmul_op
 from .rules import holds
 from .state import constant_op, is_number, leaf
-from .types import as_float, beside_number, promoted
+from .types import beside_number, promoted
 
 Binary = Callable[[Node, Node], Node]
 
@@ -102,10 +102,9 @@ def _compared(name: str, function: Binary) -> Callable[[Any, Any], Any]:
 def _floats(a: Any, b: Any) -> tuple[Any, Any]:
     """The operands of a division: beside floats as they are, else nodes as float32."""
     first, second = operand(a), operand(b)
-    nodes = [x for x in (first, second) if is_node(x)]
-    if any(node.dtype in FLOATS for node in nodes):
+    if any(is_node(x) and x.dtype in FLOATS for x in (first, second)):
         return first, second
-    first, second = (as_float(x) if is_node(x) else x for x in (first, second))
+    first, second = (cast_op(x, "float32") if is_node(x) else x for x in (first, second))
     return first, second
 
 

@@ -60,11 +60,6 @@ def _node(node: Any) -> Node:
     return node
 
 
-def is_scalar(node: Any, axes: Any) -> bool:
-    """Whether the axes, 0 or -1, are those of a node without any: as in PyTorch a number has one axis to go along."""
-    return axes in (0, -1, (0,), (-1,)) and is_node(node) and known_shape(node) == ()
-
-
 def category(dtype: str) -> int:
     """0 of booleans, 1 of integers, 2 of floats."""
     return 2 if dtype in FLOATS else 0 if dtype == "bool" else 1
@@ -105,13 +100,5 @@ def promoted(*operands: Node) -> list[Node]:
 def beside_number(node: Node, number: Any) -> Node:
     """The node in the dtype that it has beside a Python number, which is weak: its own unless the number's category is
     higher, then int64 or float32."""
-    dtype = known_dtype(node)
-    if dtype is None or category(dtype) >= (kind := _category_of(number)):
-        return node
-    return cast_op(node, DEFAULT[kind])
-
-
-def as_float(node: Node) -> Node:
-    """The node, in float32 if it is known to be of integers or booleans."""
-    dtype = known_dtype(node)
-    return node if dtype is None or dtype in FLOATS else cast_op(node, "float32")
+    kind = _category_of(number)
+    return node if category(node.dtype) >= kind else cast_op(node, DEFAULT[kind])
