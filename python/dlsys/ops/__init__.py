@@ -6,69 +6,38 @@ arithmetic (`+ - * / @ **`) means.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..graph import OPS as OPS, Op, register
+from ..graph import OPS, Op, register
 from . import operators
-from .conv import (
-    conv2d_filter_gradient_op as conv2d_filter_gradient_op, conv2d_input_gradient_op as conv2d_input_gradient_op,
-    conv2d_op as conv2d_op,
-)
-from .cross_entropy import cross_entropy_op as cross_entropy_op
-from .cumulative import cumprod_op as cumprod_op, cumsum_op as cumsum_op, recurrence_op as recurrence_op
+from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
+from .cross_entropy import cross_entropy_op
+from .cumulative import cumprod_op, cumsum_op, recurrence_op
 from .elementwise import (
-    abs_op as abs_op, add_byconst_op as add_byconst_op, add_op as add_op, bitwise_and_op as bitwise_and_op,
-    bitwise_not_op as bitwise_not_op, bitwise_or_op as bitwise_or_op, bitwise_xor_op as bitwise_xor_op,
-    cast_like_op as cast_like_op, cast_op as cast_op, clip_op as clip_op, const_div_op as const_div_op,
-    copy_op as copy_op, cos_op as cos_op, div_byconst_op as div_byconst_op, div_op as div_op, equal_op as equal_op,
-    erf_op as erf_op, exp_op as exp_op, floor_op as floor_op, fmod_op as fmod_op, full_op as full_op,
-    gelu_op as gelu_op, greater_equal_op as greater_equal_op, greater_op as greater_op,
-    less_equal_op as less_equal_op, less_op as less_op, log_op as log_op, logical_and_op as logical_and_op,
-    logical_not_op as logical_not_op, logical_or_op as logical_or_op, maximum_op as maximum_op,
-    minimum_op as minimum_op, mul_byconst_op as mul_byconst_op, mul_op as mul_op, neg_op as neg_op,
-    not_equal_op as not_equal_op, oneslike_op as oneslike_op, power_byconst_op as power_byconst_op,
-    power_op as power_op, quotient_op as quotient_op, relu_gradient_op as relu_gradient_op, relu_op as relu_op,
-    round_op as round_op, rsqrt_op as rsqrt_op, sigmoid_op as sigmoid_op, sign_op as sign_op, sin_op as sin_op,
-    sqrt_op as sqrt_op, sub_op as sub_op, tanh_op as tanh_op, where_op as where_op, zeroslike_op as zeroslike_op,
+    abs_op, add_byconst_op, add_op, bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op, cast_like_op,
+    cast_op, clip_op, const_div_op, copy_op, cos_op, div_byconst_op, div_op, equal_op, erf_op, exp_op, floor_op,
+    fmod_op, full_op, gelu_op, greater_equal_op, greater_op, less_equal_op, less_op, log_op, logical_and_op,
+    logical_not_op, logical_or_op, maximum_op, minimum_op, mul_byconst_op, mul_op, neg_op, not_equal_op, oneslike_op,
+    power_byconst_op, power_op, quotient_op, relu_gradient_op, relu_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op,
+    sqrt_op, sub_op, tanh_op, where_op, zeroslike_op,
 )
 from .indexing import (
-    argsort_op as argsort_op, embedding_op as embedding_op, in_range_op, one_hot_op as one_hot_op,
-    scatter_add_op as scatter_add_op, sort_op as sort_op, take_along_axis_op as take_along_axis_op,
-    take_op as take_op, topk_op as topk_op,
+    argsort_op, embedding_op, in_range_op, one_hot_op, scatter_add_op, sort_op, take_along_axis_op, take_op, topk_op,
 )
-from .linalg import matmul_op as matmul_op
-from .loss import (
-    log_softmax_op as log_softmax_op, mse_loss_op as mse_loss_op, softmax_func as softmax_func,
-    softmax_op as softmax_op, softmaxcrossentropy_op as softmaxcrossentropy_op,
-)
+from .linalg import matmul_op
+from .loss import log_softmax_op, mse_loss_op, softmax_func, softmax_op, softmaxcrossentropy_op
 from .moves import (
-    broadcast_shape_op as broadcast_shape_op, broadcastto_op as broadcastto_op, concatenate_op as concatenate_op,
-    expand_dims_op as expand_dims_op, flatten_op as flatten_op, flip_op as flip_op, pad_op as pad_op,
-    reshape_like_op as reshape_like_op, reshape_op as reshape_op, slice_op as slice_op, split_op as split_op,
-    squeeze_op as squeeze_op, stack_op as stack_op, sum_to_like_op as sum_to_like_op, swapaxes_op as swapaxes_op,
-    transpose_op as transpose_op,
+    broadcast_shape_op, broadcastto_op, concatenate_op, expand_dims_op, flatten_op, flip_op, pad_op, reshape_like_op,
+    reshape_op, slice_op, split_op, squeeze_op, stack_op, sum_to_like_op, swapaxes_op, transpose_op,
 )
-from .norm import batch_norm_op as batch_norm_op, layer_norm_op as layer_norm_op, statistics_op as statistics_op
+from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair
-from .primitive import primitive as primitive
-from .pooling import (
-    adaptive_avg_pool2d_op as adaptive_avg_pool2d_op, avg_pool2d_op as avg_pool2d_op,
-    max_pool2d_op as max_pool2d_op,
-)
-from .random import (
-    dropout_op as dropout_op, random_bits_op as random_bits_op, random_normal_op as random_normal_op,
-    random_uniform_op as random_uniform_op,
-)
+from .primitive import primitive
+from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
+from .random import dropout_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
-    argmax_op as argmax_op, argmin_op as argmin_op, logsumexp_op as logsumexp_op, max_op as max_op, mean_op as mean_op,
-    min_op as min_op, reducesum_op as reducesum_op, reducesumaxiszero_op as reducesumaxiszero_op, std_op as std_op,
-    sum_op as sum_op, var_op as var_op,
+    argmax_op, argmin_op, logsumexp_op, max_op, mean_op, min_op, reducesum_op, reducesumaxiszero_op, std_op, sum_op,
+    var_op,
 )
-from .rules import broadcast_rule as broadcast_rule, dtype_name
-from .scan import scan_op as scan_op
-from .state import assign_op as assign_op, constant_op, group_op as group_op, leaf, placeholder, variable
+from .rules import broadcast_rule, dtype_name
+from .scan import scan_op
+from .state import assign_op, constant_op, group_op, leaf, placeholder, variable
 from .types import beside_number, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of
-
-if not TYPE_CHECKING:  # what `dlsys.autodiff` has of these; for a checker what is imported as itself
-    __all__ = [name for name in globals() if name.endswith("_op")]
-    __all__ += ["OPS", "broadcast_rule", "primitive", "softmax_func"]
