@@ -9,12 +9,5 @@ from .table import TABLE
 HOMES = (about, elementwise, index, products, reductions, shapes, trigonometry)
 """The modules of the functions."""
 
-
-class Methods(Handle):
-    """Functions of a tensor as its methods."""
-
-    __slots__ = ()
-
-
-for _name, _function in TABLE.items():
-    setattr(Methods, _name, _function)
+Methods = type("Methods", (Handle,), {"__slots__": (), "__module__": __name__, **TABLE})
+"""Functions of a tensor as its methods."""
