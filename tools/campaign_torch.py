@@ -33,6 +33,7 @@ SHAPES = ((), (3,), (2,), (3, 3), (2, 3), (3, 1))
 LARGEST = 1e4
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 REFUSALS = (  # what dlsys does not do, and says so
+    "would get a history of gradients, which ends with the call",
     "has a history of gradients, which",
     "knows it from outside too",
     "is a value of its own, no view of",
@@ -189,7 +190,7 @@ class Draw:
                 made = re.fullmatch(rf"{name} = (\w+)\.(?:detach\(\)|data)", line)
                 if made and self.names[made.group(1)].is_leaf:
                     self.aliases[name] = made.group(1)
-            elif self.changes(x, version, line, written) and x is not written and not self.follows(name, line):
+            elif self.changes(x, version, line, written) and x is not written and not self.follows(name):
                 self.stale.add(name)
             self.versions[name] = x, x._version
 
@@ -198,12 +199,12 @@ class Draw:
         by_data = ".data" in line and isinstance(written, torch.Tensor) and shares(x, written)
         return x._version != version or by_data
 
-    def follows(self, name: str, line: str) -> bool:
+    def follows(self, name: str) -> bool:
         """Whether a name has what is written in PyTorch: it is no view, or a leaf's other name."""
         x = self.names[name]
         shared = [n for n, y in self.tensors().items() if y is not x and shares(x, y)]
         known = all(self.aliases.get(n) == name or self.aliases.get(name) == n for n in shared)
-        return known and not x._is_view() and ".data = " not in line
+        return known and not x._is_view()
 
     def name(self, kind: str) -> str:
         """A name, or a number, for a place of a form."""
@@ -270,6 +271,8 @@ class Draw:
             return True
         if "grad" in line and self.has_steps and kind in ("value", "look", "write"):
             return True
+        if kind == "gradient" and any(".data = " in one for one in self.lines):  # PyTorch reads the new memory there
+            return True
         try:
             self.run(line)
         except Exception:  # noqa: BLE001 - dlsys shall say so too
@@ -298,6 +301,8 @@ class Draw:
         begin = len(self.lines)
         self.protected = set(self.tensors())
         kinds = ["value", "value", "scalar", "scalar", "write", "write", "gradient", "step", "step"]
+        if any(".data = " in one for one in self.lines):
+            kinds.remove("gradient")
         for _ in range(self.rng.randrange(3, 12)):
             try:
                 line = self.form(self.rng.choice(kinds))

@@ -246,3 +246,34 @@ def test_numbers_that_are_set_keep_their_digits() -> None:
         weight[1] = 0.1
         weight[dl.tensor([True, False, False])] = 0.1
     assert weight.tolist() == [0.1, 0.1, 3.0]
+
+
+def test_a_chain_of_detached_states_holds_no_history() -> None:
+    def nodes() -> int:
+        gc.collect()
+        return sum(isinstance(one, ad.Node) for one in gc.get_objects())
+
+    weight, state, counts = dl.ones(4, requires_grad=True), dl.zeros(4), []
+    for number in range(61):
+        state = (state * 0.5 + weight).tanh()
+        state.sum().backward()
+        assert weight.grad is not None
+        weight.grad.numpy()
+        weight.grad = None
+        state = state.detach()
+        if number % 20 == 0 and number:
+            counts.append(nodes())
+    assert max(counts) - min(counts) < 8
+
+
+def test_data_gives_a_tensor_other_memory() -> None:
+    weight = dl.tensor([1.0, 2.0], requires_grad=True)
+    tripled, before = weight * 3, weight.data
+    weight.data = weight * 2  # the new value has no history
+    assert before.tolist() == [1.0, 2.0] and weight.tolist() == [2.0, 4.0]
+    (tripled * weight).sum().backward()  # 3 * old * new: 3 * new to what it was, 3 * old to what it is
+    assert weight.grad is not None and weight.grad.tolist() == [9.0, 18.0]
+    weight.data = before
+    now = weight.detach()
+    now.mul_(2.0)
+    assert weight.tolist() == now.tolist() == [2.0, 4.0] and before.tolist() == [1.0, 2.0]

@@ -26,7 +26,8 @@ from .elementwise import where
 from .evaluate import array_of, changing
 from .inplace import InPlace, hold, kept, settle, settled, write
 from .methods import Methods
-from .structure import SETTLED, ends_gradients
+from .structure import ends_gradients, settled_of
+from .structure import hold as hold_value
 from .typing import ArrayLike, Device, DType, Nested
 from .ufuncs import UFuncs
 
@@ -44,8 +45,9 @@ class Values(Handle):
         grad: what `backward` left here; None before.
     """
 
-    __slots__ = ("_grad",)
+    __slots__ = ("_grad", "_names")
     _grad: Tensor | None
+    _names: list[Any]  # weak references to what `detach` has returned
 
     @classmethod
     def of(cls, node: Node) -> Any:
@@ -119,7 +121,7 @@ class Values(Handle):
                 raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
             before = self.node
             if scopes.recording is not None and before.is_open:
-                node = Node(SETTLED, [before], {}, before._name)
+                node = settled_of(before, before._name)
             else:
                 before = before if is_array(before) else settled(self)
                 node = leaf_of(before.held, before._name, **kept(before))
@@ -181,6 +183,8 @@ class Values(Handle):
         tensor, node = cast(Tensor, self), self.node
         if ends_gradients(node) or not (node.tracks or (node.is_open and scopes.recording is None)):
             return Detached.from_tensor(tensor)
+        if not node.is_open or scopes.recording is not None:
+            return Tensor.of(settled_of(node, f"{node.name}.detach"))
         with no_grad():
             return ops.copy_op(tensor)
 
@@ -194,6 +198,9 @@ class Values(Handle):
     def data(self, value: Nested) -> None:
         if self.node.tracks and not ends_gradients(self.node):
             raise GraphError(f"{self.name} has a history of gradients, which it would lose: use .copy_(value)")
+        for name in getattr(self, "_names", ()) if scopes.recording is None else ():
+            if (detached := name()) is not None:
+                detached.keep()
         write(self, value)
 
     def backward(
@@ -385,7 +392,16 @@ class Detached(Tensor):
         """Without the history of `source`."""
         made = cls.__new__(cls)
         made._source, made._of, made._own, made._grad = source, None, False, None
+        source._names = [name for name in getattr(source, "_names", ()) if name() is not None] + [ref(made)]
         return made
+
+    def keep(self) -> None:
+        """Stay what it is, a name of its own, as the tensor gets other memory by `data = `."""
+        source = self._source.node
+        if not self._own:
+            name = f"{source.name}.detach"
+            self._own = True
+            self.name_node(leaf_of(source.held, name) if is_array(source) else settled_of(source, name))
 
     @property
     def node(self) -> Node:  # type: ignore[override]
@@ -418,8 +434,9 @@ class Detached(Tensor):
             return
         source = self._source.node
         if source.tracks and ends_gradients(source):
-            made = Node(SETTLED, [node], {}, source._name)
-            made.held = node.held
+            made = settled_of(node, source._name)
+            if node.held is not None:
+                hold_value(made, node.held)
             node, node.tracks = made, True
         self._source.name_node(node)
 

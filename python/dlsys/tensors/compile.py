@@ -272,6 +272,10 @@ class Program:
                 raise error_at(value, CompileError, told)
             copies[before] = _written(before, handle)
             self.outside.append((handle, before))
+        for handle, before, after in changed:
+            if after.tracks and not after.op.leaf and id(handle) not in of_grads:
+                told = f"{before.name} would get a history of gradients, which ends with the call: write a detach()"
+                raise error_at(after, CompileError, told)
         _enter_copies(order, recording, copies, numbers, self.outside)
         self.values = [(node, *held) for node, held in recording.values.items() if node.held is held[1]]
         updates = [assign_op(copies[before], copies[value]) for _, before, value in changes]

@@ -18,7 +18,7 @@ from ..ops.state import Group
 from ..scopes import scopes
 from ..system import free_at_fork
 from .executors import executors
-from .structure import Graph, device_of, overwritten
+from .structure import Graph, device_of, hold, overwritten
 
 changing: threading.RLock = free_at_fork(threading.RLock())
 """Held from the reading of a tensor's node to the assignment of what was made of it, and while values are computed."""
@@ -88,9 +88,9 @@ def _evaluate(nodes: list[Node], waiting: Sequence[tuple[Any, Node | None]], in_
     outputs = [node for node in outputs if node not in into]
     values, new, in_place_of = executors.get(graph, outputs, written).run(graph)
     for node, value in zip(outputs, values, strict=True):
-        node.held = value
+        hold(node, value)
     for before, node in written:
-        node.held = new.pop(0) if before is None else in_place_of[before]
+        hold(node, new.pop(0) if before is None else in_place_of[before])
         node.held.written = 0 if before is None else stamp()  # nobody has read a new array
     _assign(graph.assigns)
     for handle in handles:

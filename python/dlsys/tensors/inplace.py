@@ -24,7 +24,7 @@ from ..ops.state import leaf as leaf_of
 from ..scopes import is_grad_enabled, scopes
 from .arguments import require_operand
 from .evaluate import array_of, changing, evaluate, wait
-from .structure import SETTLED, ends_gradients
+from .structure import SETTLED, ends_gradients, settled_of
 from .typing import ArrayLike, Index, Nested, OfTwo
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def assign(handle: Any, value: Node) -> None:
     if attrs.get("shared") and scopes.recording is None:
         hold(handle, array_of(value))
         return
-    node = Node(SETTLED, [value], attrs, before.name)
+    node = settled_of(value, before.name, **attrs)
     node.tracks = before.tracks
     rename(handle, node)
     if scopes.recording is None:

@@ -13,8 +13,8 @@ from .lifting import numbers_of
 
 
 class Settled(Op):
-    """(value) -> value, as a leaf: what an assignment makes of a tensor's new value. Gradients end there, as at every
-    leaf. Once the value is computed the tensor names a leaf."""
+    """(value) -> value, as a leaf: what an assignment makes of a tensor's new value, and `detach` of a tensor.
+    Gradients end there, as at every leaf. Once the value is computed the node needs its input no more."""
 
     name = "settled"
     leaf = True
@@ -51,6 +51,21 @@ class GradientOf(Op):
 
 
 SETTLED, GRADIENTS, GRADIENT_OF = Settled(), Gradients(), GradientOf()
+
+
+def settled_of(value: Node, name: str | None = None, **attrs: Any) -> Node:
+    """A leaf that has a value, without its history, once that is computed."""
+    node = Node(SETTLED, [value], attrs, name)
+    node.no_grad = node.keeps = True
+    node.tracks = False
+    return node
+
+
+def hold(node: Node, value: Any) -> None:
+    """Let a node hold its value."""
+    node.held = value
+    if node.op is SETTLED:
+        node.inputs = []  # which may have a long history
 
 
 def ends_gradients(node: Node) -> bool:
