@@ -1,4 +1,4 @@
-"""Some graphs of `tools/campaign.py`, what it found, and a planted mistake."""
+"""Some graphs of `tools/campaign.py` and programs of `tools/campaign_torch.py`, and planted mistakes."""
 
 import sys
 from pathlib import Path
@@ -34,3 +34,18 @@ def test_a_planted_mistake_is_found_and_shrunk() -> None:
     with mock.patch.dict(campaign.OPERATIONS, tanh=wrong):
         told = campaign.failure([(name, 0, 0, 0) for name in ("neg", "tanh", "exp")], 1)
     assert told is not None and "off by" in told and told.endswith("[('tanh', 0, 0, 0)]")
+
+
+@pytest.mark.slow
+def test_drawn_programs_are_right_and_a_planted_mistake_is_found() -> None:
+    assert torch.nn
+    import campaign_torch
+    import dlsys as dl
+
+    for seed in (1, 5, 7):
+        kind, told = campaign_torch.judged(campaign_torch.drawn(seed), seed)
+        assert kind in ("equal", "both raise", "documented"), told
+    lines = ("t0 = w0 * 2.0", "t1 = t0.tanh()", "look(t1)")
+    with mock.patch.object(dl.Tensor, "tanh", lambda x: x):
+        assert campaign_torch.judged(lines, 0)[0] == "wrong"
+        assert campaign_torch.shrunk(("look(x0)", *lines), 0, "wrong") == lines
