@@ -277,3 +277,15 @@ def test_data_gives_a_tensor_other_memory() -> None:
     now = weight.detach()
     now.mul_(2.0)
     assert weight.tolist() == now.tolist() == [2.0, 4.0] and before.tolist() == [1.0, 2.0]
+    weight.data -= dl.ones(2)  # writes the memory that it has
+    assert weight.tolist() == now.tolist() == [1.0, 3.0]
+
+
+def test_a_view_of_the_same_shape_is_not_written() -> None:
+    x = dl.ones(2, 3)
+    for view in (x.reshape(2, 3), x.squeeze(), x.expand(2, 3), x.T, x[0]):
+        with pytest.raises(GraphError, match="no view of"):
+            view.add_(1.0)
+    normed = nn.BatchNorm1d(3)(x)
+    normed.add_(1.0)  # a value, though one that comes with updates
+    assert normed.tolist() == [[1.0] * 3] * 2 and x.tolist() == [[1.0] * 3] * 2

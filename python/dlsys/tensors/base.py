@@ -198,6 +198,8 @@ class Values(Handle):
     def data(self, value: Nested) -> None:
         if self.node.tracks and not ends_gradients(self.node):
             raise GraphError(f"{self.name} has a history of gradients, which it would lose: use .copy_(value)")
+        if isinstance(value, Detached) and value.names(self):  # x.data -= y has written it already
+            return
         for name in getattr(self, "_names", ()) if scopes.recording is None else ():
             if (detached := name()) is not None:
                 detached.keep()
@@ -394,6 +396,10 @@ class Detached(Tensor):
         made._source, made._of, made._own, made._grad = source, None, False, None
         source._names = [name for name in getattr(source, "_names", ()) if name() is not None] + [ref(made)]
         return made
+
+    def names(self, tensor: object) -> bool:
+        """Whether it is another name of this tensor, and no name of its own."""
+        return self._source is tensor and not self._own
 
     def keep(self) -> None:
         """Stay what it is, a name of its own, as the tensor gets other memory by `data = `."""

@@ -19,7 +19,7 @@ from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, OPS, Handle, Node, handle_of, is_node, shape_error, stamp
 from ..hooks import hooks
 from ..ops import shape_of
-from ..ops.state import ASSIGN, LATEST, WITH_UPDATES, Assign, is_array
+from ..ops.state import ASSIGN, LATEST, WITH_UPDATES, Assign, WithUpdates, is_array
 from ..ops.state import leaf as leaf_of
 from ..scopes import is_grad_enabled, scopes
 from .arguments import require_operand
@@ -140,10 +140,18 @@ def require_no_history(handle: Any) -> None:
         raise GraphError(f"{handle.name} is a leaf that requires a gradient: change it within no_grad()")
 
 
+def _is_view(node: Node) -> bool:
+    """Whether in PyTorch it is a view of its first input, also one of the same shape, as `x.reshape(x.shape)`."""
+    if node.op in _VIEWS or not isinstance(node.op, WithUpdates):
+        return node.op in _VIEWS
+    owner = node.inputs[0].owner
+    return owner is not None and (handle := owner()) is not None and handle.node is node.inputs[0]
+
+
 def require_no_view(handle: Any) -> None:
     """Raises GraphError for what in PyTorch is a view, whose change would reach another tensor, and here is a value."""
     node: Node = handle.node
-    if node.op in _VIEWS:
+    if _is_view(node):
         told = f"{node.name} is a value of its own, no view of {node.inputs[0].name}"
         raise GraphError(f"{told}: assign to elements of that, or .clone() this (made at {node.location})")
     if node.tracks and not (is_grad_enabled() or ends_gradients(node)):
@@ -196,7 +204,7 @@ def _augmented_by(symbol: str, function: Callable[..., Any]) -> OfTwo:
             changed = function(handle, other)
             if changed is NotImplemented or (changed.is_open and scopes.recording is None):
                 return cast("Tensor", changed)
-            if handle.node.op in _VIEWS:  # x[0] += 1 assigns to x afterwards
+            if _is_view(handle.node):  # x[0] += 1 assigns to x afterwards
                 return cast("Tensor", _as_dtype_of(handle, changed))
             return cast("Tensor", changed_in_place(handle, changed))
 
