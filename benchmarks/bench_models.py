@@ -1,8 +1,8 @@
 """Training steps and inference of eight networks: `python benchmarks/bench_models.py`.
 
-Beside dlsys, compiled and as a loop in PyTorch's style, stand PyTorch eager, torch.compile (loss, gradients and update)
-and JAX (the whole step jitted), and the MLP of MNIST besides the eight. All start from the same weights; losses of the
-first steps are compared before they are timed. The peak of memory is that of a process of its own.
+Beside dlsys, compiled, stand PyTorch eager, torch.compile (loss, gradients and update) and JAX (the whole step jitted),
+and the MLP of MNIST besides the eight. All start from the same weights; losses of the first steps are compared before
+they are timed. The peak of memory is that of a process of its own.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def sections(runs: Mapping[int, Any]) -> list[str]:
     steps, passes, memory = [], [], []
     for threads, found in runs.items():
         for key, figures in found.items():
-            for rows, kind, names in ((steps, "train", NAMES), (passes, "infer", INFERRED)):
+            for rows, kind, names in ((steps, "train", NAMES), (passes, "infer", NAMES)):
                 seconds = figures[kind]
                 times = [1e3 * seconds[name] if name in seconds else None for name in names]
                 best = common.ratio(seconds) if len(seconds) > 1 else None
@@ -102,10 +102,9 @@ def sections(runs: Mapping[int, Any]) -> list[str]:
     return [
         "## Milliseconds of a training step",
         common.table(["model", "threads", *NAMES, "of the best"], steps),
-        "Medians, in turn in one process. loop: as in PyTorch, `zero_grad`, the loss, `backward` and the optimizer's "
-        "`step`; dlsys: the same by `dl.compile`. Of the best: dlsys over the fastest of the others.",
+        "Medians, in turn in one process. Of the best: dlsys over the fastest of the others.",
         "## Milliseconds of inference",
-        common.table(["model", "threads", *INFERRED, "of the best"], passes),
+        common.table(["model", "threads", *NAMES, "of the best"], passes),
         "## Memory of a training step, in MiB",
         common.table(MEMORY, memory),
         "Peaks are those of whole processes, interpreter and libraries included. The first result counts from the "
@@ -113,7 +112,6 @@ def sections(runs: Mapping[int, Any]) -> list[str]:
     ]
 
 
-INFERRED = tuple(name for name in NAMES if name != "loop")
 MEMORY = ("model", "kernels", "a buffer a value", "arena", "over the lower bound", "peak", "PyTorch's", "first, s")
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def sections(runs: Mapping[int, Any]) -> list[str]:
     return [
         "## Seconds of a process that trains an MLP on one batch, its start and imports included",
         common.table(["", "threads", *KINDS], rows),
-        "Medians. Loop: dlsys in PyTorch's style. The last three do something else.",
+        "Medians. The last three do something else.",
     ]
 
 

@@ -87,15 +87,6 @@ def trained(network: Any, loss_of: Callable[[], Any], optimizer: Any, update: Ca
     return train
 
 
-def dlsys_loop(*given: Any) -> Contender:
-    """A loop in PyTorch's style: each step makes its graph anew."""
-    import dlsys as dl
-    from dlsys import nn, optim
-
-    network, X, Y, optimizer = loop(nn, optim, dl.tensor, *given)
-    return Contender(trained(network, lambda: nn.functional.cross_entropy(network(X), Y), optimizer, optimizer.step))
-
-
 def torch(*given: Any, compiled: bool = False) -> Contender:
     """PyTorch; torch.compile makes the loss, its gradients and the update if `compiled`."""
     import torch
@@ -177,7 +168,6 @@ def jax(model: Model, state: State, x: np.ndarray, y: np.ndarray) -> Contender:
 
 CONTENDERS: dict[str, Callable[..., Contender]] = {
     "dlsys": dlsys,
-    "loop": dlsys_loop,
     "PyTorch": torch,
     "torch.compile": lambda *given: torch(*given, compiled=True),
     "JAX": jax,

@@ -21,11 +21,11 @@ def repeat(function: Callable[[], object]) -> Runner:
     return runner
 
 
-def seconds(runner: Runner, calls: int = 1) -> float:
+def seconds(runner: Runner, calls: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds per call, the mean of `calls` calls."""
-    start = time.perf_counter()
+    start = clock()
     runner(calls)
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def calls_lasting(runner: Runner, least: float) -> int:
@@ -39,9 +39,15 @@ def calls_lasting(runner: Runner, least: float) -> int:
 
 
 def in_turn(
-    runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0, most: float = math.inf
+    runners: Mapping[str, Runner],
+    rounds: int,
+    least: float,
+    pause: float = 0.0,
+    most: float = math.inf,
+    clock: Callable[[], float] = time.perf_counter,
+    pick: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """The median seconds per call of each runner.
+    """The seconds per call of each runner: the median of all rounds, or what `pick` takes of them.
 
     Once per round each is called for at least `least` seconds, until its turns took `most`. Before each turn the
     process sleeps for `pause` seconds, so that the spinning threads of the last contender go to sleep; then some calls
@@ -56,5 +62,5 @@ def in_turn(
             time.sleep(pause)
             if calls[name] > 1:
                 runner(1 + calls[name] // 10)
-            samples[name].append(seconds(runner, calls[name]))
-    return {name: statistics.median(values) for name, values in samples.items()}
+            samples[name].append(seconds(runner, calls[name], clock))
+    return {name: pick(values) for name, values in samples.items()}

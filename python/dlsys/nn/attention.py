@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import autodiff as ad
-from ..checks import integer, number
+from ..checks import integer, number, require_neutral
 from ..errors import GraphError, ShapeError
 from ..graph import Node, Shape
 from ..tensors import Tensor
@@ -198,9 +198,11 @@ class TransformerEncoderLayer(Module):
 class TransformerEncoder(Module):
     """`num_layers` layers, one after another, as `layers.0`, `layers.1`, ...; then `norm`, if given."""
 
-    def __init__(self, encoder_layer: Any, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(self, encoder_layer: Any, num_layers: int, norm: Module | None = None, **neutral: Any) -> None:
         """`encoder_layer`: the first layer; the others are copies of it with its initial values, as PyTorch's are.
-        Raises GraphError for what is no module."""
+        `neutral`: PyTorch's `enable_nested_tensor` and `mask_check`, which change no result. Raises GraphError for what
+        is no module."""
+        require_neutral("TransformerEncoder", neutral, dict.fromkeys(("enable_nested_tensor", "mask_check")))
         if not isinstance(encoder_layer, Module):
             raise GraphError(f"TransformerEncoder: takes a TransformerEncoderLayer, not {type(encoder_layer).__name__}")
         more = range(checked_layers("TransformerEncoder", num_layers) - 1)

@@ -261,6 +261,10 @@ class InPlace(Handle):
     mul_: ClassVar[OfTwo] = _changed_by("mul_", "*", operator.mul)
     div_: ClassVar[OfTwo] = _changed_by("div_", "/", operator.truediv)
 
+    def lerp_(self, end: ArrayLike, weight: ArrayLike) -> Tensor:
+        """self + weight * (end - self), in place; itself. Raises as `add_`."""
+        return _added(self, (end - cast(Any, self)) * weight)
+
     def clamp_(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
         """`clamp` in place; itself."""
         with changing:
