@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .errors import DTypeError, GraphError, ShapeError
-from .graph import FLOATS, Node, error_at, find_topo_sort, handle_of, is_node, named
+from .graph import FLOATS, Node, below, error_at, find_topo_sort, handle_of, is_node, named, stamp
 from .ops import add_op, oneslike_op, zeroslike_op
 from .ops.moves import joined_gradients, sum_to
 from .ops.primitive import Primitive
-from .ops.replay import function
-from .ops.state import WithGradient
+from .ops.replay import Deferred, again, function
+from .ops.state import WITH_UPDATES, WithGradient
 from .scopes import scopes
 
 
@@ -65,6 +65,8 @@ def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
     """The gradient of each input of a node from the node's own, None where it is zero; what broadcasting repeated is
     summed. Raises ShapeError or DTypeError for a gradient of another type than the input, by a program's operator."""
     grads: Sequence[Node | None]
+    if isinstance(node.op, Deferred):
+        return _of_call(node, grad)
     if node.op.builtin:
         grads = node.op.gradient(node, grad)
     else:  # a program's, which may call methods
@@ -77,6 +79,16 @@ def input_gradients(node: Node, grad: Node) -> Sequence[Node | None]:
     if node.op.builtin:
         return grads
     return [require_gradient(node, g, x) for g, x in zip(grads, node.inputs, strict=True)]
+
+
+def _of_call(node: Node, grad: Node) -> list[Node | None]:
+    """The gradient of each input of a node that stands for a call, through the nodes that the function makes alone: one
+    input may depend on another."""
+    inputs = [WITH_UPDATES(x) for x in node.inputs]
+    mark = stamp()
+    result = again(node, inputs)
+    order = [*inputs, *below([result], lambda one: one.id <= mark)]
+    return adjoints([(result, grad)], inputs, order)
 
 
 def gradient_as_tuple(grad: Node, node: Node) -> tuple[Node, ...]:
@@ -106,9 +118,12 @@ def has_gradient(node: Node) -> bool:
     return node.value_type is None or node.op.kind == "scan" or node.dtype in FLOATS
 
 
-def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> list[Node | None]:
-    """As `gradients`, of the sum over all seeds (output, weight) of sum(output * weight); None where it is zero."""
-    order = find_topo_sort([output for output, _ in seeds])
+def adjoints(
+    seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node], order: Sequence[Node] | None = None
+) -> list[Node | None]:
+    """As `gradients`, of the sum over all seeds (output, weight) of sum(output * weight); None where it is zero.
+    `order`: the nodes that gradients go through, inputs first; None for all."""
+    order = find_topo_sort([output for output, _ in seeds]) if order is None else order
     # Only nodes that depend on node_list are differentiated.
     dependent = set(node_list)
     for node in order:

@@ -115,7 +115,6 @@ class Node:
         function: the name of the function whose result it is, if that is not its operator; None else.
         place: the code that made it, and the offset of the instruction there; of a node from a file the text: see
             `line`.
-        part: the module call in whose `forward` it was made, as text, see `scopes.scope`; None outside.
         gradient_of: the name of the node of whose gradient it is a part, which has this line; None for other nodes.
         no_grad: whether it was made where gradients are off; then no gradient passes through it.
         id: the process's counter of nodes; an input's is smaller than its user's.
@@ -130,14 +129,14 @@ class Node:
 
     __slots__ = (
         *("_name", "attrs", "dtype", "function", "gradient_of", "held", "id", "inputs", "is_open", "keeps", "met"),
-        *("no_grad", "op", "owner", "part", "place", "reads", "shape", "tracks", "value_type"),
+        *("_part", "no_grad", "op", "owner", "place", "reads", "shape", "tracks", "value_type"),
     )
     op: Op
     inputs: list[Node]
     attrs: dict[str, Any]
     place: tuple[Any, int] | str
     function: str | None
-    part: str | None
+    _part: Any
     gradient_of: str | None
     no_grad: bool
     id: int
@@ -154,28 +153,36 @@ class Node:
 
     __array_ufunc__: Any = None  # so that `array + node` calls the node's method, not NumPy's
 
-    def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
+    def __init__(
+        self,
+        op: Op,
+        inputs: list[Node],
+        attrs: dict[str, Any],
+        name: str | None = None,
+        value_type: Type | None = None,
+    ) -> None:
+        """`value_type`: the type, where it is known before; else the operator says it."""
         self.op = op
         self.inputs = inputs
         self.attrs = attrs
         self.id = next(_ids)
         self._name = name
         self.function = None
-        if (differentiated := scopes.differentiated) is not None:
+        own = scopes.__dict__  # the thread's
+        no_grad = own["no_grad"]
+        if (differentiated := own["differentiated"]) is not None:
             self.placed_as(differentiated)
-            self.gradient_of, self.no_grad = differentiated.name, scopes.no_grad
-        elif (origin := scopes.origin) is not None:
+            self.gradient_of, self.no_grad = differentiated.name, no_grad
+        elif (origin := own["origin"]) is not None:
             self.placed_as(origin)
-            self.no_grad = origin.no_grad or scopes.no_grad
+            self.no_grad = origin.no_grad or no_grad
         else:
-            part = scopes.part
             frame = _user_frame()
             self.place = frame.f_code, frame.f_lasti
-            self.part, self.no_grad = None if part is None else str(part), scopes.no_grad
-            self.gradient_of = None
+            self._part, self.no_grad, self.gradient_of = own["part"], no_grad, None
         self.held = self.owner = self.reads = None
         self.keeps = self.met = False
-        self.value_type = known = op.type_of(self)
+        self.value_type = known = op.type_of(self) if value_type is None else value_type
         is_open, tracks = op.variable, False
         for value in inputs:
             is_open = is_open or value.is_open
@@ -195,6 +202,11 @@ class Node:
         self._name = name
 
     @property
+    def part(self) -> str | None:
+        """The module call in whose `forward` it was made, as text, see `scopes.scope`; None outside."""
+        return None if self._part is None else str(self._part)
+
+    @property
     def line(self) -> str:
         """`train.py:31`, the user's line that made it."""
         if isinstance(self.place, str):
@@ -207,7 +219,8 @@ class Node:
         """A pickle, or a copy, has the text of the line in the place of code, and no owner: who names it says so."""
         unknown = ("owner",) if self.value_type is not None else ("owner", "shape", "dtype")
         state = {name: getattr(self, name) for name in self.__slots__ if name not in unknown}
-        return copyreg.__newobj__, (type(self),), (None, {**state, "place": self.line, "owner": None})  # type: ignore[attr-defined]
+        state |= {"place": self.line, "_part": self.part, "owner": None}
+        return copyreg.__newobj__, (type(self),), (None, state)  # type: ignore[attr-defined]
 
     @property
     def location(self) -> str:
@@ -217,7 +230,7 @@ class Node:
 
     def placed_as(self, other: Node) -> None:
         """Take the source line, module call, `gradient_of` and `no_grad` of another node, which this one replaces."""
-        self.place, self.part = other.place, other.part
+        self.place, self._part = other.place, other.part
         self.gradient_of, self.no_grad = other.gradient_of, other.no_grad
 
     if not TYPE_CHECKING:  # checkers shall find names that are not there

@@ -27,6 +27,7 @@ class _Scopes(threading.local):
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
         differentiated: the node of whose gradient new nodes are a part; None usually.
+        applies: whether a function's type is being asked for, so that it makes all its nodes.
         recording: what `dlsys.compile` notes as it calls a function; None outside.
     """
 
@@ -38,7 +39,13 @@ class _Scopes(threading.local):
         self.own_schedules = True
         self.origin: Any = None
         self.differentiated: Any = None
+        self.applies = False
         self.recording: Any = None
+
+    def notes(self) -> bool:
+        """Whether one node may stand for a call on tensors, see `dlsys.ops.replay`."""
+        own = self.__dict__  # the thread's
+        return not own["applies"] and own["origin"] is own["recording"] is own["differentiated"] is None
 
     @contextlib.contextmanager
     def inside(self, **settings: Any) -> Iterator[None]:

@@ -74,7 +74,8 @@ class Plan:
     def __post_init__(self) -> None:
         self.is_compiled = self.is_placed = False
         self._results: list[Array | None] | None = None
-        self._written: list[tuple[int, int]] = []  # the memory that a run writes, from which address to which, sorted
+        self._spans: dict[int, tuple[int, int]] = {}  # what a run writes of each given array, and, by -1, of the arena
+        self._written: list[tuple[int, int]] = []  # the same memory, from which address to which, sorted
         self._low = self._high = 0  # the first and the last of these addresses
         self._copies: dict[int, Array] = {}  # of given arrays that are in that memory, by their number
 
@@ -300,12 +301,14 @@ class Plan:
         if checks and self.indices:
             self.require_in_range(feeds)
         runner = self._runner
-        for number, handle in self._handles:
-            if handle.node.held is not bound[number]:
-                self._results = None
-                break
-        if self._results is None:
-            bound, changed = self._begin(feeds), True
+        moved = [number for number, handle in self._handles if handle.node.held is not bound[number]]
+        if self._results is None:  # before the first run
+            start = self.tensor.data_ptr()
+            self._spans = {-1: (start, start + self.nbytes_planned)}
+            moved = [number for number, _ in self._parameters]
+        if moved or self._results is None:
+            self._move(moved, feeds)
+            changed = True
         for node, _, number in fed if changed else ():
             if number >= 0 and feeds[node] is not bound[number]:
                 self._bind(number, feeds[node])
@@ -338,20 +341,23 @@ class Plan:
         """The numbers of the parameters that a run writes."""
         return [number for number, node in self._parameters if node in self.updated]
 
-    def _begin(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
-        """Before the first run, and after a parameter moved: finds what memory a run writes, the arena and parameters,
-        and binds the parameters; returns the bound arrays."""
-        self._bound = [None] * len(self.given)
-        arrays = {number: self._fitting(node) for number, node in self._parameters}
-        known = arrays | {number: feeds[node] for node, _, number in self._fed if number >= 0}
-        memory = [(self.tensor, self.nbytes_planned)]
-        memory += [(known[self._number[node]].tensor, nbytes_of(node)) for node in self.updated]
-        self._written = sorted((tensor.data_ptr(), tensor.data_ptr() + size) for tensor, size in memory)
+    def _move(self, moved: Sequence[int], feeds: Mapping[Node, Array]) -> None:
+        """Binds the parameters of these numbers, which name other arrays than in the run before: finds what memory a
+        run writes, the arena and parameters. All feeds are to be bound after it."""
+        fed = {number: feeds[node] for node, _, number in self._fed if number >= 0}
+        arrays = fed | {number: self._fitting(self.given[number]) for number in moved}
+        for number, array in arrays.items():
+            if (size := self._bytes_written[number]) > 0:
+                start = array.tensor.data_ptr()
+                self._spans[number] = start, start + size
+        self._written = sorted(self._spans.values())
         self._low, self._high = self._written[0][0], self._written[-1][1]
         for number, array in arrays.items():
-            self._bind(number, array)
-        self._results = [self._result(node, known) for node in self.results]
-        return self._bound
+            if number in fed:
+                self._bound[number] = None
+            else:
+                self._bind(number, array)
+        self._results = [self._result(node, fed) for node in self.results]
 
     def _fitting(self, node: Node) -> Array:
         """A parameter's array on the device. Raises GraphError where it became one of another type since: kernels trust
@@ -364,13 +370,17 @@ class Plan:
             )
         return array
 
-    def _result(self, node: Node | None, known: Mapping[int, Array]) -> Array | None:
+    def _result(self, node: Node | None, fed: Mapping[int, Array]) -> Array | None:
         """The array of a result: in the arena, or in the parameter in whose memory it is; None for a group of updates.
         """
         if node is None:
             return None
         array, _ = self.memory.at(node)
-        return self.arrays[node] if array is None else self._array(node, known[self._number[array]].tensor)
+        if array is None:
+            return self.arrays[node]
+        number = self._number[array]
+        known: Any = fed[number] if number in fed else self._bound[number]
+        return self._array(node, known.tensor)
 
     def _bind(self, number: int, array: Array) -> None:
         """Passes the pointer of a given array to the runner; of one that the run would overwrite but should only read,
@@ -388,6 +398,11 @@ class Plan:
         """Whether a run writes into the memory between two addresses."""
         i = bisect_right(self._written, start, key=itemgetter(1))
         return i < len(self._written) and self._written[i][0] < end
+
+    @lazy
+    def _bytes_written(self) -> list[int]:
+        """The bytes of each given array that a run writes."""
+        return [nbytes_of(node) if node in self.updated else 0 for node in self.given]
 
     @lazy
     def _bytes_read(self) -> list[int]:

@@ -13,7 +13,7 @@ from ..checks import flag, has_no_effect
 from ..devices import copied, host_array
 from ..errors import DTypeError, GraphError, ShapeError, StateError
 from ..graph import Node, is_node
-from ..scopes import scope, scopes
+from ..scopes import scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
 from ..tensors.backward import zero_gradients
 from ..tensors.creation import tensors_in
@@ -32,15 +32,20 @@ class Part:
     """A call of a module, from within `caller`, the call of another one or None.
 
     Attributes:
-        path: the name by which the module that was called first knows this one.
+        module: which was called.
     """
 
-    __slots__ = ("_told", "module", "path")
+    __slots__ = ("_caller", "_told", "module")
 
     def __init__(self, caller: Part | None, module: Module) -> None:
         self.module: Module = module
-        self.path: str = "" if caller is None else caller._path_of(module)
+        self._caller = caller
         self._told = ""
+
+    @property
+    def path(self) -> str:
+        """The name by which the module that was called first knows this one."""
+        return "" if self._caller is None else self._caller._path_of(self.module)
 
     def _path_of(self, module: Module) -> str:
         """The path of a module that is called from within."""
@@ -48,13 +53,14 @@ class Part:
         if own is None:  # deeper, as in a list, or not below
             names = (name for name, one in self.module.named_modules() if one is module)
             own = next(names, type(module).__name__)
-        return f"{self.path}.{own}" if self.path and own else self.path or own
+        path = self.path
+        return f"{path}.{own}" if path and own else path or own
 
     def __str__(self) -> str:
-        """Path and settings, which are kept by nodes, for they live longer than the module may."""
+        """Path and settings."""
         if not self._told:
-            label = self.module._label()
-            self._told = f"{self.path}: {label}" if self.path else label
+            label, path = self.module._label(), self.path
+            self._told = f"{path}: {label}" if path else label
         return self._told
 
 
@@ -126,15 +132,18 @@ class Module:
     def __call__(self: Forward[Result], *args: Any, **kwargs: Any) -> Result: ...
     def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
         """`forward`, and the hooks; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
-        outermost = scopes.part is None
-        with scope(Part(scopes.part, self)):
+        caller = scopes.part
+        scopes.part = Part(caller, self)
+        try:
             args = tuple(map(as_node, args))
-            kwargs = {name: as_node(value) for name, value in kwargs.items()}
+            kwargs = {name: as_node(value) for name, value in kwargs.items()} if kwargs else kwargs
             found = self.forward(*args, **kwargs)
             for hook in list(self._forward_hooks):
                 replaced = hook.function(self, args, found)
                 found = found if replaced is None else replaced
-        if outermost:
+        finally:
+            scopes.part = caller
+        if caller is None:
             for output in tensors_in(found):  # of these a program asks the accuracy when the parameters have changed
                 output.node.keeps = True
         return found

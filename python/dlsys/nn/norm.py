@@ -12,8 +12,9 @@ from .. import autodiff as ad
 from ..checks import integer, number
 from ..errors import GraphError
 from ..graph import Node, Shape
+from ..scopes import scopes
 from ..tensors.evaluate import changing
-from ..tensors.inplace import advancing
+from ..tensors.inplace import advance_op, advancing
 from . import functional as F
 from . import init
 from .checks import known_shape
@@ -74,7 +75,9 @@ class _BatchNorm(Module):
         if not moves:
             return F.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
         with changing:  # from the reading of the state to its writing
-            batches = advancing(self.num_batches_tracked, lambda before: before + 1)
+            later = x.is_open and scopes.recording is None  # at a run of an Executor
+            advance = advancing if later else advance_op
+            batches = advance(self.num_batches_tracked, lambda before: before + 1)
             if momentum is None:
                 momentum = 1.0 / ad.cast_op(batches, self.running_mean.dtype)
             y = F.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)

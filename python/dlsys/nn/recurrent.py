@@ -7,9 +7,8 @@ or backwards.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from .. import autodiff as ad
 from ..checks import flag, integer, number, word
 from ..errors import GraphError, ShapeError
 from ..graph import Node, is_node
+from ..ops.replay import compositions
 from ..tensors import Tensor, known_shape, shape_of, tensor
 from . import functional, init
 from .checks import checked_layers
@@ -36,6 +36,7 @@ class _Gates:
     Each gate is its own product, so no kernel has to slice a (batch, 4 hidden) result. For one sequence at a time a
     step reads the matrix most of the time: one product for all gates is faster there, and slicing a row is free."""
 
+    name: ClassVar[str] = "RNN"
     count: ClassVar[int] = 1
     states: ClassVar[int] = 1
 
@@ -90,7 +91,7 @@ class _Gates:
 class _LSTMGates(_Gates):
     """i, f, o = sigmoid, g = tanh of x W_ih^T + b_ih + h W_hh^T + b_hh; c' = f c + i g, h' = o tanh(c')."""
 
-    count, states = 4, 2
+    name, count, states = "LSTM", 4, 2
 
     def step(self, parts: Sequence[Node], state: State) -> State:
         h, c = state
@@ -104,7 +105,7 @@ class _GRUGates(_Gates):
     """r, z = sigmoid of x W_ih^T + b_ih + h W_hh^T + b_hh, n = tanh(x W_in^T + b_in + r (h W_hn^T + b_hn));
     h' = (1 - z) n + z h."""
 
-    count = 3
+    name, count = "GRU", 3
 
     def _biases(self, bias_ih: Node | None, bias_hh: Node | None) -> list[Any]:
         own, others = self._parts(bias_ih), self._parts(bias_hh)
@@ -123,23 +124,28 @@ class _GRUGates(_Gates):
         return (n + z * (h - n),)
 
 
-GATES: dict[str, type[_Gates]] = {"RNN": _Gates, "LSTM": _LSTMGates, "GRU": _GRUGates}
+GATES: dict[str, type[_Gates]] = {gates.name: gates for gates in (_Gates, _LSTMGates, _GRUGates)}
 
 
-def over_layers(
-    layers: Sequence[Sequence[_Gates]], x: Any, start: Sequence[State], between: Callable[[Node], Node]
-) -> tuple[Tensor, list[Node]]:
-    """The last layer's outputs of all steps, and the final states of all layers. A layer's second gates run from the
-    last step on; `between` is applied to the output of each layer but the last."""
-    last: list[State] = []
-    for layer, ways in enumerate(layers):
-        x, outputs = between(x) if layer else x, []
-        for way, gates in enumerate(ways):
-            state, output = gates.over_steps(x, start[len(last)], bool(way))
-            last.append(state)
-            outputs.append(output)
-        x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, -1)
-    return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
+def _states(kind: str, nonlinearity: str, weights: Sequence[Any], *_: Any) -> int:
+    """How many values a step of these gates passes to the next."""
+    return GATES[kind].states
+
+
+@compositions(_states)
+def _stepped(kind: str, nonlinearity: str, weights: Sequence[Any], x: Any, states: Sequence[Any]) -> State:
+    """The states after one step."""
+    gates = GATES[kind](weights, nonlinearity)
+    return gates.step(gates.of_input(x), tuple(states))
+
+
+@compositions(lambda *arguments: 1 + _states(*arguments))
+def _stepped_through(
+    kind: str, nonlinearity: str, weights: Sequence[Any], x: Any, states: Sequence[Any], reverse: bool
+) -> tuple[Any, ...]:
+    """h after each step, and the states after all."""
+    last, output = GATES[kind](weights, nonlinearity).over_steps(x, tuple(states), reverse)
+    return (output, *last)
 
 
 def _given(owner: str, hx: Any, states: int) -> list[Any]:
@@ -178,9 +184,9 @@ class _Gated(Module):
     def _names(self, end: str) -> list[str]:
         return [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
 
-    def _of(self, end: str = "") -> _Gates:
-        """The gates of the weights with this end of their names."""
-        return self._gates([getattr(self, name) for name in self._names(end)], self.nonlinearity)
+    def _weights(self, end: str = "") -> list[Any]:
+        """The weights with this end of their names."""
+        return [getattr(self, name) for name in self._names(end)]
 
 
 class _Cell(_Gated):
@@ -196,8 +202,7 @@ class _Cell(_Gated):
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
         count = self._gates.states
         states = [None] * count if hx is None else _given(type(self).__name__, hx, count)
-        gates = self._of()
-        return gates.step(gates.of_input(x), tuple(states))
+        return _stepped(self._gates.name, self.nonlinearity, self._weights(), x, states)
 
 
 class RNNCell(_Cell):
@@ -281,10 +286,18 @@ class _Recurrent(_Gated):
             x, shape = ad.swapaxes_op(x, 0, 1), (shape[1], shape[0], shape[2])
         if shape[0] < 1:
             raise ShapeError(f"{type(self).__name__}: a sequence needs one step or more, {x.name} is {shape}")
-        ends = [[f"_l{layer}{way}" for way in _WAYS[: self._ways]] for layer in range(self.num_layers)]
-        gates = [[self._of(end) for end in layer] for layer in ends]
-        dropped = functools.partial(functional.dropout, p=self.dropout, training=self.training)
-        output, finals = over_layers(gates, x, self._start(hx, shape[1]), dropped)
+        start, last, output = self._start(hx, shape[1]), list[State](), x
+        for layer in range(self.num_layers):
+            if layer:
+                output = functional.dropout(output, self.dropout, self.training)
+            x, outputs = output, []
+            for way, end in enumerate(_WAYS[: self._ways]):
+                weights, states = self._weights(f"_l{layer}{end}"), start[len(last)]
+                found = _stepped_through(self._gates.name, self.nonlinearity, weights, x, states, bool(way))
+                outputs.append(found[0])
+                last.append(found[1:])
+            output = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, -1)
+        finals = [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
         output = ad.swapaxes_op(output, 0, 1) if self.batch_first else output
         return output, finals[0] if len(finals) == 1 else tuple(finals)
 

@@ -16,28 +16,14 @@ import numpy as np
 
 from .. import compute
 from ..checks import flag, integer
-from ..errors import GraphError, IndexRangeError, ShapeError
-from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Shape, error_at
+from ..errors import GraphError, ShapeError
+from ..graph import DTYPES, INTEGERS, IndexRange, Made, Node, Shape
 from .elementwise import add_op
 from .primitive import Primitive, primitive
-from .replay import function
+from .replay import function, require_in_range
 from .rules import axis_in, dtype_attribute
 
 # Ranges ----------------------------------------------------------------------------------------------------
-
-
-def require_in_range(node: Node, of: IndexRange, indices: np.ndarray) -> None:
-    """Raises IndexRangeError for indices of a node that are out of range; it names the first of them."""
-    if not indices.size or indices.dtype.kind not in "iu":
-        return
-    if int(indices.view(f"u{indices.itemsize}").max()) < of.beyond:  # a negative number is a large one there
-        return
-    wrong = (indices < of.least) | (indices >= of.beyond)
-    if of.besides is not None:
-        wrong &= indices != of.besides
-    if wrong.any():
-        number, name = indices[wrong].flat[0], node.inputs[of.position].name
-        raise error_at(node, IndexRangeError, f"index {number} is out of range for {of.told} [{name}]")
 
 
 def checked(node: Made) -> Made:

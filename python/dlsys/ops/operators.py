@@ -14,12 +14,13 @@ import numpy as np
 from ..devices import host_array
 from ..errors import GraphError
 from ..graph import FLOATS, INTEGERS, NODES, Handle, Made, Node, is_node
+from ..scopes import scopes
 from . import elementwise as of
 from . import replay
 from .elementwise import cast_op
 from .linalg import matmul, matmul_op
 from .rules import holds
-from .state import constant_op, is_number, leaf
+from .state import constant_beside_tensor, constant_op, is_number, leaf
 from .types import beside_number, promoted
 
 Binary = Callable[[Node, Node], Node]
@@ -77,7 +78,8 @@ def _operator(
                 if y.value_type is not None and y.value_type.dtype == kind.dtype:
                     return function(a, b)
             elif type(b) is float or type(b) is int:
-                return function(a, constant_op(b, kind.dtype))
+                shared = x is not a and not x.is_open and scopes.notes()
+                return function(a, (constant_beside_tensor if shared else constant_op)(b, kind.dtype))
         return noted(a, b) if is_operand(a) and is_operand(b) else NotImplemented
 
     return apply

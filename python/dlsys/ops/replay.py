@@ -5,6 +5,10 @@ large X is. A function that meets a node without a type is noted: it returns a n
 types of the feeds are known, `replay` calls every such function again, inputs first, with nodes that have types. So no
 function has to do without a shape, and no operator waits for one.
 
+A call on tensors is noted, too, if one of the same types and numbers was made before: its type is known then, and one
+node stands for all those that the function would make, until it is compiled. A loop makes its graph at each step, and
+spends its time on nodes.
+
 What is noted is called once for each signature of feeds. So it must be pure: it draws no random numbers and changes
 nothing; what it depends on besides its arguments (random keys, modes) it gets as arguments.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,13 +27,15 @@ from typing import Any, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ..devices import host_array
-from ..errors import DlsysError, DTypeError, GraphError, ShapeError
+from ..errors import DlsysError, DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import (
     Handle,
+    IndexRange,
     Made,
     Node,
     Op,
     Type,
+    below,
     error_at,
     find_topo_sort,
     handles,
@@ -41,7 +48,7 @@ from ..graph import (
 )
 from ..node import user_line
 from ..scopes import scopes
-from .state import WITH_UPDATES, variable_of
+from .state import WITH_UPDATES, Assign, Latest, variable_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,8 +66,55 @@ DEFERRED: dict[tuple[str, str], Deferred] = {}
 """The operators of calls, by the functions' modules and names."""
 
 
+def require_in_range(node: Node, of: IndexRange, indices: np.ndarray, name: str = "") -> None:
+    """Raises IndexRangeError for indices of a node that are out of range; it names the first of them. `name`: of what
+    has the indices, that input of the node by default."""
+    if not indices.size or indices.dtype.kind not in "iu":
+        return
+    if int(indices.view(f"u{indices.itemsize}").max()) < of.beyond:  # a negative number is a large one there
+        return
+    wrong = (indices < of.least) | (indices >= of.beyond)
+    if of.besides is not None:
+        wrong &= indices != of.besides
+    if wrong.any():
+        number, name = indices[wrong].flat[0], name or node.inputs[of.position].name
+        raise error_at(node, IndexRangeError, f"index {number} is out of range for {of.told} [{name}]")
+
+
+MOST_NUMBERS = 4  # values of the numbers among the arguments of calls on tensors that are noted; then nodes are made
+MOST_CALLS = 1 << 12  # of one function that are known
+_VIEWS = ("slice", "reshape", "transpose", "broadcast_shape", "with_updates")
+
+
+class Call(dict[str, Any]):
+    """The attributes of nodes that stand for calls on tensors of the same types and numbers: one object for all, by
+    which they compare.
+
+    Attributes:
+        value_type: of the result. tracks: whether gradients pass through it.
+        reached: the inputs that gradients go to.
+        made: the operator, its attributes and inputs, where the function makes this one node; None else.
+        of: which of several results it is; None for the one.
+        ranges: (position, range) of the inputs that hold indices.
+    """
+
+    __slots__ = ("made", "of", "ranges", "reached", "tracks", "value_type")
+    of: int | None
+    ranges: tuple[tuple[int, IndexRange], ...]
+    value_type: Type
+    tracks: bool
+    reached: tuple[int, ...]
+    made: tuple[Op, dict[str, Any], tuple[int, ...]] | None
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
 class Deferred(Op):
-    """A call of a function whose arguments have no types yet. There is one operator for each function."""
+    """A call of a function whose arguments have no types yet, or on tensors. There is one operator for each function.
+    """
 
     never = "a call is replayed when types are known: see `dlsys.ops.replay`"
 
@@ -70,13 +124,96 @@ class Deferred(Op):
         self.results = results
         self.on_tensors = on_tensors
         self.signature: inspect.Signature | None = None  # computed at the first call
+        self.known: dict[Any, list[Call] | None] = {}  # calls on tensors, by results; None where they are not noted
+        self.numbers: dict[Any, int] = {}  # how many of them differ in numbers alone
         DEFERRED[function.__module__, function.__qualname__] = self
 
     def __reduce__(self) -> Any:
         return _call_of, (self.function.__module__, self.function.__qualname__)
 
-    def type_of(self, node: Node) -> None:
-        return None
+    def type_of(self, node: Node) -> Type | None:
+        attrs = node.attrs
+        return attrs.value_type if type(attrs) is Call else None
+
+    def differentiated(self, node: Node) -> Sequence[Node]:
+        attrs = node.attrs
+        return [node.inputs[i] for i in attrs.reached] if type(attrs) is Call else node.inputs
+
+    def stand(self, calls: list[Call], inputs: list[Node], kind: Any) -> Any:
+        """The tensors of a known call."""
+        if self.results is None:
+            return kind.of(self._standing(calls[0], inputs))
+        return tuple([kind.of(self._standing(call, inputs)) for call in calls])
+
+    def _standing(self, call: Call, inputs: list[Node]) -> Node:
+        """The node of a call on tensors."""
+        if call.made is None:
+            node = Node(self, inputs, call, None, call.value_type)
+        else:
+            op, attrs, places = call.made
+            node = Node(op, [inputs[i] for i in places], attrs, None, call.value_type)
+            node.function = None if op.name == self.name else self.name
+        node.tracks = call.tracks
+        for position, of in call.ranges:
+            if (held := inputs[position].held) is not None:
+                require_in_range(node, of, np.asarray(held), inputs[position].name)
+        return node
+
+    def learn(self, key: Any, args: Any, words: Any, inputs: list[Node]) -> Any:
+        """What the function returns of tensors. Enters what stands for its calls with this key; None where each call
+        makes its nodes: of a view, of what reads more than its arguments, and of numbers that vary."""
+        like = _without_numbers(key)
+        count = self.numbers.get(like, 0)
+        if count >= MOST_NUMBERS:
+            return self.applied(args, words)
+        mark = stamp()
+        with scopes.inside(applies=True):
+            result = self.applied(args, words)
+        several = [(None, result)] if self.results is None else list(enumerate(result))
+        count_of = itertools.count()
+
+        def slot(value: Any) -> Any:
+            return Slot(next(count_of)) if is_node(value) else value
+
+        parts = {"args": mapped(args, slot), "words": mapped(words, slot)}
+        calls = [self._call_of(of, named(one), parts, inputs, mark) for of, one in several]
+        self.numbers[like] = count + any(call is not None and call.made is None for call in calls)
+        if len(self.known) >= MOST_CALLS:
+            self.known.clear()
+        self.known[key] = None if None in calls else calls  # type: ignore[assignment]
+        return result
+
+    def _call_of(self, of: int | None, result: Any, parts: Any, inputs: list[Node], mark: int) -> Call | None:
+        if not isinstance(result, Node) or result.id <= mark or result.value_type is None:
+            return None
+        given = set(inputs)
+        nodes = below([result], lambda node: node in given)
+        new = [node for node in nodes if not node.op.immediate]
+        if any(node.id <= mark or isinstance(node.op, Assign) for node in new):
+            return None
+        call = Call(parts, precision=scopes.precision)
+        call.of, call.value_type, call.tracks, call.made = of, result.value_type, result.tracks, None
+        place = {x: i for i, x in enumerate(inputs)}
+        ranges = []
+        for node in new:
+            of_node = node.op.index_range and node.op.index_range(node, [x.shape for x in node.inputs])
+            if of_node is not None and (indices := node.inputs[of_node.position]) in given:
+                ranges.append((place[indices], of_node))
+        call.ranges = tuple(ranges)
+        if new == [result] and given.issuperset(result.inputs):
+            call.made = result.op, result.attrs, tuple([place[x] for x in result.inputs])
+        elif result.op.name in _VIEWS:
+            return None
+        reached, stack = {result}, [result]
+        while stack:
+            node = stack.pop()
+            if node in given or not node.tracks:
+                continue
+            more = [x for x in node.op.differentiated(node) if x.tracks and x not in reached]
+            reached.update(more)
+            stack += more
+        call.reached = tuple([i for i, x in enumerate(inputs) if x in reached])
+        return call
 
     def noted(self, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
         """The node that stands for a call, or a tuple of nodes, one for each of its results. Raises TypeError for
@@ -160,6 +297,40 @@ def _call_of(module: str, name: str) -> Op:
     return DEFERRED[module, name]
 
 
+class NoKeyError(Exception):
+    """An argument by which calls do not compare."""
+
+
+def _key_of(value: Any, inputs: list[Node]) -> Any:
+    """An argument as a part of a key: of a tensor its type, and its node is entered among the inputs. Raises NoKeyError
+    for what depends on variables, and for arrays and other objects."""
+    if isinstance(value, Handle):
+        node = value.node
+        if node.is_open or node.value_type is None or isinstance(node.op, Latest):
+            raise NoKeyError
+        inputs.append(node)
+        return node.value_type, node.tracks
+    kind = type(value)
+    if value is None or kind in (int, bool, str):
+        return kind, value
+    if kind is float:
+        return kind, value if value and value == value else repr(value)
+    if kind in (list, tuple):
+        return kind, tuple([_key_of(one, inputs) for one in value])
+    if kind is dict:
+        return tuple([(key, _key_of(one, inputs)) for key, one in value.items()])
+    if kind is slice:
+        return kind, _key_of((value.start, value.stop, value.step), inputs)
+    raise NoKeyError
+
+
+def _without_numbers(key: Any) -> Any:
+    """A key without the values of its numbers."""
+    if type(key) is not tuple:
+        return key
+    return key[:1] if key and key[0] in (int, float) else tuple([_without_numbers(one) for one in key])
+
+
 def _has_no_type(values: Iterable[Any]) -> bool:
     """Whether one of the arguments is a node without a type, or a list with one."""
     for value in values:
@@ -181,13 +352,14 @@ def function(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-def function(results: Results = None, on_tensors: bool = False) -> Any:
+def function(results: Results = None, on_tensors: bool = False, untyped: bool = True) -> Any:
     """Decorates a function of nodes that reads their types: called with a node that has none, it is noted. Called with
     handles, it returns handles.
 
     Args:
         results: None if it returns one node; else how many it returns, or a function of its arguments that says so.
         on_tensors: whether the function calls methods of tensors, so that it gets handles also when it is replayed.
+        untyped: whether it reads types, so that a call with a node that has none is noted.
 
     A function that returns one of its arguments returns a node of its own in its place: a gradient with respect to
     either is then its own.
@@ -199,14 +371,30 @@ def function(results: Results = None, on_tensors: bool = False) -> Any:
         @functools.wraps(body)
         def called(*args: P.args, **words: P.kwargs) -> Any:
             kind = kind_of_results(args) or (kind_of_results(words.values()) if words else None)
+            key, inputs = None, list[Node]()
+            if kind is not None and kind is Handle.results and scopes.notes():
+                try:
+                    key = (*_key_of(args, inputs), _key_of(words, inputs), scopes.precision, scopes.no_grad)
+                    if len(distinct := dict.fromkeys(inputs)) < len(inputs):  # f(x, x) is not f(x, y)
+                        key = (*key, *map([*map(id, distinct)].index, map(id, inputs)))
+                except NoKeyError:
+                    key = None
+                if key is not None and (known := call.known.get(key)) is not None:
+                    return call.stand(known, inputs, kind)
             given = args, words
             if kind is not None:
                 args, words = named(args), named(words)
-            if _has_no_type(args) or (words and _has_no_type(words.values())):
+            if untyped and (_has_no_type(args) or (words and _has_no_type(words.values()))):
                 result: Any = call.noted(args, words)
                 return result if kind is None else handles(result, kind)
             try:
-                result = call.applied(*(given if on_tensors and kind is not None else (args, words)))
+                arguments = given if on_tensors and kind is not None else (args, words)
+                if key is not None and key not in call.known:
+                    result = call.learn(key, *arguments, inputs)
+                    if (known := call.known.get(key)) is not None:
+                        return call.stand(known, inputs, kind)
+                else:
+                    result = call.applied(*arguments)
             except DlsysError as error:
                 if scopes.origin is None and not re.search(r"\bat [^\]]+:\d+\]", told := str(error)):
                     error.args = (f"{told} [at {user_line()}]",)
@@ -214,13 +402,24 @@ def function(results: Results = None, on_tensors: bool = False) -> Any:
             if isinstance(result, Node):
                 if scopes.origin is None and any(result is value for value in args):
                     result = WITH_UPDATES(result)
-                if result.op.name != call.name:
+                if untyped and result.op.name != call.name:
                     result.function = call.name
             return result if kind is None else handles(result, kind)
 
         return called
 
     return decorate
+
+
+def composition(body: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function of tensors, for whose call with types that are known one node stands, see above. Of nodes of
+    variables it makes what it makes."""
+    return function(on_tensors=True, untyped=False)(body)  # type: ignore[call-overload]
+
+
+def compositions(results: int | Callable[..., int]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`composition` of a function that returns a tuple of so many."""
+    return function(results, on_tensors=True, untyped=False)  # type: ignore[call-overload]
 
 
 def replay(order: Iterable[Node], feeds: Mapping[Node, Type]) -> tuple[dict[Node, Any], dict[Node, Node]]:
@@ -231,12 +430,17 @@ def replay(order: Iterable[Node], feeds: Mapping[Node, Type]) -> tuple[dict[Node
     """
     stands_for: dict[Node, Any] = {}
     missing: dict[Node, Node] = {}
+    several: dict[Any, Any] = {}
+    order = list(order)
+    if anew := any(type(node.attrs) is Call for node in order):  # then all nodes, in the order in which they were made
+        order.sort(key=lambda node: node.id)
     for node in order:
-        if node.value_type is not None:
+        is_made = node.value_type is not None and (not anew or node.op.variable)
+        if is_made or node.op.leaf or node.op.immediate:
             continue
         lacking = node if node.op.variable else next((missing[x] for x in node.inputs if x in missing), None)
         if lacking is None:
-            stands_for[node] = _again(node, [stands_for.get(value, value) for value in node.inputs])
+            stands_for[node] = again(node, [stands_for.get(value, value) for value in node.inputs], several)
         elif node in feeds:
             stands_for[node] = fed_variable(node, feeds[node])
         else:
@@ -251,10 +455,22 @@ def fed_variable(node: Node, fed: Type) -> Node:
     return variable
 
 
-def _again(node: Node, inputs: list[Any]) -> Any:
-    """What a node computes, of inputs with types."""
+def again(node: Node, inputs: list[Any], several: dict[Any, Any] | None = None) -> Any:
+    """What a node computes, of inputs with types. `several`: the results of calls that have several, which are made
+    once."""
+    attrs = node.attrs
+    if type(attrs) is not Call or attrs.of is None:
+        return _made_again(node, inputs)
+    several = {} if several is None else several
+    key = (id(attrs["args"]), *inputs)  # one object for all results of a call
+    if key not in several:
+        several[key] = _made_again(node, inputs)
+    return several[key][attrs.of]
+
+
+def _made_again(node: Node, inputs: list[Any]) -> Any:
     before = stamp()
-    with scopes.inside(origin=node, precision=node.attrs.get("precision"), no_grad=node.no_grad):
+    with scopes.inside(origin=node, differentiated=None, precision=node.attrs.get("precision"), no_grad=node.no_grad):
         try:
             result = node.op.replayed(node, inputs)
         except DlsysError as error:  # of a node that the function has made: the user knows this one

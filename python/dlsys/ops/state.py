@@ -108,6 +108,20 @@ def constant_op(value: Any, dtype: str = "float32") -> Node:
     return Node(CONSTANT, [], {"value": number, "dtype": dtype}, repr(number))
 
 
+MOST_CONSTANTS = 1 << 12
+_constants: dict[tuple[Any, type, str], Node] = {}
+
+
+def constant_beside_tensor(value: float, dtype: str) -> Node:
+    """`constant_op` for the graphs of a loop, which makes them anew at each step: one node for all equal numbers."""
+    node = _constants.get((value, type(value), dtype))
+    if node is None:
+        node = constant_op(value, dtype)
+        if len(_constants) < MOST_CONSTANTS and value and value == value:  # -0.0 == 0.0, and NaN is not equal to itself
+            _constants[value, type(value), dtype] = node
+    return node
+
+
 def is_number(value: Any) -> bool:
     """Whether the value is one real number, which takes the dtype of what it meets."""
     if isinstance(value, np.ndarray):

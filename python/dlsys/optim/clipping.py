@@ -11,6 +11,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import number
 from ..errors import GraphError
+from ..ops.replay import composition
 from ..tensors import is_leaf, no_grad, tensor
 from ..tensors.backward import set_gradient
 from .averages import averages
@@ -22,6 +23,11 @@ def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
     nodes = isinstance(gradients, (list, tuple)) and all(isinstance(gradient, ad.Node) for gradient in gradients)
     if not nodes or not gradients:
         raise GraphError(f"global_norm: needs a list of one gradient or more, not a {type(gradients).__name__}")
+    return _norm(list(gradients))
+
+
+@composition
+def _norm(gradients: list[ad.Node]) -> ad.Node:
     squares: list[ad.Node] = [ad.reducesum_op(gradient * gradient) for gradient in gradients]
     return ad.sqrt_op(ad.sum_node_list(squares))
 

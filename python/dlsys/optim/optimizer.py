@@ -7,7 +7,7 @@ step. `step` takes one now, with the gradients that `backward` has left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,9 @@ from ..ops.state import WithUpdates
 from ..scopes import scopes
 from ..tensors import is_leaf, leaf, no_grad
 from ..tensors.backward import zero_gradients
-from ..tensors.evaluate import array_of, changing, evaluate
+from ..tensors.evaluate import Step, array_of, changing, evaluate
 from ..tensors.inplace import lasting, write
+from ..tensors.structure import Update
 from .averages import averages
 from .groups import NEUTRAL, ParameterGroup, Settings, listed, merged
 
@@ -132,9 +133,11 @@ class Optimizer:
 
     # Steps -----------------------------------------------------------------------------------------------------
 
-    def new_values(self, gradients: Values) -> Values:
-        """The nodes of a step's results: the new value of each parameter that has a gradient, and of its state."""
+    def new_values(self, gradients: Values, copies: Values | None = None) -> dict[Any, Any]:
+        """The nodes of a step's results: the new value of each parameter that has a gradient, and of its state.
+        `copies`: what stands for parameters, state and rates; None for themselves."""
         values: dict[ad.Parameter, Node] = {}
+        stands_for: Values = copies or {}
         for group in self.param_groups:
             if scopes.recording is not None:
                 scopes.recording.depends(group, "compiled")
@@ -145,12 +148,44 @@ class Optimizer:
                 state, dtype = self._state_of(parameter, group), parameter.dtype
                 if dtype not in shared:
                     rate, steps = group.leaves(dtype)
-                    shared[dtype] = rate, steps + 1.0
+                    shared[dtype] = stands_for.get(rate, rate), stands_for.get(steps, steps) + 1.0
                     values |= {steps: shared[dtype][1]} if "step" in state else {}
-                value, changed = self.update(parameter, gradient, state, *shared[dtype], group.compiled)
+                p, own = stands_for.get(parameter, parameter), {k: stands_for.get(x, x) for k, x in state.items()}
+                value, changed = self.update(p, gradient, own, *shared[dtype], group.compiled)
                 values |= {state[key]: node for key, node in changed.items()}
                 values[parameter] = value
         return values
+
+    def _take_step(self, gradients: Values) -> None:
+        """Let the parameters and the state be their new values, computed in one run with what waits. Within a function
+        that `dlsys.compile` records, let them name the values."""
+        if scopes.recording is not None:
+            for place, value in self.new_values(gradients).items():
+                write(place, value)
+            return
+        state: dict[Any, None] = {}
+        rates: dict[Any, None] = {}
+        counts = []
+        for group in self.param_groups:
+            own = [parameter for parameter in group["params"] if parameter in gradients]
+            for parameter in own:
+                state |= dict.fromkeys(self._state_of(parameter, group).values())
+                rates[group.leaves(parameter.dtype)[0]] = None
+            counts.append((len(own), repr(group.compiled)))
+        if type(self).__module__.startswith(f"{__package__}."):
+            leaves, count = [*gradients, *state, *rates], len(gradients)
+
+            def new_values(inputs: Sequence[Any]) -> list[Any]:
+                copies = dict(zip(leaves, inputs, strict=False))
+                values = self.new_values(dict(zip(gradients, inputs[len(leaves) :], strict=True)), copies)
+                return [values.get(leaf, copies[leaf]) for leaf in leaves[: count + len(state)]]
+
+            others, update = [*rates, *gradients.values()], Update((type(self), *counts), new_values)
+        else:  # a program's own formula may read what changes from step to step
+            values = self.new_values(gradients)
+            others = [values.get(leaf, leaf) for leaf in (*gradients, *state)]
+            update = Update(len(others), lambda inputs: inputs[-len(others) :])
+        evaluate([], Step([*gradients], [*state], others, update))
 
     def _state_of(self, parameter: ad.Parameter, group: ParameterGroup) -> dict[str, ad.Parameter]:
         """The parameter's state, with what the group's settings need."""
@@ -205,11 +240,7 @@ class Optimizer:
                     raise ShapeError(f"{name}: {told}")
             if gradients:
                 means = averages.mean(self, [*gradients.values()])
-                values = self.new_values(dict(zip(gradients, means, strict=True)))
-                for parameter, value in values.items():
-                    write(parameter, value)
-                if scopes.recording is None:
-                    evaluate([], in_place=[*values])
+                self._take_step(dict(zip(gradients, means, strict=True)))
         return loss
 
     def _warn_of_autocast(self, method: str) -> None:

@@ -15,7 +15,7 @@ from ..graph import Handle, Node, handle_of, named
 from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op
 from ..scopes import enable_grad, no_grad, scopes
 from .creation import leaf, tensor
-from .evaluate import arrays_of, changing, wait
+from .evaluate import arrays_of, changing, evaluate, is_unread, wait
 from .structure import GRADIENT_OF, GRADIENTS, ends_gradients, overwritten
 from .typing import Nested
 
@@ -54,6 +54,8 @@ def backward(
         else:
             found = _left(output.node, weight, [x.node for x in leaves])
         for x, grad in zip(leaves, found, strict=True):
+            if x.grad is not None and is_unread(x.grad):
+                evaluate([x.grad])
             with enable_grad() if create_graph else no_grad():
                 total = grad if x.grad is None else x.grad + grad
             set_gradient(x, total, waits=not create_graph)

@@ -8,94 +8,127 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..devices import Array, Context, copied
 from ..errors import GraphError
-from ..graph import Handle, Node, find_topo_sort, named, stamp
-from ..ops.state import Group
+from ..graph import Handle, Node, find_topo_sort, named
+from ..hooks import hooks
+from ..ops.state import Group, is_array
 from ..scopes import scopes
 from ..system import free_at_fork
 from .executors import executors
-from .structure import Graph, device_of, hold, overwritten
+from .structure import Graph, Update, device_of, hold, overwritten
 
 changing: threading.RLock = free_at_fork(threading.RLock())
 """Held from the reading of a tensor's node to the assignment of what was made of it, and while values are computed."""
 
 MOST = 4  # changes of one state that wait; each holds the inputs of its network
 
-_waiting: dict[int, tuple[Any, int, Node | None]] = {}
+_waiting: dict[int, tuple[Any, int]] = {}
 """The tensors that were assigned, or given a gradient, and are not computed yet, by their ids: a weak reference, as
-nobody asks for one that is gone; how often they were since; and the leaf that they named before."""
+nobody asks for one that is gone, and how often they were since."""
+_unread: dict[int, Any] = {}
+"""The gradients by which an optimizer has stepped, and which nobody has read: computed with the first that is."""
 
 
-def wait(handle: Any, before: Node | None = None) -> None:
+@dataclass
+class Step:
+    """What an optimizer's step changes: the parameters get new arrays, as nodes made before may still read theirs; the
+    state is written into the arrays that hold it.
+
+    Attributes:
+        parameters, state: the tensors.
+        others: nodes that the step reads besides: rates, and gradients.
+        update: the formula.
+    """
+
+    parameters: Sequence[Any]
+    state: Sequence[Any]
+    others: Sequence[Any]
+    update: Update
+
+    def node(self) -> Node:
+        """The node of the step."""
+        state = [x.node if is_array(x.node) else hooks.settled(x) for x in self.state]
+        inputs = [*(x.node for x in self.parameters), *state, *named(self.others)]
+        return Node(self.update, inputs, {"new": len(self.parameters), "state": len(state)})
+
+
+def wait(handle: Any) -> None:
     """Let a tensor whose node was assigned wait for the next evaluation, or for one change more than `MOST`."""
-    known, count, first = _waiting.get(id(handle), (None, 0, before))
+    known, count = _waiting.get(id(handle), (None, 0))
     if known is None or known() is not handle:
-        known, count, first = weakref.ref(handle), 0, before
-    _waiting[id(handle)] = known, count + 1, first
+        known, count = weakref.ref(handle), 0
+    _waiting[id(handle)] = known, count + 1
     if count >= MOST:
         evaluate([handle.node])
 
 
-def evaluate(nodes: Sequence[Any], in_place: Sequence[Any] = ()) -> list[Array | None]:
-    """The values of the nodes, each computed at most once, in one run with all that waits; None of a group.
+def is_unread(handle: Any) -> bool:
+    """Whether the tensor is a gradient by which an optimizer has stepped, and which is not computed."""
+    return id(handle) in _unread and handle.node.held is None
 
-    `in_place`: the parameters and the state of an optimizer's step. The state is written into the arrays that hold it;
-    parameters and gradients into new ones, as nodes made before may still read those. Raises GraphError for a graph
-    with variables, and what the operators raise.
+
+def evaluate(nodes: Sequence[Any], step: Step | None = None) -> list[Array | None]:
+    """The values of the nodes, each computed at most once, in one run with all that waits, and with an optimizer's
+    `step`; None of a group. Raises GraphError for a graph with variables, and what the operators raise.
     """
     nodes = list(named(list(nodes)))
     if scopes.recording is not None and nodes:
         raise scopes.recording.asked(nodes)
     with changing:
         try:
-            _evaluate(nodes, _that_wait(), in_place)
+            _evaluate(nodes, _alive(known for known, _ in _waiting.values()), step)
         except Exception:
             if not any(node.held is None and not isinstance(node.op, Group) for node in nodes) or not _waiting:
                 raise
             _waiting.clear()  # one of those that waited may be at fault, which is raised where it is asked for
-            _evaluate(nodes, [], ())
+            _evaluate(nodes, [], None)
         return [value_of(node) for node in nodes]
 
 
-def _that_wait() -> list[tuple[Any, Node | None]]:
-    """The tensors that wait, and the leaves that they named before."""
-    found = [(known(), before) for known, _, before in _waiting.values()]
-    return [(handle, before) for handle, before in found if handle is not None and handle.node.held is None]
+def _alive(references: Iterable[Any]) -> list[Any]:
+    """The tensors that are not gone, nor computed."""
+    return [handle for known in references if (handle := known()) is not None and handle.node.held is None]
 
 
-def _evaluate(nodes: list[Node], waiting: Sequence[tuple[Any, Node | None]], in_place: Sequence[Any]) -> None:
+def _evaluate(nodes: list[Node], waiting: list[Any], step: Step | None) -> None:
     members = [one for node in nodes for one in _members(node)]
-    handles = [handle for handle, _ in waiting]
-    roots = list(dict.fromkeys([node for node in (*members, *(h.node for h in handles)) if node.held is None]))
-    if not roots:
-        _waiting.clear()
-        return
-    graph = Graph(roots)
-    written: list[tuple[Node | None, Node]] = []
-    if in_place:
-        own = set(map(id, in_place))
-        for handle, before in waiting:
-            node: Node = handle.node
-            is_state = id(handle) in own and not node.tracks and before is not None and before in graph.place
-            written.append((before if is_state else None, node))
-        written = list({node: (before, node) for before, node in written if node in graph.place}.values())
-    into = {value for _, value in written}
-    outputs = list(dict.fromkeys([*(root for root in roots if root not in into), *graph.to_keep()]))
-    outputs = [node for node in outputs if node not in into]
-    values, new, in_place_of = executors.get(graph, outputs, written).run(graph)
-    for node, value in zip(outputs, values, strict=True):
-        hold(node, value)
-    for before, node in written:
-        hold(node, new.pop(0) if before is None else in_place_of[before])
-        node.held.written = 0 if before is None else stamp()  # nobody has read a new array
-    _assign(graph.assigns)
-    for handle in handles:
-        handle.settle()
+    update = None
+    if step is not None:
+        update, parameters = step.node(), set(map(id, step.parameters))
+        unread = {id(x.grad): weakref.ref(x.grad) for x in step.parameters if x.grad is not None}
+        waiting = [x for x in waiting if id(x) not in parameters and id(x) not in unread]
+        members.append(update)
+    graph = _graph_of(members, waiting)
+    if graph is not None and step is None and _unread and graph.has_gradients:
+        waiting += [x for x in _alive(_unread.values()) if x not in set(waiting)]
+        graph = _graph_of(members, waiting)
+    if graph is not None:
+        into_new = list(dict.fromkeys([x.node for x in waiting])) if step is not None else []
+        apart = {*into_new, update}
+        outputs = [node for node in dict.fromkeys([*graph.roots, *graph.to_keep()]) if node not in apart]
+        values, new = executors.get(graph, outputs, into_new, update).run(graph)
+        for node, value in zip((*outputs, *into_new), (*values, *new), strict=False):
+            hold(node, value)
+        _assign(graph.assigns)
+        for handle in waiting:
+            handle.settle()
+        if step is not None:
+            for handle, value in zip(step.parameters, new[len(into_new) :], strict=True):
+                handle.hold(value)
+            _unread.clear()
+            _unread.update(unread)
     _waiting.clear()
+
+
+def _graph_of(members: Sequence[Node], waiting: Sequence[Any]) -> Graph | None:
+    """The graph of what has no value yet."""
+    roots = dict.fromkeys([node for node in (*members, *(x.node for x in waiting)) if node.held is None])
+    return Graph([*roots]) if roots else None
 
 
 def _members(node: Node) -> list[Node]:

@@ -20,11 +20,12 @@ from ..devices import (
 from ..gradients import gradients
 from ..graph import Handle, Node, stamp
 from ..ops import copy_op, dtype_of, leaf, mul_op, shape_of
+from ..ops.replay import Deferred, again
 from ..ops.state import State, variable
 from ..ops.types import number_of
 from ..scopes import enable_grad, scopes
 from . import lifting
-from .structure import GRADIENT_OF, GRADIENTS, SETTLED, Graph, read_by
+from .structure import GRADIENT_OF, GRADIENTS, SETTLED, Graph, Update, read_by
 
 if TYPE_CHECKING:
     from ..compiler import Arena
@@ -33,17 +34,23 @@ if TYPE_CHECKING:
 
 MOST_GRAPHS = 512  # structures whose executors are kept; those used last
 LEAST_NODES = 4  # of a graph for which shapes are counted: small ones compile fast, and are alike by chance
-Numbers = tuple[str | None, ...]
-"""The numbers of a graph, as text, as -0.0 == 0; None for those that are inputs."""
+Numbers = tuple[Any, ...]
+"""The numbers of a graph, see `_as_key`; None for those that are inputs."""
+
+
+def _as_key(number: Any) -> Any:
+    """A number as a part of a key: zeros and NaN as text, as -0.0 == 0, and NaN is not equal to itself."""
+    return number if number and number == number else repr(number)
 
 
 class Compiled:
     """An executor of a graph's copy, with variables for the arrays and for numbers that vary."""
 
     def __init__(
-        self, graph: Graph, outputs: Sequence[Node], written: Sequence[tuple[Node | None, Node]], numbers: Numbers
+        self, graph: Graph, outputs: Sequence[Node], into_new: Sequence[Node], update: Node | None, numbers: Numbers
     ) -> None:
-        """`written`: the nodes whose values are written into an array, that of a given node or, for None, a new one."""
+        """`into_new`: the nodes whose values are written into new arrays, as are the parameters of an `update`. Its
+        state is written into the arrays that hold it."""
         from ..executor import Executor  # here: a tensor is made without the compiler
         from ..ops import assign_op, group_op
 
@@ -55,17 +62,18 @@ class Compiled:
                 inputs[node, which] = variable("number", array.shape, str(array.dtype))
                 self.lifted.append((at, which))
         self.handles: dict[int, Handle] = {}
-        copies = self._copies(graph, {node for node, _ in written if node is not None}, inputs)
+        new, state = (0, 0) if update is None else (update.attrs["new"], update.attrs["state"])
+        places = [] if update is None else update.inputs[new : new + state]
+        copies = self._copies(graph, set(places), inputs)
         self.variables: list[Node] = [copies[node] for node in graph.given]
         self.numbers: list[Node] = list(inputs.values())
         wanted: list[Node] = [copies[node] for node in outputs]
         ctx = graph.context
-        self.targets: list[Any] = []
-        assigns = []
-        for into, value in written:
-            if into is None:
-                self.targets.append(Handle.results.of(leaf(empty(value.shape, value.dtype), "new")))
-            assigns.append(assign_op(self.targets[-1] if into is None else copies[into], copies[value]))
+        changed = [] if update is None else list(copies[update])
+        values = [*(copies[node] for node in into_new), *changed[:new]]
+        self.targets: list[Any] = [Handle.results.of(leaf(empty(x.shape, x.dtype), "new")) for x in values]
+        targets = [*self.targets, *(copies[node] for node in places)]
+        assigns = [assign_op(*pair) for pair in zip(targets, [*values, *changed[new:]], strict=True)]
         if assigns:
             wanted.append(group_op(assigns))
         self.executor: Executor = Executor(wanted, ctx, arena=arena_of(ctx))
@@ -74,6 +82,7 @@ class Compiled:
     def _copies(self, graph: Graph, written: set[Node], numbers: dict[tuple[Node, int], Node]) -> dict[Node, Any]:
         copies: dict[Node, Any] = {}
         given = {node: at for at, node in enumerate(graph.given)}
+        several: dict[Any, Any] = {}
         batches = 0
         for node in graph.nodes:
             if node in given:
@@ -86,14 +95,14 @@ class Compiled:
                 else:
                     copies[node] = variable(name, node.shape, node.dtype)
                 continue
-            copies[node] = made = copy_of(node, [copies[x] for x in read_by(node)], numbers)
+            copies[node] = made = copy_of(node, [copies[x] for x in read_by(node)], numbers, several)
             if isinstance(made, Node):
                 made.placed_as(node)
         return copies
 
-    def run(self, graph: Graph) -> tuple[list[Array], list[Array], dict[Node, Array]]:
-        """The outputs, copied from the arena; what is written into new arrays; and into those of given nodes, which
-        have moved if they lay on another device."""
+    def run(self, graph: Graph) -> tuple[list[Array], list[Array]]:
+        """The outputs, copied from the arena, and what is written into new arrays. State that lay on another device has
+        moved."""
         here = self.executor.ctx.kind == "cpu"
         for target in self.targets:
             target.node.held = new_array(target.shape, target.dtype, self.executor.ctx)
@@ -107,8 +116,12 @@ class Compiled:
         for own, (at, which) in zip(self.numbers, self.lifted, strict=True):
             feeds[own] = _number(graph.numbers[at][0], which)
         values = self.executor.run_copied(feeds)[: self.count]
-        in_place = {graph.given[at]: self.variables[at].held for at in self.handles}
-        return values, [target.node.held for target in self.targets], in_place
+        for at in self.handles:
+            graph.given[at].held = self.variables[at].held
+        new = [target.node.held for target in self.targets]
+        for array in new:
+            array.written = 0  # nobody has read a new array
+        return values, new
 
 
 def _number(node: Node, which: int) -> np.ndarray:
@@ -116,8 +129,10 @@ def _number(node: Node, which: int) -> np.ndarray:
     return number_of(node) if node.op.immediate else lifting.number_of(node, which)
 
 
-def copy_of(node: Node, inputs: list[Any], numbers: dict[tuple[Node, int], Node]) -> Any:
-    """The node applied to copies of its inputs; of gradients the list of them."""
+def copy_of(
+    node: Node, inputs: list[Any], numbers: dict[tuple[Node, int], Node], several: dict[Any, Any] | None = None
+) -> Any:
+    """The node applied to copies of its inputs; of gradients the list of them. `several`: see `replay.again`."""
     op = node.op
     if op.immediate:
         return numbers.get((node, 0), node)
@@ -130,6 +145,10 @@ def copy_of(node: Node, inputs: list[Any], numbers: dict[tuple[Node, int], Node]
         return inputs[0][node.attrs["of"]]
     if op is SETTLED:
         return copy_op(inputs[0])
+    if isinstance(op, Deferred):
+        return again(node, inputs, several)
+    if isinstance(op, Update):
+        return op.expanded(inputs)
     if isinstance(op, State):
         return inputs[op.value or 0]
     own = {which: numbers[node, which] for which in range(8) if (node, which) in numbers} if numbers else None
@@ -164,12 +183,12 @@ class Executors:
     def __iter__(self) -> Iterator[Compiled]:
         return (compiled for family in self._families.values() for compiled in family.compiled.values())
 
-    def get(self, graph: Graph, outputs: Sequence[Node], written: Sequence[tuple[Node | None, Node]]) -> Compiled:
-        """The executor of a graph, compiled at its first."""
+    def get(self, graph: Graph, outputs: Sequence[Node], into_new: Sequence[Node], update: Node | None) -> Compiled:
+        """The executor of a graph, compiled at its first; for the other arguments see `Compiled`."""
         place = graph.place
-        into = tuple([(-1 if node is None else place[node], place[value]) for node, value in written])
-        key = (graph.context, settings(), tuple([place[node] for node in outputs]), into, graph.structure)
-        numbers: Numbers = tuple([repr(number) for _, _, number in graph.numbers])
+        asked, into = (tuple([place[node] for node in nodes]) for nodes in (outputs, into_new))
+        key = (graph.context, settings(), asked, into, graph.structure)
+        numbers: Numbers = tuple([_as_key(number) for _, _, number in graph.numbers])
         family = self._families.get(key)
         if family is None:
             self._count_shapes(graph)
@@ -185,7 +204,7 @@ class Executors:
             for (node, _, _), number in zip(graph.numbers, numbers, strict=True):
                 if number is None:
                     dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there
-            found = family.compiled[numbers] = Compiled(graph, outputs, written, numbers)
+            found = family.compiled[numbers] = Compiled(graph, outputs, into_new, update, numbers)
         return found
 
     def _count_shapes(self, graph: Graph) -> None:

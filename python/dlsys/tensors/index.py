@@ -148,7 +148,7 @@ def joint_index(x: Node, arrays: list[Any], extents: Shape) -> Node:
     except ValueError as error:
         raise ShapeError(f"slice: index arrays do not fit each other: {error}") from None
     for index, extent in zip(arrays, extents, strict=True):
-        if isinstance(index, np.ndarray) or is_leaf(index):
+        if isinstance(index, np.ndarray) or (is_leaf(index) and not scopes.applies):
             values = np.asarray(index).astype(np.int64)
             wrong = values[(values < -extent) | (values >= extent)]
             if wrong.size:

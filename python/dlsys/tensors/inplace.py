@@ -70,7 +70,7 @@ def assign(handle: Any, value: Node) -> None:
     node.tracks = before.tracks
     rename(handle, node)
     if scopes.recording is None:
-        wait(handle, before if is_array(before) else None)
+        wait(handle)
 
 
 def settle(handle: Any) -> None:

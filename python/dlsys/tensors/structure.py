@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..devices import Context, cpu
 from ..errors import GraphError
-from ..graph import Node, Op, Type, error_at
-from ..ops.state import Assign, WithUpdates
+from ..graph import OPS, Node, Op, Type, error_at
+from ..ops.replay import Call
+from ..ops.state import Assign
 from .lifting import numbers_of
 
 
@@ -50,7 +52,40 @@ class GradientOf(Op):
         return leaves.inputs[leaves.attrs["first"] + node.attrs["of"]].value_type
 
 
+class Update(Op):
+    """(parameters, state, others...) -> their new values: what an optimizer's step changes, and what it reads.
+
+    `formula` makes the new values, in the order of the first `attrs["new"] + attrs["state"]` inputs, of copies of all
+    inputs, where the graph is compiled. Updates with one `key` have one formula.
+    """
+
+    name = "update"
+    never = "an update is expanded as a graph is compiled"
+
+    def __init__(self, key: Hashable, formula: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+        self.key: Hashable = key
+        self.formula: Callable[[Sequence[Any]], Sequence[Any]] | None = formula
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Update) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def type_of(self, node: Node) -> None:
+        return None
+
+    def expanded(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The new values, of copies of the inputs. Afterwards the formula is forgotten: the key of an executor keeps
+        the operator, and shall not keep a network."""
+        assert self.formula is not None, "each graph has its own update"
+        found, self.formula = self.formula(inputs), None
+        return found
+
+
 SETTLED, GRADIENTS, GRADIENT_OF = Settled(), Gradients(), GradientOf()
+WITH_UPDATES = OPS["with_updates"]
+_id_of = attrgetter("id")
 
 
 def settled_of(value: Node, name: str | None = None, **attrs: Any) -> Node:
@@ -77,6 +112,7 @@ class Graph:
     """What has to be computed for some nodes.
 
     Attributes:
+        roots: the nodes for which.
         nodes: inputs first; those that are given hold arrays.
         place: of each node its place there.
         given: the nodes that hold arrays, in order.
@@ -87,49 +123,59 @@ class Graph:
 
     def __init__(self, roots: Sequence[Node]) -> None:
         """Raises GraphError for a variable, and for an array that was overwritten since a node read it."""
-        through = _needed(roots)
-        self.nodes = nodes = sorted(through, key=lambda node: node.id)  # an input's id is smaller
-        self.place = place = {node: at for at, node in enumerate(nodes)}
+        self.roots: Sequence[Node] = roots
         self.given: list[Node] = []
         self.assigns: list[Node] = []
         self.numbers: list[tuple[Node, int, Any]] = []
-        entries: list[Any] = []
-        for node in nodes:
-            if _is_given(node, through[node]):
+        self._computed: list[Node] = []
+        self.has_gradients: bool = False
+        constants: list[Node] = []
+        for node, goes in _needed(roots).items():
+            if node.op.immediate:
+                constants.append(node)
+            elif node.held is not None and (node.op.leaf or not (goes and node.tracks)):
                 self.given.append(node)
-                entries.append((node.value_type, node.tracks))
+            else:
+                self._computed.append(node)
+        self._computed.sort(key=_id_of)  # an input's id is smaller; leaves come as they are met, however new they are
+        self.nodes: list[Node] = [*constants, *self.given, *self._computed]
+        self.place: dict[Node, int] = {node: at for at, node in enumerate(self.nodes)}
+        self.numbers += [(node, 0, node.attrs["value"]) for node in constants]
+        entries: list[Any] = [node.attrs["dtype"] for node in constants]
+        entries += [(node.value_type, node.tracks) for node in self.given]
+        place = self.place
+        for node in self._computed:
+            op, attrs = node.op, node.attrs
+            inputs = tuple([place[x] for x in node.inputs if x in place])  # not the assignments of an Executor
+            if not attrs:
+                entries.append((op, "", inputs, node.no_grad))
+                if isinstance(op, Assign):
+                    self.assigns.append(node)
                 continue
-            op, attrs, inputs = node.op, node.attrs, read_by(node)
-            if op.immediate:
-                self.numbers.append((node, 0, attrs["value"]))
-                entries.append(attrs["dtype"])
+            if type(attrs) is Call:
+                entries.append((op, attrs, inputs, node.no_grad))
                 continue
-            if isinstance(op, Assign) and not attrs:
-                self.assigns.append(node)
-            rest: Any = ""
             if (lifted := numbers_of(node)) is not None:
                 rest, numbers = lifted
                 self.numbers += [(node, which, number) for which, number in enumerate(numbers)]
-            elif attrs:
+            else:
                 rest = repr(attrs)  # 0.0 == -0.0, and NaN is not equal to itself
-            entries.append((op, rest, tuple([place[x] for x in inputs]), node.no_grad))
+                self.has_gradients = self.has_gradients or op is GRADIENTS
+            entries.append((op, rest, inputs, node.no_grad))
         self.structure: tuple[Any, ...] = tuple(entries)
-        self.has_gradients: bool = any(node.op is GRADIENTS for node in nodes)
 
     def to_keep(self) -> list[Node]:
         """The nodes whose values are kept besides the roots: outputs of modules, and what an earlier evaluation has
         computed on its way to another value, so that a loop that asks for values does not start from the leaves each
         time."""
-        given = set(self.given)
-        computed = [node for node in self.nodes if node not in given and not node.op.immediate]
         if not self.has_gradients:
-            for node in computed:
+            for node in self._computed:
                 if not node.met:
                     for x in read_by(node):
                         x.keeps = x.keeps or x.met
-            for node in computed:
+            for node in self._computed:
                 node.met = True
-        return [node for node in computed if node.keeps and node.held is None and node.op.kind != "scan"]
+        return [node for node in self._computed if node.keeps and node.held is None and node.op.kind != "scan"]
 
     @property
     def context(self) -> Context:
@@ -147,13 +193,9 @@ def device_of(nodes: Iterable[Node]) -> Context:
     return cpu()
 
 
-def _is_given(node: Node, through: bool) -> bool:
-    """Whether the array that a node holds is taken; `through`: gradients go through it to leaves."""
-    return node.held is not None and (ends_gradients(node) or not (through and node.tracks))
-
-
 def _needed(roots: Sequence[Node]) -> dict[Node, bool]:
-    """The nodes that these need, down to those that hold arrays, and whether gradients go through each."""
+    """The nodes that these need, down to those that hold arrays, and whether gradients go through each to leaves: then
+    the array that a computed node holds is not taken."""
     through: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]
     while stack:
@@ -161,23 +203,26 @@ def _needed(roots: Sequence[Node]) -> dict[Node, bool]:
         if through.get(node, -1) >= differentiated:
             continue
         through[node] = differentiated
-        if node.op.immediate or _is_given(node, differentiated):
+        op = node.op
+        if op.immediate or (node.held is not None and (op.leaf or not (differentiated and node.tracks))):
             continue
-        if node.op.variable:
+        if op.variable:
             told = "has a value in a compiled function only: return what is read outside, or write it into a tensor"
             told = told if "recorded" in node.attrs else "is a variable without a value: feed it to an Executor"
             raise error_at(node, GraphError, f"{node.name} {told}")
-        onward = (differentiated and not ends_gradients(node)) or node.op is GRADIENTS
-        for x in read_by(node):
-            if x.held is not None and x.held.written > node.id and _is_given(x, onward and x.tracks):
+        onward = (differentiated and not op.leaf) or op is GRADIENTS
+        for x in node.inputs if op is not WITH_UPDATES else read_by(node):
+            goes = onward and x.tracks
+            if x.held is not None and x.held.written > node.id and (x.op.leaf or not goes):
                 raise overwritten(node, x)
-            stack.append((x, onward and x.tracks))
+            if through.get(x, -1) < goes:
+                stack.append((x, goes))
     return through
 
 
 def read_by(node: Node) -> Sequence[Node]:
     """What a node reads: not the assignments of runs of an Executor."""
-    return node.inputs[:1] if isinstance(node.op, WithUpdates) else node.inputs
+    return node.inputs[:1] if node.op is WITH_UPDATES else node.inputs
 
 
 def overwritten(reader: Node, node: Node) -> GraphError:

@@ -8,7 +8,7 @@ from ... import autodiff as ad
 from ...checks import flag, number, real
 from ...errors import ShapeError
 from ...graph import Node
-from ...ops.replay import function
+from ...ops.replay import composition, function
 from ...random import default_generator
 from ...tensors import Tensor
 from ...tensors.arguments import node_of
@@ -18,6 +18,7 @@ from ..checks import require_nodes, shape_of
 from .products import per_channel
 
 
+@composition
 def relu6(input: Node) -> Tensor:
     """x within [0, 6]; the derivative is 0 at 0 and at 6."""
     rectified = ad.relu_op(input)
@@ -29,21 +30,25 @@ def gelu(input: Node, approximate: str = "none") -> Tensor:
     return ad.gelu_op(input, approximate)
 
 
+@composition
 def silu(input: Node) -> Tensor:
     """x sigmoid(x)."""
     return input * ad.sigmoid_op(input)
 
 
+@composition
 def hardswish(input: Node) -> Tensor:
     """x relu6(x + 3) / 6."""
     return input * hardsigmoid(input)
 
 
+@composition
 def hardsigmoid(input: Node) -> Tensor:
     """relu6(x + 3) / 6."""
     return relu6(ad.add_op(input, 3.0)) * (1 / 6)
 
 
+@composition
 def mish(input: Node) -> Tensor:
     """x tanh(softplus(x)): Misra (2020)."""
     return input * ad.tanh_op(softplus(input))
@@ -61,12 +66,14 @@ def prelu(input: Node, weight: Node) -> Tensor:
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
+@composition
 def leaky_relu(input: Node, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope x."""
     slope = real("leaky_relu", "negative_slope", negative_slope)
     return ad.where_op(ad.greater_op(input, 0.0), input, input * slope)
 
 
+@composition
 def elu(input: Node, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (exp(x) - 1)."""
     above = ad.greater_op(input, 0.0)
@@ -74,6 +81,7 @@ def elu(input: Node, alpha: float = 1.0) -> Tensor:
     return ad.where_op(above, input, below * real("elu", "alpha", alpha))
 
 
+@composition
 def softplus(input: Node, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold. Raises GraphError for no numbers."""
     beta, threshold = real("softplus", "beta", beta), real("softplus", "threshold", threshold)

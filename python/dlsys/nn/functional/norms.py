@@ -12,11 +12,11 @@ from ... import autodiff as ad
 from ...checks import flag, integer, number, real
 from ...errors import GraphError, ShapeError
 from ...graph import Node, is_node
-from ...ops.replay import function
+from ...ops.replay import composition, function
 from ...ops.rules import shape_attribute
 from ...tensors import Tensor
 from ...tensors.evaluate import changing
-from ...tensors.inplace import advancing
+from ...tensors.inplace import advance_op
 from ...tensors.reductions import norm
 from ..checks import require_nodes, shape_of
 from .products import per_channel
@@ -84,9 +84,15 @@ def _advanced(running: Node, own: Node, momentum: Any) -> Tensor:
     """The assignment that moves a running statistic towards the batch's own."""
     own = ad.reshape_op(own, shape_of("batch_norm", running))
     momentum = momentum if is_node(momentum) else real("batch_norm", "momentum", momentum)
+    return advance_op(running, lambda before: _moved(before, own, momentum))
+
+
+@composition
+def _moved(before: Node, own: Node, momentum: Any) -> Tensor:
+    """A running statistic after one more of its own."""
     if is_node(momentum):
-        return advancing(running, lambda before: before + (own - before) * momentum)
-    return advancing(running, lambda before: before * (1 - momentum) + own * momentum)
+        return before + (own - before) * momentum
+    return before * (1 - momentum) + own * momentum
 
 
 @function(on_tensors=True)

@@ -11,12 +11,13 @@ from ... import autodiff as ad
 from ...checks import flag, integer, integers, pair
 from ...errors import GraphError, ShapeError
 from ...graph import Node
-from ...ops.replay import function
+from ...ops.replay import composition, function
 from ...tensors import Tensor, tensor
 from ...tensors.arguments import node_of
 from ..checks import require_nodes
 
 
+@composition
 def linear(input: Node, weight: Node, bias: Node | None = None) -> Tensor:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
     require_nodes("linear", input, weight, bias)
@@ -24,6 +25,7 @@ def linear(input: Node, weight: Node, bias: Node | None = None) -> Tensor:
     return product if bias is None else product + bias
 
 
+@composition
 def conv1d(
     input: Node,
     weight: Node,
@@ -44,6 +46,7 @@ def conv1d(
     return ad.squeeze_op(conv2d(images, filters, bias, (1, s), (0, p), (1, d), groups), -2)
 
 
+@composition
 def conv2d(
     input: Node,
     weight: Node,
