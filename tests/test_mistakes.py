@@ -193,7 +193,7 @@ def networks() -> Iterable[Row]:
     yield GraphError, "does not divide into 3 heads", lambda: nn.MultiheadAttention(8, 3)
     yield DTypeError, "takes floats", lambda: F.interpolate(dl.ones(1, 1, 2, 2, dtype=dl.uint8), 3, mode="bilinear")
     yield ShapeError, "one number for each channel", lambda: F.prelu(dl.ones(2, 1, 4), dl.ones(3))
-    yield GraphError, "must be a node, not ndarray", lambda: F.silu(np.ones(2))
+    yield GraphError, "takes tensors and nodes, not ndarray", lambda: F.silu(np.ones(2))
     yield DlsysError, "has more bytes than any memory", lambda: nn.Linear(2**40, 2**40)
     yield DlsysError, "must be of integers, not float32", lambda: nn.Embedding(4, 3)(dl.tensor([1.0]))
     yield DlsysError, "needs a dictionary, not int", lambda: nn.Linear(2, 2).load_state_dict(5)
