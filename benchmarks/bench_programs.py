@@ -645,7 +645,7 @@ def steps_of(name: str) -> dict[str, Callable[[], Any]]:
     torch.manual_seed(0)
     torch.set_flush_denormal(True)  # as dlsys' kernels do
     network, step = PROGRAMS[name](torch, torch.nn, torch.nn.functional, torch.optim)
-    state = {key: np.array(value) for key, value in network.state_dict().items()}
+    state = {key: value.numpy().copy() for key, value in network.state_dict().items()}
     steps, losses = {"PyTorch": step}, {"PyTorch": [step().item() for _ in range(CHECKED)]}
     for kind in KINDS:
         network, step = PROGRAMS[name](dlsys, dlsys.nn, dlsys.nn.functional, dlsys.optim)
