@@ -230,7 +230,8 @@ class Node:
 
     def placed_as(self, other: Node) -> None:
         """Take the source line, module call, `gradient_of` and `no_grad` of another node, which this one replaces."""
-        self.place, self._part = other.place, other.part
+        part = other._part
+        self.place, self._part = other.place, part if part is None else str(part)  # which keeps no module
         self.gradient_of, self.no_grad = other.gradient_of, other.no_grad
 
     if not TYPE_CHECKING:  # checkers shall find names that are not there
